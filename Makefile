@@ -1,0 +1,64 @@
+# The one command surface: CI calls nothing else. `make help` lists the targets.
+
+PORT ?= 6379
+MEMORY ?= 1GiB
+CODEC ?= auto
+SECONDS_PER_RUN ?= 2
+FUZZ_SECONDS ?= 60
+ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
+export ZIPTIER_CORPUS
+
+# With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
+# share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare.
+ifeq ($(CI),true)
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/ziptier/target-$(shell pwd | cksum | cut -d ' ' -f 1)
+endif
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+ZIPTIER := $(TARGET_DIR)/release/ziptier
+PYTHON_ENV := $(TARGET_DIR)/python
+export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
+
+.PHONY: help serve test bench figures fmt lint fuzz miri shuttle setup setup-test release
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
+	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
+
+test: setup-test shuttle miri ## set up and run every test
+	@scripts/count-tests cargo test --workspace --locked
+
+bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
+	$(ZIPTIER) bench --corpus $(ZIPTIER_CORPUS)/calgary/book1 --seconds $(SECONDS_PER_RUN)
+
+figures: release ## measure every figure of docs/MEASUREMENTS.md
+	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)
+
+fmt: ## format the code
+	cargo fmt --all
+
+lint: setup ## formatting, clippy, documentation, and that aarch64 compiles
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	@scripts/check-aarch64
+
+fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+shuttle: setup ## explore the schedules of the lock-free parts
+	@scripts/explore-schedules
+
+miri: setup ## run the unsafe modules under Miri
+	@scripts/run-miri
+
+release: setup
+	cargo build --release --locked --package ziptier
+
+setup:
+	@scripts/setup cc:gcc make:make cargo:cargo
+
+setup-test: setup
+	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3
+	@scripts/setup-python $(PYTHON_ENV)

@@ -1,0 +1,30 @@
+//! The allocator of this program, and what it holds.
+
+use tikv_jemalloc_ctl::{epoch, stats};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// How the allocator is set up, read by it at start-up. One arena, and no thread caches above 1 KiB: bodies of a few
+/// kilobytes that wait in caches and half-empty slabs cost more memory than a lock costs time (measured with 50,000
+/// records: 1.04 held bytes per raw byte with the allocator's defaults, 0.72 so).
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache_max:1024".as_ptr());
+
+/// A C string for the allocator.
+#[repr(transparent)]
+struct Configuration(*const std::ffi::c_char);
+
+// SAFETY: it points at a constant string that nobody writes.
+unsafe impl Sync for Configuration {}
+
+/// Bytes in pages that the allocator has in use; 0 if it does not tell.
+pub(crate) fn held_bytes() -> u64 {
+    // The statistics stand still until the epoch is advanced.
+    epoch::advance().and_then(|_| stats::active::read()).map_or(0, |bytes| bytes as u64)
+}
+
+/// The allocator's own version.
+pub(crate) fn version() -> String {
+    tikv_jemalloc_ctl::version::read().map_or_else(|_| "unknown".into(), str::to_owned)
+}

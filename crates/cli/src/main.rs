@@ -1,0 +1,43 @@
+//! The `ziptier` command.
+
+mod bench;
+mod codec_checks;
+mod heap;
+mod linked_versions;
+mod serve;
+mod store_target;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "ziptier",
+    version,
+    about = "A key-value engine that keeps more data in less memory",
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure speed and memory of stores, side by side, with every answer checked
+    Bench(Box<bench::Arguments>),
+    /// One run of a benchmark, in a process of its own
+    #[command(hide = true)]
+    BenchRun,
+    /// Serve a store to Redis clients
+    Serve(serve::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Bench(arguments) => bench::bench(*arguments),
+        Command::BenchRun => bench::run_one(),
+        Command::Serve(arguments) => serve::serve(arguments, Some(heap::held_bytes)),
+    }
+}

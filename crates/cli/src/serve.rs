@@ -1,0 +1,188 @@
+//! `ziptier serve`: a store in memory behind the Redis protocol.
+
+use std::fmt;
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::{ArgAction, Args};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use ziptier::{CodecChoice, Options};
+use ziptier_server::{Config, Server, StoreBackend};
+
+/// What `ziptier serve` is asked for. Every flag may come from the environment instead.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// TCP port; 0 takes a free one
+    #[arg(long, env = "ZIPTIER_PORT", default_value_t = 6379)]
+    port: u16,
+
+    /// Address to listen on
+    #[arg(long, env = "ZIPTIER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
+    bind: IpAddr,
+
+    /// Bytes the store may hold: 512MiB, 2GB, 1000000; 0 means no limit
+    #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
+    memory: Bytes,
+
+    /// auto, none or token
+    #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
+    codec: CodecChoice,
+
+    /// Threads that serve clients [default: one per core, at most 4]
+    #[arg(long, env = "ZIPTIER_THREADS", value_name = "N")]
+    threads: Option<usize>,
+
+    /// Refuse addresses that other machines can reach: yes or no
+    #[arg(
+        long,
+        env = "ZIPTIER_PROTECTED_MODE",
+        default_value = "yes",
+        value_name = "yes|no",
+        action = ArgAction::Set,
+        value_parser = yes_or_no
+    )]
+    protected_mode: bool,
+
+    /// Clients that may be connected at a time
+    #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
+    max_clients: usize,
+}
+
+/// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
+/// allocator holds, if it can tell.
+pub(crate) fn serve(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> ExitCode {
+    match run(arguments, allocated_bytes) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ziptier serve: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(), Box<dyn std::error::Error>> {
+    let limit_bytes = Some(arguments.memory.0).filter(|&bytes| bytes > 0);
+    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, ..Options::default() };
+
+    let mut config = Config::default();
+    config.port = arguments.port;
+    config.bind = arguments.bind;
+    config.protected_mode = arguments.protected_mode;
+    config.clients_max = arguments.max_clients;
+    config.threads = arguments.threads.unwrap_or(config.threads);
+    config.allocated_bytes = allocated_bytes;
+    if let Some(bytes) = limit_bytes {
+        // Requests on their way in and replies on their way out may hold half as much as the store, and always
+        // enough for a few large values.
+        config.client_bytes_max = usize::try_from(bytes / 2).unwrap_or(usize::MAX).max(64 << 20);
+    }
+    let threads = config.threads;
+    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (closing, stopper) = (signals.handle(), server.stopper());
+    let waiting = std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            stopper.stop();
+        }
+    });
+
+    // The one line that is printed: scripts wait for it. Nobody reading it is no reason not to serve.
+    let limit =
+        limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
+    let _ = writeln!(
+        std::io::stdout(),
+        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        env!("CARGO_PKG_VERSION"),
+        server.address(),
+        arguments.codec,
+    );
+    let outcome = server.run();
+    closing.close();
+    // The thread ends with its signals; a panic there has been printed.
+    let _ = waiting.join();
+    Ok(outcome?)
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("say yes or no".to_owned()),
+    }
+}
+
+/// A number of bytes, which people write with a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bytes(u64);
+
+/// Names of units; the longer ones first, because the shorter ones end them.
+const UNITS: [(&str, u64); 13] = [
+    ("KIB", 1 << 10),
+    ("MIB", 1 << 20),
+    ("GIB", 1 << 30),
+    ("TIB", 1 << 40),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+    ("B", 1),
+];
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let upper = text.trim().to_ascii_uppercase();
+        let unit = UNITS.iter().find_map(|(name, scale)| upper.strip_suffix(name).map(|rest| (rest, *scale)));
+        let (digits, scale) = unit.unwrap_or((&upper, 1));
+        let bytes = digits.trim_end().parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
+        bytes
+            .map(Bytes)
+            .ok_or_else(|| "write a whole number of bytes, such as 512MiB, 2GB or 1000000".to_owned())
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, scale) in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
+            if self.0 >= scale && self.0.is_multiple_of(scale) {
+                return write!(f, "{} {name}", self.0 / scale);
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1000000", 1_000_000),
+            ("64MiB", 64 << 20),
+            ("64 mib", 64 << 20),
+            ("1GB", 1_000_000_000),
+            ("1g", 1 << 30),
+            ("12B", 12),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5GB", "1XB", "99999999999TB", "1 2"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+        assert_eq!(Bytes(64 << 20).to_string(), "64 MiB");
+        assert_eq!(Bytes(1_000_000).to_string(), "1000000 bytes");
+    }
+}

@@ -1,0 +1,101 @@
+//! Our own store as a target of the benchmark.
+
+use std::ops::Bound;
+
+use ziptier::{CodecChoice, Options, Store, Values};
+use ziptier_eval::{Batch, Config, Counters, Key, Records, Registration, Target, TargetError};
+
+/// The store, for the list of targets.
+pub(crate) fn registration() -> Registration {
+    Registration::of::<StoreTarget>(
+        "store",
+        "ziptier's compressed store, embedded",
+        &["auto", "none", "token"],
+    )
+}
+
+struct StoreTarget {
+    store: Store,
+    background_threads: usize,
+}
+
+/// Values that a multi-get found.
+#[derive(Default)]
+struct Found(Values);
+
+impl Batch for Found {
+    #[inline]
+    fn answer(&self, position: usize) -> Option<&[u8]> {
+        self.0.get(position)
+    }
+}
+
+impl Target for StoreTarget {
+    type Batch = Found;
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        let mut options = Options { codec: config.codec.parse::<CodecChoice>()?, ..Options::default() };
+        if let Some(bytes) = config.landing_bytes {
+            options.landing_bytes = bytes;
+        }
+        if let Some(background) = config.background {
+            options.background_packing = background;
+        }
+        if let Some(threads) = config.background_threads {
+            options.background_threads = threads;
+        }
+        let background_threads = options.background_threads;
+        Ok(StoreTarget { store: Store::open(options)?, background_threads })
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        Ok(self.store.get_into(key, value)?.is_some())
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Found) -> Result<(), TargetError> {
+        Ok(self.store.multi_get(keys, &mut batch.0)?)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        Ok(self.store.put(key, value)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        Ok(self.store.delete(key)?)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        for record in self.store.range((Bound::Included(from), Bound::Unbounded)).take(limit) {
+            let (key, value) = record?;
+            records.push(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), TargetError> {
+        Ok(self.store.settle()?)
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?} {:?}", self.store.memory(), self.store.stats())
+    }
+
+    fn counters(&self) -> Counters {
+        let stats = self.store.stats();
+        Counters {
+            engine: Some("cpu".into()),
+            bg_threads: Some(self.background_threads as u64),
+            bg_compactions: Some(stats.packs_background),
+            fg_compactions: Some(stats.packs_foreground),
+            coded_raw_bytes: Some(stats.coded_raw_bytes),
+            coded_bytes: Some(stats.coded_bytes),
+            // Landings and values outside the leaves are raw bytes, too.
+            reads_raw: Some(stats.reads_raw + stats.reads_landing + stats.reads_large),
+            reads_coded: Some(stats.reads_coded),
+            reads_packed: Some(stats.reads_packed),
+            ..Counters::default()
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What can go wrong with a block.
+
+use crate::format::Format;
+use std::fmt;
+
+/// The error of packing or unpacking a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// The bytes are not a block of this format and length.
+    Damaged {
+        /// What the bytes should have been.
+        format: Format,
+        /// Where that was noticed, in bytes from the beginning of the input.
+        position: usize,
+        /// What is wrong, in a few words.
+        what: &'static str,
+    },
+    /// The checksum of a frame disagrees.
+    Checksum {
+        /// The checksum stored.
+        stored: u32,
+        /// The checksum of the bytes that were given.
+        computed: u32,
+    },
+    /// The block would be longer than the caller allows.
+    TooLong {
+        /// Bytes of the block.
+        raw_bytes: usize,
+        /// Bytes that the caller allows.
+        max_bytes: usize,
+    },
+    /// The frame was written by another format than this engine reads.
+    WrongFormat {
+        /// The number of the format in the frame.
+        found: u8,
+        /// What the engine reads.
+        engine: Format,
+    },
+    /// The engine cannot work: no device, no permission, a fault that retrying does not cure.
+    Engine {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was tried and what was found.
+        reason: String,
+    },
+}
+
+impl fmt::Display for BlockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockError::Damaged { format, position, what } => {
+                write!(f, "cannot unpack block of format {format}: {what} at byte {position}")
+            }
+            BlockError::Checksum { stored, computed } => {
+                write!(f, "cannot unpack block: checksum {stored:#010x} stored, {computed:#010x} computed")
+            }
+            BlockError::TooLong { raw_bytes, max_bytes } => {
+                write!(f, "cannot unpack block: it has {raw_bytes} bytes, {max_bytes} are allowed")
+            }
+            BlockError::WrongFormat { found, engine } => {
+                write!(
+                    f,
+                    "cannot unpack block: it has format number {found}, this engine reads {engine} and none"
+                )
+            }
+            BlockError::Engine { engine, reason } => write!(f, "engine {engine}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for BlockError {}

@@ -1,0 +1,107 @@
+//! The stored form of a block.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | number of the format: 0 raw, otherwise the engine's |
+//! | 1 | 4 | raw bytes of the block |
+//! | 5 | 4 | CRC32C of the five bytes before and of the payload |
+//! | 9 | | payload |
+//!
+//! Numbers are little-endian. The length of the payload is not stored: whoever keeps a frame knows where it ends, and
+//! the checksum notices if he does not.
+
+use super::{BlockCodec, BlockError};
+use crate::checksum::crc32c_append;
+use crate::format::Format;
+
+/// Bytes before the payload: a frame is never larger than its block and this.
+pub const HEADER_BYTES: usize = 9;
+
+/// The largest block that a frame can hold.
+pub const RAW_BYTES_MAX: usize = u32::MAX as usize;
+
+/// The number of a format in a frame. It never changes.
+fn number(format: Format) -> u8 {
+    match format {
+        Format::None => 0,
+        Format::Token => 1,
+    }
+}
+
+/// Appends the frame of `raw` to `out` and returns its length. A block that does not shrink is stored raw.
+///
+/// # Panics
+///
+/// If `raw` is longer than [`RAW_BYTES_MAX`].
+pub fn pack(
+    codec: &mut dyn BlockCodec,
+    format: Format,
+    raw: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<usize, BlockError> {
+    let raw_bytes = u32::try_from(raw.len()).expect("a block is smaller than 4 GiB");
+    let start = out.len();
+    out.push(number(format));
+    out.extend_from_slice(&raw_bytes.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let packed = match raw.len().checked_sub(1) {
+        Some(max_bytes) if format != Format::None => codec.compress(raw, out, max_bytes),
+        _ => Ok(None),
+    };
+    match packed {
+        Ok(Some(_)) => {}
+        Ok(None) => {
+            out[start] = number(Format::None);
+            out.extend_from_slice(raw);
+        }
+        Err(error) => {
+            out.truncate(start);
+            return Err(error);
+        }
+    }
+    let checksum = checksum(&out[start..]);
+    out[start + 5..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    Ok(out.len() - start)
+}
+
+/// Appends the block of a frame to `out` and returns its length.
+///
+/// On an error `out` is as it was. A block longer than `max_bytes` is an error before anything is allocated.
+pub fn unpack(
+    codec: &mut dyn BlockCodec,
+    format: Format,
+    frame: &[u8],
+    out: &mut Vec<u8>,
+    max_bytes: usize,
+) -> Result<usize, BlockError> {
+    let damaged = |position, what| BlockError::Damaged { format, position, what };
+    if frame.len() < HEADER_BYTES {
+        return Err(damaged(frame.len(), "the header ends"));
+    }
+    let (header, payload) = frame.split_at(HEADER_BYTES);
+    let raw_bytes = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+    let stored = u32::from_le_bytes([header[5], header[6], header[7], header[8]]);
+    let computed = checksum(frame);
+    if stored != computed {
+        return Err(BlockError::Checksum { stored, computed });
+    }
+    if raw_bytes > max_bytes {
+        return Err(BlockError::TooLong { raw_bytes, max_bytes });
+    }
+    let found = header[0];
+    if found == number(Format::None) {
+        if payload.len() != raw_bytes {
+            return Err(damaged(frame.len(), "a raw payload of another length"));
+        }
+        out.extend_from_slice(payload);
+    } else if found == number(format) {
+        codec.decompress(payload, out, raw_bytes)?;
+    } else {
+        return Err(BlockError::WrongFormat { found, engine: format });
+    }
+    Ok(raw_bytes)
+}
+
+fn checksum(frame: &[u8]) -> u32 {
+    crc32c_append(crc32c_append(0, &frame[..5]), &frame[HEADER_BYTES..])
+}

@@ -1,0 +1,143 @@
+//! Seams for block codecs and accelerators.
+//!
+//! A *block* is the bytes of some records, packed and unpacked as one. An [`Engine`] is who does the work for one
+//! format: a library on the CPU, or a device. Each thread opens its own context, a [`BlockCodec`], and keeps it, because
+//! building one costs more than a small block does. Work goes through a context one block at a time, or as a batch of
+//! independent blocks that are submitted together and reaped together while the CPU goes on.
+//!
+//! What is stored is a [`frame`]: format, length, checksum, and the payload. A block that does not shrink is stored raw,
+//! so that a frame is never larger than the block and [`frame::HEADER_BYTES`].
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`counters`] | what an engine has done, counted |
+//! | [`frame`](mod@frame) | the stored form of a block |
+//! | [`none`] | the engine that copies; the simplest example of one |
+
+pub mod counters;
+mod error;
+pub mod frame;
+pub mod none;
+
+pub use counters::{Counters, CountersSnapshot};
+pub use error::BlockError;
+
+use crate::format::Format;
+
+/// Who does the work for one format.
+pub trait Engine: Send + Sync {
+    /// The name that options and tables use, such as `cpu`.
+    fn name(&self) -> &'static str;
+
+    /// What the bytes are that this engine makes and reads.
+    fn format(&self) -> Format;
+
+    /// What all contexts of this engine have done together.
+    fn counters(&self) -> &Counters;
+
+    /// A context for one thread, to be kept and reused.
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError>;
+}
+
+/// A context of an [`Engine`]: the scratch of one thread.
+///
+/// An implementation counts what it does in its engine's [`Counters`].
+pub trait BlockCodec: Send {
+    /// Appends the compressed block to `out` and returns its length, at most `max_bytes`.
+    ///
+    /// `Ok(None)` says that it does not fit, as early as that is known; `out` is then as it was. No input is refused.
+    fn compress(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<Option<usize>, BlockError>;
+
+    /// Appends the block, which is known to have `raw_bytes` bytes, to `out`.
+    ///
+    /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error, `out` is
+    /// then as it was, and no more than `raw_bytes` and a small slack has been allocated.
+    fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
+
+    /// Hands in a job of a batch. A full queue gives it back.
+    ///
+    /// Jobs own their buffers, so that a device may use them until they are reaped, whatever the caller does.
+    fn submit(&mut self, job: Job) -> Result<(), Job>;
+
+    /// Moves finished jobs to `done`, in any order; with `wait` it returns only when none is left in the queue.
+    fn reap(&mut self, done: &mut Vec<Done>, wait: bool);
+}
+
+/// What is to be done with the input of a [`Job`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// [`BlockCodec::compress`].
+    Compress {
+        /// The most bytes that the result may have.
+        max_bytes: usize,
+    },
+    /// [`BlockCodec::decompress`].
+    Decompress {
+        /// The bytes that the result must have.
+        raw_bytes: usize,
+    },
+}
+
+/// One block of a batch, with its buffers.
+#[derive(Debug)]
+pub struct Job {
+    /// The caller's mark, returned unchanged.
+    pub tag: u64,
+    /// What to do.
+    pub task: Task,
+    /// The bytes to do it with.
+    pub input: Vec<u8>,
+    /// Where the result is appended.
+    pub output: Vec<u8>,
+}
+
+/// A finished [`Job`].
+#[derive(Debug)]
+pub struct Done {
+    /// The job, with its buffers.
+    pub job: Job,
+    /// Bytes appended to the output, or `None` if they would not fit.
+    pub result: Result<Option<usize>, BlockError>,
+}
+
+/// The queue of an engine that has no device: a job is done when it is submitted, and waits to be reaped.
+#[derive(Debug, Default)]
+pub struct ImmediateQueue {
+    done: Vec<Done>,
+}
+
+impl ImmediateQueue {
+    /// Jobs held until they are reaped; a caller that never reaps meets a full queue here as with a device.
+    pub const JOBS_MAX: usize = 256;
+
+    /// Whether the next job would be given back.
+    pub fn is_full(&self) -> bool {
+        self.done.len() >= ImmediateQueue::JOBS_MAX
+    }
+
+    /// Keeps a finished job.
+    pub fn push(&mut self, done: Done) {
+        self.done.push(done);
+    }
+
+    /// Moves every finished job to `done`.
+    pub fn drain_into(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.done);
+    }
+}
+
+/// Does a job at once, by a context's own [`compress`](BlockCodec::compress) and [`decompress`](BlockCodec::decompress).
+pub fn run_job(codec: &mut dyn BlockCodec, mut job: Job) -> Done {
+    let result = match job.task {
+        Task::Compress { max_bytes } => codec.compress(&job.input, &mut job.output, max_bytes),
+        Task::Decompress { raw_bytes } => {
+            codec.decompress(&job.input, &mut job.output, raw_bytes).map(|()| Some(raw_bytes))
+        }
+    };
+    Done { job, result }
+}

@@ -1,0 +1,326 @@
+//! The suite that every format and engine passes.
+//!
+//! A format of single values implements [`ValueCodec`] and goes through [`check_values`], [`check_truncations`] and
+//! [`check_flips`]; a block engine goes through [`check_engine`]. The functions return the first [`Failure`], so that a
+//! test can also show that a broken codec does not get through.
+
+use crate::block::{BlockCodec, Done, Engine, Job, Task, frame};
+use crate::token::{Dictionary, Effort, Encoder};
+use std::fmt;
+
+/// A format that codes every value alone.
+pub trait ValueCodec {
+    /// Appends the coded bytes of each value to `coded`, and its end in `coded` to `ends`.
+    fn encode_group(&mut self, values: &[&[u8]], coded: &mut Vec<u8>, ends: &mut Vec<u32>);
+
+    /// Appends the value to `out`, or leaves `out` as it was and says why.
+    fn decode_append(&mut self, coded: &[u8], out: &mut Vec<u8>, max_bytes: usize) -> Result<usize, String>;
+
+    /// The length of the value.
+    fn raw_len(&mut self, coded: &[u8]) -> Result<usize, String>;
+}
+
+/// The token format with one effort of its encoder.
+#[derive(Debug)]
+pub struct Tokens<'a> {
+    /// Codes and decodes.
+    pub dictionary: &'a Dictionary,
+    /// Scratch.
+    pub encoder: &'a mut Encoder,
+    /// How values are parsed.
+    pub effort: Effort,
+}
+
+impl ValueCodec for Tokens<'_> {
+    fn encode_group(&mut self, values: &[&[u8]], coded: &mut Vec<u8>, ends: &mut Vec<u32>) {
+        self.dictionary.encode_group_with(self.encoder, self.effort, values, coded, ends);
+    }
+
+    fn decode_append(&mut self, coded: &[u8], out: &mut Vec<u8>, max_bytes: usize) -> Result<usize, String> {
+        self.dictionary.decode_append(coded, out, max_bytes).map_err(|error| error.to_string())
+    }
+
+    fn raw_len(&mut self, coded: &[u8]) -> Result<usize, String> {
+        self.dictionary.raw_len(coded).map_err(|error| error.to_string())
+    }
+}
+
+/// What a codec did wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    what: String,
+}
+
+impl Failure {
+    fn new(what: impl Into<String>) -> Failure {
+        Failure { what: what.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Bytes that lie in an output buffer before decoding, and must lie there afterwards.
+const BEFORE: &[u8] = b"kept";
+
+fn expect(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::new(what())) }
+}
+
+/// Codes `values` as a group and one by one, and reads them back under exact, ample and too small limits.
+///
+/// Returns the coded bytes.
+pub fn check_values(codec: &mut dyn ValueCodec, values: &[&[u8]]) -> Result<usize, Failure> {
+    let (mut coded, mut ends) = (Vec::from(BEFORE), Vec::new());
+    codec.encode_group(values, &mut coded, &mut ends);
+    expect(ends.len() == values.len() && coded.starts_with(BEFORE), || "a group lost its ends".into())?;
+    let mut start = BEFORE.len();
+    let mut out = Vec::new();
+    for (index, (value, &end)) in values.iter().zip(&ends).enumerate() {
+        let end = end as usize;
+        let in_group = coded.get(start..end).ok_or_else(|| Failure::new("ends are out of order"))?;
+        start = end;
+        let at = || format!("value {index} of {} bytes", value.len());
+
+        let (mut alone, mut alone_ends) = (Vec::new(), Vec::new());
+        codec.encode_group(&[value], &mut alone, &mut alone_ends);
+        expect(alone_ends == [alone.len() as u32], || format!("{}: wrong end when coded alone", at()))?;
+        expect(alone == in_group, || format!("{}: coded otherwise alone than in a group", at()))?;
+
+        out.clear();
+        out.extend_from_slice(BEFORE);
+        let length = codec.decode_append(in_group, &mut out, value.len());
+        expect(length == Ok(value.len()), || format!("{}: decoding says {length:?}", at()))?;
+        expect(out.starts_with(BEFORE) && out[BEFORE.len()..] == **value, || {
+            format!("{}: other bytes came back", at())
+        })?;
+
+        let mut fresh = Vec::new();
+        let length = codec.decode_append(in_group, &mut fresh, usize::MAX);
+        expect(length == Ok(value.len()) && fresh == *value, || format!("{}: without a limit", at()))?;
+        let length = codec.raw_len(in_group);
+        expect(length == Ok(value.len()), || format!("{}: raw_len says {length:?}", at()))?;
+
+        if let Some(too_small) = value.len().checked_sub(1) {
+            let result = codec.decode_append(in_group, &mut out, too_small);
+            expect(result.is_err(), || format!("{}: a limit of {too_small} bytes is ignored", at()))?;
+            expect(out.len() == BEFORE.len() + value.len(), || format!("{}: output left longer", at()))?;
+        }
+    }
+    expect(start == coded.len(), || "bytes after the last end".into())?;
+    Ok(coded.len() - BEFORE.len())
+}
+
+/// Damaged inputs, and how many of them decoded all the same.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Damage {
+    /// Damaged inputs tried.
+    pub tried: usize,
+    /// Those that decoded to something without an error.
+    pub unnoticed: usize,
+}
+
+impl Damage {
+    /// Adds another count.
+    pub fn add(&mut self, other: Damage) {
+        self.tried += other.tried;
+        self.unnoticed += other.unnoticed;
+    }
+
+    /// Whether no more went unnoticed than a 16-bit check lets through by chance: one in 65,536, with room for luck.
+    pub fn is_chance_of_16_bits(&self) -> bool {
+        self.unnoticed <= 3 + self.tried / 16_384
+    }
+
+    fn count(&mut self, codec: &mut dyn ValueCodec, coded: &[u8], what: &str) -> Result<bool, Failure> {
+        self.tried += 1;
+        let mut out = Vec::from(BEFORE);
+        let result = codec.decode_append(coded, &mut out, 1 << 20);
+        let measured = codec.raw_len(coded);
+        match result {
+            Ok(length) => {
+                self.unnoticed += 1;
+                expect(out.len() == BEFORE.len() + length && measured == Ok(length), || {
+                    format!("{what}: decoded with a wrong length")
+                })?;
+            }
+            Err(_) => {
+                expect(out == BEFORE, || format!("{what}: an error left the output changed"))?;
+                expect(measured.is_err(), || format!("{what}: decoding fails, raw_len does not"))?;
+            }
+        }
+        Ok(result.is_ok())
+    }
+}
+
+/// Cuts the coded value short: after every byte up to 4 KiB, and at 256 places beyond.
+///
+/// A check of 16 bits lets some through by chance: the caller sums up and asks [`Damage::is_chance_of_16_bits`].
+pub fn check_truncations(codec: &mut dyn ValueCodec, value: &[u8]) -> Result<Damage, Failure> {
+    let coded = encode_one(codec, value);
+    let mut damage = Damage::default();
+    let near = 0..coded.len().min(4096);
+    let far = (0..256).map(|i| 4096 + i * coded.len().saturating_sub(4096) / 256);
+    for at in near.chain(far.filter(|&at| at < coded.len())) {
+        damage.count(codec, &coded[..at], &format!("cut at byte {at} of {}", coded.len()))?;
+    }
+    Ok(damage)
+}
+
+/// Flips every bit of the coded value, one at a time: each must be noticed.
+pub fn check_flips(codec: &mut dyn ValueCodec, value: &[u8]) -> Result<Damage, Failure> {
+    let mut coded = encode_one(codec, value);
+    let mut damage = Damage::default();
+    for bit in 0..coded.len() * 8 {
+        coded[bit / 8] ^= 1 << (bit % 8);
+        let unnoticed = damage.count(codec, &coded, &format!("bit {bit} flipped"))?;
+        expect(!unnoticed, || format!("flipped bit {bit} of {} bytes went unnoticed", coded.len()))?;
+        coded[bit / 8] ^= 1 << (bit % 8);
+    }
+    Ok(damage)
+}
+
+fn encode_one(codec: &mut dyn ValueCodec, value: &[u8]) -> Vec<u8> {
+    let mut coded = Vec::new();
+    codec.encode_group(&[value], &mut coded, &mut Vec::new());
+    coded
+}
+
+/// Packs and unpacks `blocks` through an engine: one by one, as a batch, under limits, cut short and damaged.
+///
+/// Returns the bytes of all frames.
+pub fn check_engine(engine: &dyn Engine, blocks: &[&[u8]]) -> Result<usize, Failure> {
+    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let mut codec = engine.open().map_err(fail)?;
+    let codec = codec.as_mut();
+    let mut total = 0;
+    for (index, raw) in blocks.iter().enumerate() {
+        let at = || format!("block {index} of {} bytes", raw.len());
+        let mut stored = Vec::from(BEFORE);
+        let length = frame::pack(codec, engine.format(), raw, &mut stored).map_err(fail)?;
+        expect(stored.len() == BEFORE.len() + length && stored.starts_with(BEFORE), || {
+            format!("{}: wrong length of a frame", at())
+        })?;
+        expect(length <= raw.len() + frame::HEADER_BYTES, || format!("{}: has grown", at()))?;
+        total += length;
+        check_frame(codec, engine, &stored[BEFORE.len()..], raw)
+            .map_err(|f| Failure::new(format!("{}: {f}", at())))?;
+        check_payload(codec, raw).map_err(|f| Failure::new(format!("{}: {f}", at())))?;
+    }
+    check_batch(codec, blocks)?;
+    let counters = engine.counters().snapshot();
+    expect(blocks.is_empty() || counters.compress_calls > 0 && counters.decompress_calls > 0, || {
+        "the engine does not count what it does".into()
+    })?;
+    Ok(total)
+}
+
+/// A frame comes back, and nothing that is damaged does.
+fn check_frame(
+    codec: &mut dyn BlockCodec,
+    engine: &dyn Engine,
+    stored: &[u8],
+    raw: &[u8],
+) -> Result<(), Failure> {
+    let format = engine.format();
+    let mut out = Vec::from(BEFORE);
+    let length = frame::unpack(codec, format, stored, &mut out, raw.len());
+    expect(length == Ok(raw.len()), || format!("unpacking says {length:?}"))?;
+    expect(out.starts_with(BEFORE) && out[BEFORE.len()..] == *raw, || "other bytes came back".into())?;
+    out.truncate(BEFORE.len());
+    if let Some(too_small) = raw.len().checked_sub(1) {
+        let result = frame::unpack(codec, format, stored, &mut out, too_small);
+        expect(result.is_err() && out == BEFORE, || "a limit is ignored".into())?;
+    }
+    let step = (stored.len() / 256).max(1);
+    for at in (0..stored.len()).step_by(step) {
+        let result = frame::unpack(codec, format, &stored[..at], &mut out, raw.len());
+        expect(result.is_err() && out == BEFORE, || format!("cut at byte {at}: unnoticed"))?;
+        let mut damaged = stored.to_vec();
+        damaged[at] ^= 1 << (at % 8);
+        let result = frame::unpack(codec, format, &damaged, &mut out, raw.len());
+        expect(result.is_err() && out == BEFORE, || format!("bit {} flipped: unnoticed", at * 8 + at % 8))?;
+    }
+    Ok(())
+}
+
+/// Without the checksum of a frame a damaged payload may give other bytes, but never more, and never a panic.
+fn check_payload(codec: &mut dyn BlockCodec, raw: &[u8]) -> Result<(), Failure> {
+    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let mut packed = Vec::new();
+    let Some(length) = codec.compress(raw, &mut packed, raw.len() + 1024).map_err(fail)? else {
+        return Err(Failure::new("does not fit into 1024 bytes more than the raw length"));
+    };
+    expect(packed.len() == length, || "compress reports a wrong length".into())?;
+    if let Some(max_bytes) = length.checked_sub(1) {
+        let mut out = Vec::from(BEFORE);
+        let result = codec.compress(raw, &mut out, max_bytes).map_err(fail)?;
+        expect(
+            result.is_none_or(|length| length <= max_bytes && out.len() == BEFORE.len() + length),
+            || "compress exceeds its limit".into(),
+        )?;
+        expect(result.is_some() || out == BEFORE, || "what does not fit is left in the output".into())?;
+    }
+    let step = (packed.len() / 64).max(1);
+    for at in (0..packed.len()).step_by(step) {
+        packed[at] ^= 1 << (at % 8);
+        let mut out = Vec::from(BEFORE);
+        let result = codec.decompress(&packed, &mut out, raw.len());
+        let grown = if result.is_ok() { raw.len() } else { 0 };
+        expect(out.len() == BEFORE.len() + grown, || "a damaged payload leaves a wrong length".into())?;
+        packed[at] ^= 1 << (at % 8);
+    }
+    Ok(())
+}
+
+/// A batch gives what single calls give, and returns every job once.
+fn check_batch(codec: &mut dyn BlockCodec, blocks: &[&[u8]]) -> Result<(), Failure> {
+    let jobs = blocks.iter().enumerate().map(|(tag, raw)| Job {
+        tag: tag as u64,
+        task: Task::Compress { max_bytes: raw.len() + 1024 },
+        input: raw.to_vec(),
+        output: Vec::new(),
+    });
+    let mut unpack = Vec::new();
+    for done in run_batch(codec, jobs.collect())? {
+        let tag = done.job.tag;
+        expect(done.result == Ok(Some(done.job.output.len())), || format!("job {tag}: {:?}", done.result))?;
+        let raw_bytes = blocks[tag as usize].len();
+        let task = Task::Decompress { raw_bytes };
+        unpack.push(Job { tag, task, input: done.job.output, output: Vec::new() });
+    }
+    for done in run_batch(codec, unpack)? {
+        let tag = done.job.tag as usize;
+        expect(done.job.output == blocks[tag], || format!("job {tag}: other bytes came back"))?;
+    }
+    Ok(())
+}
+
+fn run_batch(codec: &mut dyn BlockCodec, jobs: Vec<Job>) -> Result<Vec<Done>, Failure> {
+    let submitted = jobs.len();
+    let mut seen = vec![false; submitted];
+    let mut done = Vec::with_capacity(submitted);
+    for job in jobs {
+        let mut job = Some(job);
+        for _ in 0..1000 {
+            match job.take().map(|job| codec.submit(job)) {
+                Some(Err(back)) => job = Some(back),
+                _ => break,
+            }
+            codec.reap(&mut done, true);
+        }
+        expect(job.is_none(), || "the queue stays full although it is reaped".into())?;
+    }
+    codec.reap(&mut done, true);
+    for one in &done {
+        let first = seen.get_mut(one.job.tag as usize).is_some_and(|seen| !std::mem::replace(seen, true));
+        expect(first, || format!("job {} came back twice, or was never submitted", one.job.tag))?;
+    }
+    expect(done.len() == submitted, || format!("{} of {submitted} jobs came back", done.len()))?;
+    Ok(done)
+}

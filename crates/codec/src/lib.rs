@@ -1,0 +1,41 @@
+//! The compression formats of ziptier, the engines behind them, and their dictionaries.
+//!
+//! The resident form of a value is a run of *token numbers*: a [`token::Dictionary`] is trained on samples of the
+//! data, every value is coded alone, and reading one value decodes nothing else. Formats that work on blocks of many
+//! records plug in behind the traits of [`block`].
+//!
+//! ```
+//! use ziptier_codec::token::{Dictionary, Encoder};
+//!
+//! let values: Vec<String> = (0..2000).map(|i| format!("{{\"user\":{i},\"state\":\"active\"}}")).collect();
+//! let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+//! let dictionary = Dictionary::train(&values, 12, 1)?;
+//!
+//! let (mut coded, mut ends) = (Vec::new(), Vec::new());
+//! dictionary.encode_group(&mut Encoder::new(), &values[..8], &mut coded, &mut ends);
+//! assert!(coded.len() * 2 < values[..8].iter().map(|value| value.len()).sum());
+//!
+//! // The value at 3 lies between the second and the third end, and needs none of its neighbours.
+//! let mut value = Vec::new();
+//! dictionary.decode_append(&coded[ends[2] as usize..ends[3] as usize], &mut value, 1 << 16)?;
+//! assert_eq!(value, values[3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Map
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`format`](mod@format) | the names of the formats |
+//! | [`token`] | single values as token numbers: training, encoding, decoding, stored dictionaries |
+//! | [`block`] | seams for block codecs and accelerators: bounded output, contexts, batches, counters |
+//! | [`checksum`] | CRC32C, and the 16-bit check of a coded value |
+//! | [`conformance`] | the suite that every format and engine passes |
+
+#![deny(missing_docs)]
+
+pub mod block;
+pub mod checksum;
+pub mod conformance;
+pub mod format;
+pub mod token;

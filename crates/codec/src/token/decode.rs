@@ -1,0 +1,195 @@
+//! The hot path: from token numbers to the bytes of a value.
+//!
+//! The table is padded to 2^bits entries, so that every number that fits the width is in range; entries past the last
+//! token have the length 0, and one test after the loop finds out whether any was met. Every token is copied as 16
+//! bytes, whatever its length, and the next copy overwrites what was too much.
+
+use super::{CHECK_BYTES, TOKEN_BYTES_MAX};
+
+/// One token, padded with zeros.
+#[derive(Clone, Copy, Default)]
+#[repr(align(16))]
+pub(super) struct Entry(pub(super) [u8; TOKEN_BYTES_MAX]);
+
+/// The tokens of a dictionary, laid out for decoding.
+pub(super) struct Table {
+    entries: Box<[Entry]>,
+    lengths: Box<[u8]>,
+    tokens: usize,
+    bits: u32,
+}
+
+/// What a pass over the numbers found.
+pub(super) struct Pass {
+    /// Bytes of the value.
+    pub(super) raw_bytes: usize,
+    /// Whether every number named a token.
+    pub(super) valid: bool,
+}
+
+impl Table {
+    /// Lays out `tokens`, which are in the order of their numbers.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 2^bits tokens, or one is empty or longer than 16 bytes: the callers have checked.
+    pub(super) fn new<'a>(tokens: impl ExactSizeIterator<Item = &'a [u8]>, bits: u32) -> Table {
+        assert!(super::BITS.contains(&bits) && tokens.len() <= 1 << bits);
+        let count = tokens.len();
+        let mut entries = vec![Entry::default(); 1 << bits].into_boxed_slice();
+        let mut lengths = vec![0u8; 1 << bits].into_boxed_slice();
+        for ((entry, length), token) in entries.iter_mut().zip(&mut lengths).zip(tokens) {
+            assert!((1..=TOKEN_BYTES_MAX).contains(&token.len()));
+            entry.0[..token.len()].copy_from_slice(token);
+            *length = token.len() as u8;
+        }
+        Table { entries, lengths, tokens: count, bits }
+    }
+
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    pub(super) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The bytes of a token.
+    #[inline]
+    pub(super) fn token(&self, number: usize) -> &[u8] {
+        &self.entries[number].0[..usize::from(self.lengths[number])]
+    }
+
+    /// The length of the longest token.
+    pub(super) fn length_max(&self) -> usize {
+        self.lengths.iter().copied().max().unwrap_or(0).into()
+    }
+
+    /// The length of a token in bytes.
+    #[inline]
+    pub(super) fn length(&self, number: u16) -> usize {
+        usize::from(self.lengths[usize::from(number)])
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        Table::memory_bytes_expected(self.bits)
+    }
+
+    pub(super) fn memory_bytes_expected(bits: u32) -> usize {
+        (size_of::<Entry>() + 1) << bits
+    }
+
+    /// The length of a value of `count` numbers, without its bytes.
+    pub(super) fn measure(&self, coded: &[u8], count: usize) -> Pass {
+        let payload = &coded[..coded.len() - CHECK_BYTES];
+        let mut pass = Pass { raw_bytes: 0, valid: true };
+        let mut add = |number: usize| {
+            let length = self.lengths[number];
+            pass.raw_bytes += usize::from(length);
+            pass.valid &= length != 0;
+        };
+        let bits = self.bits as usize;
+        let mut position = 0;
+        // Four numbers lie in one word: groups begin at bit 0 or 4 of a byte, where they have 60 bits at most.
+        while position + 4 <= count
+            && let Some(word) = coded[position * bits / 8..].first_chunk()
+        {
+            let word = u64::from_le_bytes(*word) >> (position * bits % 8);
+            (0..4).for_each(|i| add((word >> (i * bits)) as usize & ((1 << bits) - 1)));
+            position += 4;
+        }
+        (position..count)
+            .for_each(|position| add(super::numbers::get(payload, position, self.bits) as usize));
+        pass
+    }
+
+    /// Spare bytes that [`Table::decode`] needs for a value of `raw_bytes`: its last copy may reach past the end.
+    #[inline]
+    pub(super) fn spare_bytes(raw_bytes: usize) -> usize {
+        raw_bytes + TOKEN_BYTES_MAX
+    }
+
+    /// Writes the value behind the end of `out`, whose length stays as it was.
+    ///
+    /// # Safety
+    ///
+    /// `coded` holds exactly `count` numbers and a check, and the spare capacity of `out` is at least
+    /// [`Table::spare_bytes`] of the value's length (16 bytes per number always suffice as its length).
+    #[inline]
+    pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, out: &mut Vec<u8>) -> Pass {
+        // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
+        unsafe {
+            match self.bits {
+                12 => self.decode_width::<12>(coded, count, out),
+                13 => self.decode_width::<13>(coded, count, out),
+                14 => self.decode_width::<14>(coded, count, out),
+                15 => self.decode_width::<15>(coded, count, out),
+                _ => self.decode_width::<16>(coded, count, out),
+            }
+        }
+    }
+
+    /// [`Table::decode`] for one width, which the compiler turns into constant shifts.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Table::decode`], and `BITS` is the width of this table.
+    unsafe fn decode_width<const BITS: usize>(&self, coded: &[u8], count: usize, out: &mut Vec<u8>) -> Pass {
+        debug_assert_eq!(coded.len(), super::numbers::coded_len(count, BITS as u32));
+        debug_assert!(self.entries.len() == 1 << BITS && self.lengths.len() == 1 << BITS);
+        let mask = (1u64 << BITS) - 1;
+        let entries = self.entries.as_ptr();
+        let lengths = self.lengths.as_ptr();
+        // SAFETY: the end of the initialised part lies within the allocation.
+        let start = unsafe { out.as_mut_ptr().add(out.len()) };
+        let mut raw_bytes = 0usize;
+        // Length 0 wraps around to a byte with its high bit set; no length of a token does.
+        let mut invalid = 0u8;
+
+        // `keep` is all ones for a number that belongs to the value, zero for one that a wide load brought along.
+        let mut copy = |number: u64, keep: u8| {
+            let number = (number & mask) as usize;
+            // SAFETY: `number` is below 2^BITS, the length of both tables. The store ends at most 16 bytes after the
+            // bytes written so far, which the caller's spare capacity allows: `raw_bytes` grows by lengths of the
+            // value's own numbers only, so it never exceeds the value's length.
+            unsafe {
+                let length = *lengths.add(number);
+                start.add(raw_bytes).cast::<[u8; 16]>().write_unaligned((*entries.add(number)).0);
+                invalid |= length.wrapping_sub(1) & keep;
+                raw_bytes += usize::from(length & keep);
+            }
+        };
+
+        if let Some(last_word) = coded.len().checked_sub(8) {
+            // Groups of four numbers, each within one word; the last group may be partly filled and is apart.
+            let full = count.saturating_sub(1) / 4;
+            let word_at = |at: usize| {
+                // SAFETY: `at + 8 <= coded.len()`, see the two uses.
+                u64::from_le(unsafe { coded.as_ptr().add(at).cast::<u64>().read_unaligned() })
+            };
+            for group in 0..full {
+                let bit = group * 4 * BITS;
+                // At least five numbers and a check begin at this bit: 60 bits and 2 bytes, more than a word.
+                let word = word_at(bit / 8) >> (bit % 8);
+                copy(word, 0xff);
+                copy(word >> BITS, 0xff);
+                copy(word >> (2 * BITS), 0xff);
+                copy(word >> (3 * BITS), 0xff);
+            }
+            let bit = full * 4 * BITS;
+            let rest = count - full * 4;
+            // The word that ends with the value, shifted to where the group begins.
+            let at = (bit / 8).min(last_word);
+            let word = word_at(at) >> (bit - at * 8);
+            for i in 0..4 {
+                copy(word >> (i * BITS), 0u8.wrapping_sub(u8::from(i < rest)));
+            }
+        } else {
+            let payload = &coded[..coded.len() - CHECK_BYTES];
+            for position in 0..count {
+                copy(u64::from(super::numbers::get(payload, position, BITS as u32)), 0xff);
+            }
+        }
+        Pass { raw_bytes, valid: invalid & 0x80 == 0 }
+    }
+}

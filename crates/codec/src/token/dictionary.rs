@@ -1,0 +1,397 @@
+//! [`Dictionary`]: the tokens, their matcher, and the surface of the format.
+
+use super::decode::Table;
+use super::encode::{Effort, Encoder};
+use super::error::{DecodeError, DictionaryError, TrainError};
+use super::matcher::Matcher;
+use super::{CHECK_BYTES, TOKEN_BYTES_MAX, numbers, serial, train};
+use crate::checksum::check16;
+use std::fmt;
+
+/// An output buffer is made this large without asking how long the value is.
+const RESERVE_FREELY_BYTES: usize = 4096;
+
+/// A set of tokens, with everything that coding and decoding by them needs.
+///
+/// Immutable and shared by all threads (put it in an `Arc`); what changes while encoding lives in an [`Encoder`].
+pub struct Dictionary {
+    table: Table,
+    matcher: Matcher,
+    generation: u32,
+    fingerprint: u32,
+}
+
+impl Dictionary {
+    /// Trains a dictionary of at most 2^bits tokens on `samples`, which should look like the values to come.
+    ///
+    /// `bits` is 12 to 16; `generation` is the caller's number for this dictionary and is stored with it. Time is
+    /// bounded by the bytes of the samples (60 to 200 ms per MB, the most for 16 bits): the caller caps them, 1 to 4 MB are plenty.
+    /// Samples without any repetition, or none at all, give a dictionary of the 256 single bytes. The same samples
+    /// give the same dictionary.
+    pub fn train(samples: &[&[u8]], bits: u32, generation: u32) -> Result<Dictionary, TrainError> {
+        if !super::BITS.contains(&bits) {
+            return Err(TrainError::Bits { bits });
+        }
+        train::train(samples, bits)
+            .and_then(|tokens| Dictionary::from_tokens(&tokens, bits, generation))
+            .map_err(|_| TrainError::Unindexable)
+    }
+
+    /// Lays out tokens that are valid one by one; only their being complete and different is checked here.
+    pub(super) fn from_tokens<T: AsRef<[u8]>>(
+        tokens: &[T],
+        bits: u32,
+        generation: u32,
+    ) -> Result<Dictionary, DictionaryError> {
+        let table = Table::new(tokens.iter().map(T::as_ref), bits);
+        let matcher = Matcher::new(&table)?;
+        let fingerprint = serial::fingerprint(&table);
+        Ok(Dictionary { table, matcher, generation, fingerprint })
+    }
+
+    /// The caller's number of this dictionary.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The width of a token number, 12 to 16.
+    pub fn bits(&self) -> u32 {
+        self.table.bits()
+    }
+
+    /// How many tokens there are: at least 256, at most 2^bits.
+    pub fn tokens(&self) -> usize {
+        self.table.tokens()
+    }
+
+    /// A checksum of the tokens and their width: equal for dictionaries that code alike, whatever their generation.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// The bytes of a token; `None` if no token has this number.
+    pub fn token(&self, number: usize) -> Option<&[u8]> {
+        (number < self.tokens()).then(|| self.table.token(number))
+    }
+
+    /// Bytes of heap that the dictionary holds: decode table, lengths and matcher.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.matcher.memory_bytes()
+    }
+
+    /// The most that [`memory_bytes`](Self::memory_bytes) of a dictionary of this width will be.
+    pub fn memory_bytes_expected(bits: u32) -> usize {
+        Table::memory_bytes_expected(bits)
+            + Matcher::memory_bytes_of(train::nodes_max(bits), super::tokens_max(bits))
+    }
+
+    /// The dictionary as bytes that describe themselves: version, width, generation, tokens, CRC32C.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serial::to_bytes(&self.table, self.generation)
+    }
+
+    /// Loads a stored dictionary, ready for decoding *and* encoding.
+    ///
+    /// Any bytes may be given: lengths are checked before anything is allocated. Crafted tokens that share no prefixes take
+    /// more than [`memory_bytes_expected`](Self::memory_bytes_expected), which is about trained ones: up to a few hundred bytes
+    /// per token while loading.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
+        let stored = serial::parse(bytes)?;
+        Dictionary::from_tokens(&stored.tokens, stored.bits, stored.generation)
+    }
+
+    /// Codes `values` densely: appends the coded bytes of each to `coded`, and to `ends` where they end in `coded`.
+    ///
+    /// Every value can be decoded alone, and its coded bytes do not depend on its neighbours. The result is the same on
+    /// every machine.
+    ///
+    /// # Panics
+    ///
+    /// If `coded` grows past 4 GiB.
+    pub fn encode_group(
+        &self,
+        encoder: &mut Encoder,
+        values: &[&[u8]],
+        coded: &mut Vec<u8>,
+        ends: &mut Vec<u32>,
+    ) {
+        self.encode_group_with(encoder, Effort::Dense, values, coded, ends);
+    }
+
+    /// As [`Dictionary::encode_group`], with an effort. The fast one parses the values of a group side by side: groups
+    /// of four and more are faster than single values.
+    ///
+    /// # Panics
+    ///
+    /// If `coded` grows past 4 GiB.
+    pub fn encode_group_with(
+        &self,
+        encoder: &mut Encoder,
+        effort: Effort,
+        values: &[&[u8]],
+        coded: &mut Vec<u8>,
+        ends: &mut Vec<u32>,
+    ) {
+        match effort {
+            Effort::Fast => {
+                for numbers in encoder.parse_fast(&self.table, &self.matcher, values) {
+                    self.append(numbers, coded, ends);
+                }
+            }
+            Effort::Dense => {
+                for value in values {
+                    self.append(encoder.parse(&self.table, &self.matcher, value), coded, ends);
+                }
+            }
+        }
+    }
+
+    /// Appends a coded value and its end.
+    fn append(&self, numbers: &[u16], coded: &mut Vec<u8>, ends: &mut Vec<u32>) {
+        let start = coded.len();
+        numbers::pack(numbers, self.bits(), coded);
+        let check = check16(self.fingerprint, &coded[start..]);
+        coded.extend_from_slice(&check.to_le_bytes());
+        ends.push(u32::try_from(coded.len()).expect("a group is coded into less than 4 GiB"));
+    }
+
+    /// Appends the value to `out` and returns its length.
+    ///
+    /// On an error `out` is as long as it was. It grows by at most `max_bytes` and a few KiB, apart from the doubling
+    /// that a `Vec` does by itself.
+    #[inline]
+    pub fn decode_append(
+        &self,
+        coded: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<usize, DecodeError> {
+        let bits = self.bits();
+        let count =
+            numbers::count(coded.len(), bits).ok_or(DecodeError::Length { coded_bytes: coded.len() })?;
+        let payload_bytes = coded.len() - CHECK_BYTES;
+        // Computed first, and tested last: the latency of the check hides behind the copies.
+        let computed = check16(self.fingerprint, &coded[..payload_bytes]);
+        let stored = u16::from_le_bytes([coded[payload_bytes], coded[payload_bytes + 1]]);
+
+        let spare_bytes = Table::spare_bytes(count * TOKEN_BYTES_MAX);
+        if out.capacity() - out.len() < spare_bytes {
+            self.make_room(coded, count, spare_bytes, out, max_bytes)?;
+        }
+        // SAFETY: `count` was derived from the length of `coded`, and there is room for 16 bytes per number or for what
+        // the value was measured to take.
+        let pass = unsafe { self.table.decode(coded, count, out) };
+        let sound = stored == computed
+            && pass.valid
+            && pass.raw_bytes <= max_bytes
+            && numbers::padding_is_zero(&coded[..payload_bytes], count, bits);
+        if !sound {
+            return Err(self.explain(coded, count, stored, computed, pass.raw_bytes, max_bytes));
+        }
+        // SAFETY: `decode` wrote that many bytes behind the old end, within the capacity.
+        unsafe { out.set_len(out.len() + pass.raw_bytes) };
+        Ok(pass.raw_bytes)
+    }
+
+    /// The length of the value, without its bytes. The check is verified as in decoding.
+    pub fn raw_len(&self, coded: &[u8]) -> Result<usize, DecodeError> {
+        let count = numbers::count(coded.len(), self.bits())
+            .ok_or(DecodeError::Length { coded_bytes: coded.len() })?;
+        let (payload, stored) = coded.split_at(coded.len() - CHECK_BYTES);
+        let stored = u16::from_le_bytes([stored[0], stored[1]]);
+        let computed = check16(self.fingerprint, payload);
+        let pass = self.table.measure(coded, count);
+        if stored == computed && pass.valid && numbers::padding_is_zero(payload, count, self.bits()) {
+            Ok(pass.raw_bytes)
+        } else {
+            Err(self.explain(coded, count, stored, computed, pass.raw_bytes, usize::MAX))
+        }
+    }
+
+    /// Grows `out` for a value: freely if it is small, to its measured length if it is large.
+    #[cold]
+    fn make_room(
+        &self,
+        coded: &[u8],
+        count: usize,
+        spare_bytes: usize,
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<(), DecodeError> {
+        if spare_bytes <= RESERVE_FREELY_BYTES {
+            out.reserve(spare_bytes);
+            return Ok(());
+        }
+        let raw_bytes = self.table.measure(coded, count).raw_bytes;
+        if raw_bytes > max_bytes {
+            return Err(DecodeError::TooLong { raw_bytes, max_bytes });
+        }
+        out.reserve(Table::spare_bytes(raw_bytes));
+        Ok(())
+    }
+
+    /// Names the first reason why a value was refused.
+    #[cold]
+    fn explain(
+        &self,
+        coded: &[u8],
+        count: usize,
+        stored: u16,
+        computed: u16,
+        raw_bytes: usize,
+        max_bytes: usize,
+    ) -> DecodeError {
+        if stored != computed {
+            return DecodeError::Check { stored, computed };
+        }
+        let payload = &coded[..coded.len() - CHECK_BYTES];
+        let unknown = (0..count)
+            .map(|position| (position, numbers::get(payload, position, self.bits())))
+            .find(|&(_, number)| number as usize >= self.tokens());
+        if let Some((position, number)) = unknown {
+            return DecodeError::Token { position, number };
+        }
+        if raw_bytes > max_bytes {
+            return DecodeError::TooLong { raw_bytes, max_bytes };
+        }
+        DecodeError::Padding
+    }
+}
+
+impl fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dictionary")
+            .field("generation", &self.generation)
+            .field("bits", &self.bits())
+            .field("tokens", &self.tokens())
+            .field("fingerprint", &self.fingerprint)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The single bytes and a few more, without training: small enough for an interpreter that watches every access.
+    fn small(bits: u32) -> Dictionary {
+        let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        tokens.extend(
+            [&b"ab"[..], b"abc", b"abcabcabcabcabca", b"bcabcabcabcabc", b"\0\0", b"end"].map(<[u8]>::to_vec),
+        );
+        Dictionary::from_tokens(&tokens, bits, 1).unwrap()
+    }
+
+    /// A coded value of these numbers, with the right check.
+    fn coded_from(dictionary: &Dictionary, numbers: &[u16]) -> Vec<u8> {
+        let mut coded = Vec::new();
+        numbers::pack(numbers, dictionary.bits(), &mut coded);
+        seal(dictionary, coded)
+    }
+
+    fn seal(dictionary: &Dictionary, mut payload: Vec<u8>) -> Vec<u8> {
+        let check = check16(dictionary.fingerprint, &payload);
+        payload.extend_from_slice(&check.to_le_bytes());
+        payload
+    }
+
+    #[test]
+    fn values_of_all_short_lengths() {
+        let text = b"abcabcabcabcabcabcend\0\0\0\xff-abcabcabcabcabcabcab";
+        let widths: &[u32] = if cfg!(miri) { &[12, 13] } else { &[12, 13, 14, 15, 16] };
+        for &bits in widths {
+            let dictionary = small(bits);
+            let mut encoder = Encoder::new();
+            for length in (0..text.len()).step_by(if cfg!(miri) { 5 } else { 1 }) {
+                let value = &text[..length];
+                let (mut coded, mut ends) = (vec![9], Vec::new());
+                dictionary.encode_group(&mut encoder, &[value, value], &mut coded, &mut ends);
+                assert_eq!(coded[1..ends[0] as usize], coded[ends[0] as usize..]);
+                // Without capacity, and with just enough.
+                for mut out in [Vec::new(), Vec::with_capacity(length)] {
+                    let coded = &coded[1..ends[0] as usize];
+                    assert_eq!(dictionary.decode_append(coded, &mut out, length), Ok(length));
+                    assert_eq!(out, value);
+                    assert_eq!(dictionary.raw_len(coded), Ok(length));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_values_reserve_what_they_need() {
+        let dictionary = small(12);
+        let value = vec![b'x'; if cfg!(miri) { 300 } else { 20_000 }];
+        let mut coded = Vec::new();
+        dictionary.encode_group(&mut Encoder::new(), &[&value], &mut coded, &mut Vec::new());
+        let mut out = Vec::new();
+        assert_eq!(dictionary.decode_append(&coded, &mut out, value.len()), Ok(value.len()));
+        assert!(out == value && out.capacity() <= value.len() + RESERVE_FREELY_BYTES);
+        let mut none = Vec::new();
+        let error = dictionary.decode_append(&coded, &mut none, value.len() - 1).unwrap_err();
+        assert_eq!(error, DecodeError::TooLong { raw_bytes: value.len(), max_bytes: value.len() - 1 });
+        assert!(none.capacity() <= RESERVE_FREELY_BYTES);
+    }
+
+    #[test]
+    fn numbers_past_the_tokens_are_errors() {
+        let dictionary = small(12);
+        let tokens = dictionary.tokens() as u16;
+        for length in 1..20 {
+            for position in 0..length {
+                let mut numbers = vec![u16::from(b'x'); length];
+                numbers[position] = if position % 2 == 0 { tokens } else { 4095 };
+                let coded = coded_from(&dictionary, &numbers);
+                let expected = DecodeError::Token { position, number: numbers[position].into() };
+                let mut out = b"kept".to_vec();
+                assert_eq!(dictionary.decode_append(&coded, &mut out, 1 << 20), Err(expected.clone()));
+                assert_eq!(out, b"kept");
+                assert_eq!(dictionary.raw_len(&coded), Err(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn filled_padding_is_an_error() {
+        let dictionary = small(13);
+        let mut coded = coded_from(&dictionary, &[1, 2, 3]);
+        coded.truncate(coded.len() - CHECK_BYTES);
+        *coded.last_mut().unwrap() |= 0x80;
+        let coded = seal(&dictionary, coded);
+        assert_eq!(dictionary.decode_append(&coded, &mut Vec::new(), 100), Err(DecodeError::Padding));
+        assert_eq!(dictionary.raw_len(&coded), Err(DecodeError::Padding));
+    }
+
+    #[test]
+    fn impossible_lengths_are_errors() {
+        let dictionary = small(12);
+        for length in [0, 1, 3, 6] {
+            let error = dictionary.decode_append(&vec![0; length], &mut Vec::new(), 100).unwrap_err();
+            assert_eq!(error, DecodeError::Length { coded_bytes: length });
+        }
+    }
+
+    #[test]
+    fn the_parse_looks_ahead() {
+        // The longest token first would take "abc" and then single bytes; "ab" lets the long one follow.
+        let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+        tokens.extend([&b"ab"[..], b"abc", b"cdefgh"].map(<[u8]>::to_vec));
+        let dictionary = Dictionary::from_tokens(&tokens, 16, 0).unwrap();
+        let mut coded = Vec::new();
+        dictionary.encode_group(&mut Encoder::new(), &[b"abcdefgh"], &mut coded, &mut Vec::new());
+        assert_eq!(coded.len(), 2 * 2 + CHECK_BYTES);
+    }
+
+    #[test]
+    fn the_fingerprint_is_of_the_content() {
+        let one = small(12);
+        let same = Dictionary::from_tokens(
+            &(0..one.tokens()).map(|number| one.token(number).unwrap().to_vec()).collect::<Vec<_>>(),
+            12,
+            99,
+        )
+        .unwrap();
+        assert_eq!(one.fingerprint, same.fingerprint);
+        assert_ne!(one.fingerprint, small(13).fingerprint);
+    }
+}

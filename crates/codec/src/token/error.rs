@@ -1,0 +1,156 @@
+//! What can go wrong with dictionaries and coded values.
+
+use std::fmt;
+
+/// The error of training a dictionary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// Token numbers of this width are not supported.
+    Bits {
+        /// The width asked for.
+        bits: u32,
+    },
+    /// The tokens found have no index. Samples would have to be crafted for it.
+    Unindexable,
+}
+
+impl fmt::Display for TrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrainError::Bits { bits } => {
+                write!(f, "cannot train a token dictionary of {bits} bits: choose 12 to 16")
+            }
+            TrainError::Unindexable => write!(f, "cannot train a token dictionary: its tokens have no index"),
+        }
+    }
+}
+
+impl std::error::Error for TrainError {}
+
+/// The error of loading a stored dictionary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DictionaryError {
+    /// The bytes do not begin like a token dictionary.
+    NotADictionary,
+    /// A version that this release does not know.
+    Version {
+        /// The version found.
+        version: u8,
+    },
+    /// The bytes end before the dictionary does, or go on after it.
+    Length {
+        /// Bytes that the header promises.
+        expected: usize,
+        /// Bytes that were given.
+        found: usize,
+    },
+    /// The checksum disagrees: the bytes are damaged.
+    Checksum {
+        /// The checksum stored.
+        stored: u32,
+        /// The checksum of the bytes that were given.
+        computed: u32,
+    },
+    /// A field has a value that no dictionary has.
+    Field {
+        /// Which field.
+        name: &'static str,
+        /// The value found.
+        value: u64,
+    },
+    /// One of the 256 single bytes is no token, so that not every value could be coded.
+    MissingByte {
+        /// The byte that is missing.
+        byte: u8,
+    },
+    /// Two tokens have the same bytes.
+    Duplicate {
+        /// The number of the second one.
+        token: usize,
+    },
+}
+
+impl fmt::Display for DictionaryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot load token dictionary: ")?;
+        match self {
+            DictionaryError::NotADictionary => write!(f, "the bytes do not begin with its signature"),
+            DictionaryError::Version { version } => {
+                write!(f, "its version is {version}, this release reads version 1")
+            }
+            DictionaryError::Length { expected, found } => {
+                write!(f, "{expected} bytes expected, {found} found")
+            }
+            DictionaryError::Checksum { stored, computed } => {
+                write!(f, "damaged: checksum {stored:#010x} stored, {computed:#010x} computed")
+            }
+            DictionaryError::Field { name, value } => write!(f, "{name} is {value}, out of range"),
+            DictionaryError::MissingByte { byte } => write!(f, "no token for the single byte {byte:#04x}"),
+            DictionaryError::Duplicate { token } => write!(f, "token {token} repeats an earlier one"),
+        }
+    }
+}
+
+impl std::error::Error for DictionaryError {}
+
+/// The error of decoding a value: the bytes are damaged, hostile, or of another dictionary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// No value has a coded form of this length.
+    Length {
+        /// Coded bytes that were given.
+        coded_bytes: usize,
+    },
+    /// The check disagrees with the coded bytes or with the dictionary.
+    Check {
+        /// The check stored.
+        stored: u16,
+        /// The check of the bytes that were given.
+        computed: u16,
+    },
+    /// The bits that fill the last byte are not zero.
+    Padding,
+    /// A token number that the dictionary does not have.
+    Token {
+        /// Its place in the run of token numbers, from 0.
+        position: usize,
+        /// The number.
+        number: u32,
+    },
+    /// The value is longer than the caller allows.
+    TooLong {
+        /// Bytes of the value.
+        raw_bytes: usize,
+        /// Bytes that the caller allows.
+        max_bytes: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot decode token-coded value: ")?;
+        match self {
+            DecodeError::Length { coded_bytes } => {
+                write!(f, "{coded_bytes} bytes are no whole number of tokens and a check")
+            }
+            DecodeError::Check { stored, computed } => {
+                write!(
+                    f,
+                    "check {stored:#06x} stored, {computed:#06x} computed: damaged, or another dictionary's"
+                )
+            }
+            DecodeError::Padding => write!(f, "the last bits are not zero"),
+            DecodeError::Token { position, number } => {
+                write!(f, "token {position} has the number {number}, which the dictionary lacks")
+            }
+            DecodeError::TooLong { raw_bytes, max_bytes } => {
+                write!(f, "it has {raw_bytes} bytes, {max_bytes} are allowed")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}

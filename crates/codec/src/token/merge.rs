@@ -1,0 +1,217 @@
+//! One walk through the samples that joins pairs of tokens.
+
+use super::TOKEN_BYTES_MAX;
+
+/// How often the walk looks whether tokens appear too fast or too slowly.
+const ADJUSTMENTS: usize = 512;
+
+/// The samples in an order without a trend, the same for the same seed.
+pub(super) fn shuffled<'a>(samples: &[&'a [u8]], seed: u64) -> Vec<&'a [u8]> {
+    let mut samples = samples.to_vec();
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    for last in (1..samples.len()).rev() {
+        // Knuth's MMIX generator; its upper bits are the good ones.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        samples.swap(last, ((state >> 33) % (last as u64 + 1)) as usize);
+    }
+    samples
+}
+
+/// Adds joined pairs to `tokens` until there are `tokens_max`, or the samples end.
+///
+/// A pair is joined when it has been met `threshold` times, and the threshold follows the pace: the room shall last until
+/// the samples end.
+pub(super) fn merge(samples: &[&[u8]], tokens: &mut Vec<Vec<u8>>, tokens_max: usize) {
+    let total: usize = samples.iter().map(|sample| sample.len()).sum();
+    let step = (total / ADJUSTMENTS).max(1);
+    let mut trie = Trie::of(tokens, tokens_max);
+    let mut pairs = PairCounts::new();
+    let mut threshold = 2;
+    let (mut scanned, mut next, mut tokens_before) = (0, step, tokens.len());
+    for sample in samples {
+        let mut previous: Option<(u32, usize)> = None;
+        let mut at = 0;
+        while at < sample.len() {
+            let (token, length) = trie.longest(&sample[at..]);
+            let end = at + length;
+            let mut last = (token, length);
+            if let Some((before, before_length)) = previous
+                && before_length + length <= TOKEN_BYTES_MAX
+            {
+                let met = pairs.meet(before, token);
+                if *met >= threshold {
+                    *met = 0;
+                    let joined = &sample[at - before_length..end];
+                    if trie.insert(joined, tokens.len() as u32) {
+                        last = (tokens.len() as u32, joined.len());
+                        tokens.push(joined.to_vec());
+                        if tokens.len() >= tokens_max {
+                            return;
+                        }
+                    }
+                }
+            }
+            previous = Some(last);
+            at = end;
+        }
+        scanned += sample.len();
+        if scanned >= next {
+            next = scanned + step;
+            let grown = tokens.len() - tokens_before;
+            tokens_before = tokens.len();
+            // Tokens that may appear per step from here on; half as many again, or a third less, is no reason to change.
+            let pace = (tokens_max - tokens.len()) * step / total.saturating_sub(scanned).max(step);
+            if grown * 2 > pace * 3 {
+                threshold += 1;
+            } else if grown * 3 < pace * 2 && threshold > 2 {
+                threshold -= 1;
+            }
+        }
+    }
+}
+
+/// How many of `tokens`, from the first, have at most `nodes_max` prefixes together with the single bytes.
+pub(super) fn tokens_within(tokens: &[Vec<u8>], nodes_max: usize) -> usize {
+    let mut trie = Trie::of(&[], tokens.len());
+    for (index, token) in tokens.iter().enumerate() {
+        trie.insert(token, index as u32);
+        if trie.tokens.len() > nodes_max {
+            return index;
+        }
+    }
+    tokens.len()
+}
+
+/// No token, no key.
+const NONE: u32 = u32::MAX;
+
+/// A trie that grows, its edges in one hash table. The nodes 0 to 255 are the single bytes.
+struct Trie {
+    /// Of (node, byte), and the child there; a node of `NONE` marks an empty slot.
+    edges: Vec<(u32, u32)>,
+    /// The token that ends at each node, or `NONE`.
+    tokens: Vec<u32>,
+}
+
+impl Trie {
+    fn of(tokens: &[Vec<u8>], tokens_max: usize) -> Trie {
+        let mut trie =
+            Trie { edges: vec![(NONE, 0); (tokens_max * 8).next_power_of_two()], tokens: (0..256).collect() };
+        for (number, token) in tokens.iter().enumerate() {
+            trie.insert(token, number as u32);
+        }
+        trie
+    }
+
+    #[inline]
+    fn slot(&self, node: u32, byte: u8) -> usize {
+        let mask = self.edges.len() - 1;
+        let key = node << 8 | u32::from(byte);
+        let mut slot = (u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 30) as usize & mask;
+        while self.edges[slot].0 != key && self.edges[slot].0 != NONE {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// Whether the token is new.
+    fn insert(&mut self, token: &[u8], number: u32) -> bool {
+        let mut node = u32::from(token[0]);
+        for &byte in &token[1..] {
+            let slot = self.slot(node, byte);
+            if self.edges[slot].0 == NONE {
+                self.edges[slot] = (node << 8 | u32::from(byte), self.tokens.len() as u32);
+                node = self.tokens.len() as u32;
+                self.tokens.push(NONE);
+                if self.tokens.len() * 2 > self.edges.len() {
+                    self.grow();
+                }
+            } else {
+                node = self.edges[slot].1;
+            }
+        }
+        let ends_here = &mut self.tokens[node as usize];
+        let new = *ends_here == NONE;
+        if new || token.len() == 1 {
+            *ends_here = number;
+        }
+        new
+    }
+
+    fn grow(&mut self) {
+        let twice = self.edges.len() * 2;
+        for (key, child) in std::mem::replace(&mut self.edges, vec![(NONE, 0); twice]) {
+            if key != NONE {
+                let slot = self.slot(key >> 8, key as u8);
+                self.edges[slot] = (key, child);
+            }
+        }
+    }
+
+    /// The longest token that `bytes`, which are not empty, begin with.
+    #[inline]
+    fn longest(&self, bytes: &[u8]) -> (u32, usize) {
+        let mut node = u32::from(bytes[0]);
+        let mut found = (self.tokens[node as usize], 1);
+        for (index, &byte) in bytes.iter().enumerate().take(TOKEN_BYTES_MAX).skip(1) {
+            let edge = self.edges[self.slot(node, byte)];
+            if edge.0 == NONE {
+                break;
+            }
+            node = edge.1;
+            if self.tokens[node as usize] != NONE {
+                found = (self.tokens[node as usize], index + 1);
+            }
+        }
+        found
+    }
+}
+
+/// How often each pair of tokens was met.
+struct PairCounts {
+    slots: Vec<(u64, u32)>,
+    used: usize,
+}
+
+impl PairCounts {
+    fn new() -> PairCounts {
+        PairCounts { slots: vec![(u64::MAX, 0); 1 << 14], used: 0 }
+    }
+
+    #[inline]
+    fn slot(&self, key: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 30) as usize & mask;
+        while self.slots[slot].0 != key && self.slots[slot].0 != u64::MAX {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// Counts one more meeting and returns the count.
+    #[inline]
+    fn meet(&mut self, first: u32, second: u32) -> &mut u32 {
+        if self.used * 2 > self.slots.len() {
+            self.grow();
+        }
+        let key = u64::from(first) << 32 | u64::from(second);
+        let slot = self.slot(key);
+        let (held, count) = &mut self.slots[slot];
+        if *held == u64::MAX {
+            *held = key;
+            self.used += 1;
+        }
+        *count += 1;
+        count
+    }
+
+    fn grow(&mut self) {
+        let twice = self.slots.len() * 2;
+        for (key, count) in std::mem::replace(&mut self.slots, vec![(u64::MAX, 0); twice]) {
+            if key != u64::MAX {
+                let slot = self.slot(key);
+                self.slots[slot] = (key, count);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Choosing the tokens.
+//!
+//! Two steps alternate. *Merging* ([`merge`](super::merge)) walks through the samples once, as a greedy encoder would, and joins pairs
+//! of tokens that it has met often enough; this is OnPair's way, but it goes on to half as many tokens again as there is
+//! room for. *Pruning* parses the samples as the real encoder does, and drops the tokens whose loss would cost least:
+//! stepping stones to longer tokens, and joins that nothing uses any more. The room they leave is filled by another walk.
+
+use super::decode::Table;
+use super::encode::Encoder;
+use super::error::DictionaryError;
+use super::matcher::Matcher;
+use super::{TOKEN_BYTES_MAX, merge, tokens_max};
+use std::cmp::Reverse;
+
+/// Walks through the samples. The second one gains 1 %, a third would gain half of that again.
+const ROUNDS: usize = 2;
+
+/// The most prefixes that the tokens of a trained dictionary have together: they are what the matcher's memory goes by.
+///
+/// Text, tables and markup need 2 to 3.5 per token.
+pub(super) fn nodes_max(bits: u32) -> usize {
+    (1 << bits) * 7 / 2
+}
+
+/// At most 2^bits tokens in the order of their numbers, the most used first, so that they share cache lines.
+pub(super) fn train(samples: &[&[u8]], bits: u32) -> Result<Vec<Vec<u8>>, DictionaryError> {
+    let room = tokens_max(bits);
+    let crowd = (room + room / 2).min(tokens_max(16));
+    let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
+    let mut used = Vec::new();
+    for round in 0..ROUNDS {
+        merge::merge(&merge::shuffled(samples, round as u64), &mut tokens, crowd);
+        let last = round + 1 == ROUNDS;
+        let keep = if last { room } else { room * 7 / 10 };
+        let nodes = if last { nodes_max(bits) } else { usize::MAX };
+        (tokens, used) = prune(samples, tokens, keep, nodes)?;
+    }
+    let mut order: Vec<usize> = (0..tokens.len()).collect();
+    order.sort_unstable_by_key(|&number| (Reverse(used[number]), number));
+    Ok(order.into_iter().map(|number| std::mem::take(&mut tokens[number])).collect())
+}
+
+/// What the encoder needs to parse by tokens that are not yet a dictionary.
+struct Index {
+    table: Table,
+    matcher: Matcher,
+}
+
+impl Index {
+    fn new(tokens: &[Vec<u8>]) -> Result<Index, DictionaryError> {
+        let bits = super::BITS.into_iter().find(|&bits| tokens.len() <= tokens_max(bits));
+        let table = Table::new(tokens.iter().map(Vec::as_slice), bits.unwrap_or(16));
+        let matcher = Matcher::new(&table)?;
+        Ok(Index { table, matcher })
+    }
+}
+
+/// How often each token is used for the samples.
+fn count(samples: &[&[u8]], tokens: &[Vec<u8>], index: &Index) -> Vec<u32> {
+    let mut used = vec![0u32; tokens.len()];
+    let mut encoder = Encoder::new();
+    for sample in samples {
+        for &number in encoder.parse(&index.table, &index.matcher, sample) {
+            used[usize::from(number)] += 1;
+        }
+    }
+    used
+}
+
+/// Keeps the single bytes and the `keep` tokens that are worth most, as far as they have at most `nodes_max` prefixes.
+///
+/// A token is worth the tokens that the samples would take more without it. Returns the tokens, and how often each was
+/// used before the others were dropped.
+fn prune(
+    samples: &[&[u8]],
+    mut tokens: Vec<Vec<u8>>,
+    keep: usize,
+    nodes_max: usize,
+) -> Result<(Vec<Vec<u8>>, Vec<u32>), DictionaryError> {
+    let index = Index::new(&tokens)?;
+    let used = count(samples, &tokens, &index);
+    let mut ranked: Vec<(u64, usize)> = (256..tokens.len())
+        .filter(|&number| used[number] > 0)
+        .map(|number| (u64::from(used[number]) * parts_more(&tokens[number], &index), number))
+        .collect();
+    ranked.sort_unstable_by_key(|&(worth, number)| (Reverse(worth), number));
+    ranked.truncate(keep - 256);
+    let mut kept: Vec<Vec<u8>> =
+        ranked.iter().map(|&(_, number)| std::mem::take(&mut tokens[number])).collect();
+    if nodes_max != usize::MAX {
+        kept.truncate(merge::tokens_within(&kept, nodes_max));
+    }
+    let kept_used = ranked.iter().map(|&(_, number)| used[number]).take(kept.len());
+    let used = used[..256].iter().copied().chain(kept_used).collect();
+    tokens.truncate(256);
+    tokens.append(&mut kept);
+    Ok((tokens, used))
+}
+
+/// How many tokens more than one it takes to write a token by shorter ones.
+fn parts_more(token: &[u8], index: &Index) -> u64 {
+    let mut padded = [0; 2 * TOKEN_BYTES_MAX];
+    padded[..token.len()].copy_from_slice(token);
+    let mut parts = [u64::MAX; TOKEN_BYTES_MAX + 1];
+    parts[token.len()] = 0;
+    for at in (0..token.len()).rev() {
+        let longest_allowed = if at == 0 { token.len() - 1 } else { token.len() - at };
+        let [mut number] = index.matcher.longest(&padded[at..]);
+        loop {
+            let length = index.table.length(number);
+            if length <= longest_allowed {
+                parts[at] = parts[at].min(parts[at + length] + 1);
+            }
+            if length == 1 {
+                break;
+            }
+            number = index.matcher.shorter(number);
+        }
+    }
+    parts[0] - 1
+}

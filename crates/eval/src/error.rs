@@ -1,0 +1,129 @@
+//! What can go wrong before or during a run, in sentences a user can act on.
+
+use std::path::PathBuf;
+
+/// Why a benchmark did not start or did not finish.
+///
+/// A run whose answers were *wrong* is no error: it ends, and its outcome says how many answers were wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The corpus cannot be read.
+    #[error(
+        "cannot read the corpus {path}: {reason}; give a file, a folder, a .zst, FILE.zip:MEMBER, or one of json, log, timeseries, random:ETA"
+    )]
+    Corpus {
+        /// What was asked for.
+        path: String,
+        /// What was found.
+        reason: String,
+    },
+    /// The corpus has fewer bytes than one value.
+    #[error(
+        "the corpus {path} has {corpus_bytes} bytes{half}, fewer than a value of {value_bytes}; give a longer corpus or a smaller --value-bytes"
+    )]
+    CorpusShorterThanValue {
+        /// What was asked for.
+        path: String,
+        /// Bytes that values may be cut from.
+        corpus_bytes: u64,
+        /// `" in each half"` when only half of it serves, else empty.
+        half: &'static str,
+        /// The longest value.
+        value_bytes: u64,
+    },
+    /// A name that is not in the list of known names.
+    #[error("unknown {what} `{given}`; known: {known}")]
+    Unknown {
+        /// What kind of name.
+        what: &'static str,
+        /// The name that was given.
+        given: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// An argument that has a known shape, and this is not it.
+    #[error("bad {what} `{given}`: {expected}")]
+    Invalid {
+        /// Which argument.
+        what: &'static str,
+        /// What was given.
+        given: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A target refused to open or to work.
+    #[error("the target {target} {action}: {reason}")]
+    Target {
+        /// Its name.
+        target: String,
+        /// What it did not do.
+        action: &'static str,
+        /// Its own words.
+        reason: String,
+    },
+    /// A run did not give a result and said why.
+    #[error("{run}: {sentence}")]
+    Run {
+        /// Which run.
+        run: String,
+        /// Its reason.
+        sentence: String,
+        /// The exit status that belongs to it.
+        status: u8,
+    },
+    /// The process of a run ended without a result.
+    #[error("the process of run {run} ended without a result ({status}){last_words}")]
+    Process {
+        /// Which run.
+        run: String,
+        /// Its exit status.
+        status: String,
+        /// The end of what it said on standard error.
+        last_words: String,
+    },
+    /// A file or folder of results cannot be written, or a process cannot be started.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A check of `--smoke` failed.
+    #[error("the check \"{check}\" failed: {reason}")]
+    Smoke {
+        /// Which check.
+        check: String,
+        /// What was found.
+        reason: String,
+    },
+}
+
+/// What a target did that was opened with options it refuses.
+pub(crate) const DID_NOT_OPEN: &str = "did not open";
+
+impl Error {
+    pub(crate) fn invalid(what: &'static str, given: impl Into<String>, expected: impl Into<String>) -> Self {
+        Error::Invalid { what, given: given.into(), expected: expected.into() }
+    }
+
+    /// The exit status for a command that ends with this error: 2 when the request was at fault, 1 when the work was.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Error::Run { status, .. } => *status,
+            // A target that does not open was asked for something it does not have.
+            Error::Target { action, .. } => {
+                if *action == DID_NOT_OPEN {
+                    2
+                } else {
+                    1
+                }
+            }
+            Error::Process { .. } | Error::Smoke { .. } => 1,
+            _ => 2,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Judges key-value stores: workloads, targets, meters, results.
+//!
+//! A *target* is a store under test behind the trait [`Target`]. A run loads it with keys in random order, operates on it
+//! for some seconds with a mix of reads and writes, and compares every answer, byte for byte, with what was written; it reports
+//! operations per second and per CPU-second, latency over the whole window, and the memory that the allocator holds
+//! for the data, all in one row. A store that loses a key or returns a wrong byte fails the run.
+//!
+//! ```
+//! use ziptier_eval::{Meters, Registry, RunSpec};
+//!
+//! let registry = Registry::with(vec![]);
+//! let spec = RunSpec { keys: 1_000, seconds: 0.05, warmup_seconds: 0.0, ..RunSpec::new("btreemap", "json") };
+//! let target = registry.find(&spec.target)?;
+//! let measured = target.run(&spec, &Meters { held_bytes: || 0 }, &|_| {})?;
+//! assert_eq!(measured.mismatches, 0);
+//! assert!(measured.qps() > 0.0);
+//! # Ok::<(), ziptier_eval::Error>(())
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `keys`, `values`, `oracle` | which bytes a key and its versions are, and what a read may answer while others write |
+//! | `corpus`, `generator` | where value bytes come from |
+//! | `workload`, `distribution`, `permutation` | which operation on which key comes next |
+//! | `target`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
+//! | `spec`, `worker`, `run`, `meters`, `measurement` | one run, from the empty store to its figures |
+//! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
+//! | `row`, `report`, `results_folder` | columns, tables and files of results |
+//! | `smoke` | a quick check that everything works |
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod bench;
+mod conformance;
+mod corpus;
+mod distribution;
+mod error;
+mod generator;
+mod keys;
+mod measurement;
+mod meters;
+mod oracle;
+mod permutation;
+mod plan;
+mod process;
+mod registry;
+mod report;
+mod results_folder;
+mod row;
+mod run;
+mod smoke;
+mod spec;
+mod target;
+pub mod targets;
+mod values;
+mod worker;
+mod workload;
+
+pub use bench::{Configuration, Outcome, bench};
+pub use conformance::check as check_conformance;
+pub use corpus::Corpus;
+pub use distribution::Distribution;
+pub use error::Error;
+pub use generator::Generator;
+pub use keys::{KEY_BYTES, Key, KeyShape};
+pub use measurement::{Latency, Measurement, Step};
+pub use meters::{Growth, Meters, Usage};
+pub use oracle::{Oracle, Word};
+pub use plan::Plan;
+pub use process::{Launcher, serve_child};
+pub use registry::{Registration, Registry};
+pub use report::{Format, render};
+pub use smoke::{CodecCheck, smoke};
+pub use spec::{RunSpec, TrainOn};
+pub use target::{Answers, Batch, Config, Counters, Records, Target, TargetError};
+pub use values::{ValueBytes, Values};
+pub use workload::{Mix, SCAN_RECORDS, Workload};

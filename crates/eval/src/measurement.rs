@@ -1,0 +1,146 @@
+//! What one run measured.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::meters::{Growth, Usage};
+use crate::target::Counters;
+
+/// Percentiles of one kind of operation over the whole timed window, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+}
+
+impl Latency {
+    /// Nothing if nothing was recorded.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Latency { p50_us: us(0.5), p99_us: us(0.99), p999_us: us(0.999) })
+    }
+}
+
+/// One step of a search for the rate that a latency allows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Arrivals per second.
+    pub offered_per_sec: f64,
+    /// Operations finished per second.
+    pub done_per_sec: f64,
+    /// The larger of the read and write 99th percentiles, from arrival to answer.
+    pub p99_us: f64,
+}
+
+/// What one run measured; all sums are over its instances.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Operations in the timed window; each key of a multi-get counts as one.
+    pub operations: u64,
+    /// Length of the window.
+    pub wall_sec: f64,
+    /// CPU time and context switches of the whole process in the window, background threads included.
+    pub usage: Usage,
+    /// Latency of read calls (get, multi-get, scan), if taken.
+    pub read: Option<Latency>,
+    /// Latency of write calls (put, delete), if taken.
+    pub write: Option<Latency>,
+    /// Answers that were wrong, keys that were lost and calls that failed, in the whole run.
+    pub mismatches: u64,
+    /// What the first of them was.
+    pub first_mismatch: Option<String>,
+    /// Live keys at the end of the window.
+    pub keys: u64,
+    /// Bytes of their keys and values.
+    pub raw_bytes: u64,
+    /// Memory at the end of the window, less what there was before.
+    pub memory: Growth,
+    /// The same after the idle time, if there was any.
+    pub settled: Option<Growth>,
+    /// Seconds that loading took.
+    pub load_sec: f64,
+    /// CPU seconds that loading took.
+    pub load_cpu_sec: f64,
+    /// What the target counted in the window.
+    pub counters: Counters,
+    /// The steps of `--until-p99`.
+    pub steps: Vec<Step>,
+    /// What the target says about itself at the end of the window, and after the idle time.
+    pub descriptions: Vec<String>,
+    /// What a reader of the figures should know.
+    pub notes: Vec<String>,
+}
+
+impl Measurement {
+    /// Operations per second.
+    pub fn qps(&self) -> f64 {
+        self.operations as f64 / self.wall_sec
+    }
+
+    /// Processors kept busy on average.
+    pub fn cpu_cores(&self) -> f64 {
+        self.usage.cpu_sec() / self.wall_sec
+    }
+
+    /// Operations per CPU-second; nothing if the window was too short for the CPU clock.
+    pub fn qps_per_cpu_core(&self) -> Option<f64> {
+        (self.usage.cpu_sec() > 0.0).then(|| self.operations as f64 / self.usage.cpu_sec())
+    }
+
+    /// The highest offered rate that kept the latency limit, if one was searched for.
+    pub fn held_rate(&self, limit_us: Option<f64>) -> Option<f64> {
+        let limit_us = limit_us?;
+        self.steps
+            .iter()
+            .filter(|step| step.p99_us <= limit_us)
+            .map(|step| step.offered_per_sec)
+            .reduce(f64::max)
+    }
+
+    /// Held bytes per raw byte at the end of the window.
+    pub fn held_per_raw(&self) -> Option<f64> {
+        per_raw(self.memory.held_bytes, self.raw_bytes)
+    }
+
+    /// Held bytes per raw byte after the idle time.
+    pub fn settled_held_per_raw(&self) -> Option<f64> {
+        per_raw(self.settled?.held_bytes, self.raw_bytes)
+    }
+}
+
+fn per_raw(bytes: i64, raw_bytes: u64) -> Option<f64> {
+    (raw_bytes > 0).then(|| bytes as f64 / raw_bytes as f64)
+}
+
+fn both(a: Option<u64>, b: Option<u64>, join: impl Fn(u64, u64) -> u64) -> Option<u64> {
+    Some(join(a?, b?))
+}
+
+impl Counters {
+    fn joined(&self, other: &Counters, join: impl Fn(u64, u64) -> u64 + Copy) -> Counters {
+        macro_rules! fields {
+            ($($field:ident)*) => {
+                Counters {
+                    engine: self.engine.clone(),
+                    qpl_mode: self.qpl_mode.clone(),
+                    bg_threads: self.bg_threads,
+                    $($field: both(self.$field, other.$field, join),)*
+                }
+            };
+        }
+        fields!(qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
+            coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
+    }
+
+    pub(crate) fn plus(&self, other: &Counters) -> Counters {
+        self.joined(other, u64::wrapping_add)
+    }
+
+    pub(crate) fn since(&self, before: &Counters) -> Counters {
+        self.joined(before, u64::saturating_sub)
+    }
+}

@@ -1,0 +1,222 @@
+//! The columns of a result row, and medians over rounds.
+//!
+//! The first 28 or so bear the names of the published evaluation's summary file, so that its rows and ours can stand in one
+//! table; what it has no column for follows. `NA` is what does not apply or was not measured.
+
+use serde_json::Value as Json;
+
+use crate::bench::Configuration;
+use crate::measurement::{Latency, Measurement};
+use crate::spec::RunSpec;
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Cell {
+    Text(String),
+    Count(i64),
+    Number(f64, usize),
+    Missing,
+}
+
+/// A row: column names and cells.
+pub(crate) type Row = Vec<(&'static str, Cell)>;
+
+impl Cell {
+    fn number(value: Option<f64>, decimals: usize) -> Self {
+        value.filter(|value| value.is_finite()).map_or(Cell::Missing, |value| Cell::Number(value, decimals))
+    }
+
+    fn count(value: Option<u64>) -> Self {
+        value.map_or(Cell::Missing, |value| Cell::Count(value as i64))
+    }
+
+    fn text(value: Option<&str>) -> Self {
+        value.map_or(Cell::Missing, |value| Cell::Text(value.replace(['\t', '\n', '\r'], " ")))
+    }
+
+    /// As it stands in a TSV file.
+    pub(crate) fn to_tsv(&self) -> String {
+        match self {
+            Cell::Text(text) => text.clone(),
+            Cell::Count(count) => count.to_string(),
+            Cell::Number(number, decimals) => format!("{number:.decimals$}"),
+            Cell::Missing => "NA".into(),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Json {
+        match self {
+            Cell::Text(text) => Json::from(text.as_str()),
+            Cell::Count(count) => Json::from(*count),
+            Cell::Number(number, decimals) => {
+                let scale = 10f64.powi(*decimals as i32);
+                Json::from((number * scale).round() / scale)
+            }
+            Cell::Missing => Json::Null,
+        }
+    }
+
+    pub(crate) fn as_number(&self) -> Option<f64> {
+        match self {
+            Cell::Count(count) => Some(*count as f64),
+            Cell::Number(number, _) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+/// The row of one round.
+pub(crate) fn round_row(configuration: &Configuration, round: usize) -> Row {
+    let log = configuration.logs.get(round).map(String::as_str);
+    let mut row = row(&configuration.spec, &configuration.rounds[round], log);
+    row.push(("round", Cell::Count(round as i64 + 1)));
+    row
+}
+
+/// The row of a configuration: the median over its rounds of every number, the sum of the mismatches, and how far apart the rounds
+/// are (largest less smallest, in per cent of the median).
+pub(crate) fn median_row(configuration: &Configuration) -> Row {
+    let rounds: Vec<Row> =
+        (0..configuration.rounds.len()).map(|round| round_row(configuration, round)).collect();
+    let Some(first) = rounds.first() else { return Vec::new() };
+    let column =
+        |index: usize| rounds.iter().filter_map(|row| row[index].1.as_number()).collect::<Vec<f64>>();
+    let mut row: Row = first
+        .iter()
+        .enumerate()
+        .filter(|(_, (name, _))| *name != "round")
+        .map(|(index, (name, cell))| {
+            let median = median(&mut column(index));
+            let cell = match (cell, *name) {
+                (_, "mismatches") => Cell::Count(column(index).iter().sum::<f64>() as i64),
+                (Cell::Count(_), _) => {
+                    median.map_or(Cell::Missing, |median| Cell::Count(median.round() as i64))
+                }
+                (Cell::Number(_, decimals), _) => Cell::number(median, *decimals),
+                (cell, _) => cell.clone(),
+            };
+            (*name, cell)
+        })
+        .collect();
+    row.push(("rounds", Cell::Count(rounds.len() as i64)));
+    for (name, spread_name) in
+        [("qps", "qps_spread_pct"), ("qps_per_cpu_core", "qps_per_cpu_core_spread_pct")]
+    {
+        let mut values = first.iter().position(|(column, _)| *column == name).map(column).unwrap_or_default();
+        row.push((spread_name, Cell::number(spread_pct(&mut values), 1)));
+    }
+    row
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+fn spread_pct(values: &mut [f64]) -> Option<f64> {
+    let median = median(values).filter(|median| *median > 0.0)?;
+    Some((values.last()? - values.first()?) / median * 100.0)
+}
+
+fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
+    let counters = &measured.counters;
+    let held = measured.memory.held_bytes as f64;
+    let raw = measured.raw_bytes as f64;
+    let ratio = |raw: f64, held: f64| (held > 0.0 && raw > 0.0).then_some(raw / held);
+    let coded =
+        counters.coded_raw_bytes.zip(counters.coded_bytes).map(|(raw, coded)| (raw as f64, coded as f64));
+    let codec_ratio = coded.and_then(|(raw, coded)| ratio(raw, coded));
+    let latency =
+        |latency: Option<Latency>| latency.map_or([None; 3], |l| [l.p50_us, l.p99_us, l.p999_us].map(Some));
+    let [read_p50, read_p99, read_p999] = latency(measured.read);
+    let [write_p50, write_p99, write_p999] = latency(measured.write);
+    let usage = &measured.usage;
+    let settled = measured.settled;
+    vec![
+        ("run", Cell::Text(spec.name())),
+        ("workload", Cell::Text(spec.workload.name.clone())),
+        ("threads", Cell::Count(spec.threads as i64)),
+        ("codec", Cell::Text(spec.codec.clone())),
+        ("engine", Cell::text(Some(counters.engine.as_deref().unwrap_or("none")))),
+        ("qpl_mode", Cell::text(counters.qpl_mode.as_deref())),
+        ("qps", Cell::number(Some(measured.qps()), 0)),
+        ("mismatches", Cell::Count(measured.mismatches as i64)),
+        ("ratio", Cell::number(ratio(raw, held), 3)),
+        ("saved_pct", Cell::number((raw > 0.0).then(|| (1.0 - held / raw) * 100.0), 2)),
+        ("read_p50_us", Cell::number(read_p50, 3)),
+        ("read_p99_us", Cell::number(read_p99, 3)),
+        ("read_p999_us", Cell::number(read_p999, 3)),
+        ("write_p50_us", Cell::number(write_p50, 3)),
+        ("write_p99_us", Cell::number(write_p99, 3)),
+        ("write_p999_us", Cell::number(write_p999, 3)),
+        ("wall_sec", Cell::number(Some(measured.wall_sec), 3)),
+        ("user_sec", Cell::number(Some(usage.user_sec), 3)),
+        ("sys_sec", Cell::number(Some(usage.sys_sec), 3)),
+        ("cpu_pct", Cell::number(Some(measured.cpu_cores() * 100.0), 1)),
+        ("cpu_cores", Cell::number(Some(measured.cpu_cores()), 3)),
+        ("qps_per_cpu_core", Cell::number(measured.qps_per_cpu_core(), 0)),
+        ("qpl_compress_calls", Cell::count(counters.qpl_compress_calls)),
+        ("qpl_decompress_calls", Cell::count(counters.qpl_decompress_calls)),
+        ("zlib_compress_calls", Cell::count(counters.zlib_compress_calls)),
+        ("zlib_decompress_calls", Cell::count(counters.zlib_decompress_calls)),
+        ("bg_threads", Cell::count(counters.bg_threads)),
+        ("bg_compactions", Cell::count(counters.bg_compactions)),
+        ("fg_compactions", Cell::count(counters.fg_compactions)),
+        ("log", Cell::text(log)),
+        ("cpu_log", Cell::text(log)),
+        ("raw_bytes", Cell::Count(measured.raw_bytes as i64)),
+        ("held_bytes", Cell::Count(measured.memory.held_bytes)),
+        ("rss_bytes", Cell::Count(measured.memory.rss_bytes)),
+        ("held_per_raw", Cell::number(measured.held_per_raw(), 4)),
+        ("keys", Cell::Count(measured.keys as i64)),
+        ("codec_ratio", Cell::number(codec_ratio, 3)),
+        ("codec_saved_pct", Cell::number(codec_ratio.map(|ratio| (1.0 - 1.0 / ratio) * 100.0), 2)),
+        ("reads_raw", Cell::count(counters.reads_raw)),
+        ("reads_coded", Cell::count(counters.reads_coded)),
+        ("reads_packed", Cell::count(counters.reads_packed)),
+        ("max_rss", Cell::Count(usage.max_rss_bytes as i64)),
+        ("ctx_switches_voluntary", Cell::Count(usage.ctx_switches_voluntary as i64)),
+        ("ctx_switches_involuntary", Cell::Count(usage.ctx_switches_involuntary as i64)),
+        ("settled_held_bytes", settled.map_or(Cell::Missing, |settled| Cell::Count(settled.held_bytes))),
+        ("settled_held_per_raw", Cell::number(measured.settled_held_per_raw(), 4)),
+        ("settled_rss_bytes", settled.map_or(Cell::Missing, |settled| Cell::Count(settled.rss_bytes))),
+        ("load_sec", Cell::number(Some(measured.load_sec), 3)),
+        ("load_cpu_sec", Cell::number(Some(measured.load_cpu_sec), 3)),
+        ("offered_qps", Cell::number(measured.held_rate(spec.until_p99_us), 0)),
+        ("target", Cell::Text(spec.target.clone())),
+        ("key_shape", Cell::Text(spec.key_shape.to_string())),
+        ("value_bytes", Cell::Text(spec.value_bytes.to_string())),
+        ("corpus", Cell::text(Some(&spec.corpus))),
+        ("train_on", Cell::Text(spec.train_on.to_string())),
+        ("distribution", Cell::Text(spec.distribution.to_string())),
+        ("multi_get", Cell::Count(spec.multi_get as i64)),
+        ("landing_bytes", Cell::count(spec.landing_bytes.map(|bytes| bytes as u64))),
+        ("instances", Cell::Count(spec.instances as i64)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spreads() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&mut []), None);
+        assert_eq!(spread_pct(&mut [90.0, 110.0, 100.0]), Some(20.0));
+    }
+
+    #[test]
+    fn cells_are_plain_numbers() {
+        assert_eq!(Cell::number(Some(f64::NAN), 2).to_tsv(), "NA");
+        assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_tsv(), "0.333");
+        assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_json(), Json::from(0.333));
+        assert_eq!(Cell::text(Some("a\tb")).to_tsv(), "a b");
+    }
+}

@@ -1,0 +1,397 @@
+//! One run from an empty store to a [`Measurement`]: load, warm up, measure, settle, and check every key.
+//!
+//! The order matters. All that the harness needs is allocated first; then memory is read; then the target is opened, so
+//! that everything it ever allocates is on its account. The settled memory is read after idle time alone, with no call
+//! that would hurry the target. The last step looks up every key, so that a workload without reads cannot hide a store
+//! that loses writes.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quanta::Clock;
+
+use crate::distribution::KeyLaw;
+use crate::error::{DID_NOT_OPEN, Error};
+use crate::measurement::{Latency, Measurement, Step};
+use crate::meters::{Memory, Meters, Usage};
+use crate::oracle::Oracle;
+use crate::permutation::Permutation;
+use crate::spec::{RunSpec, TrainOn};
+use crate::target::{Config, Counters, Target, TargetError};
+use crate::values::Values;
+use crate::worker::{Buffers, Control, Mistakes, Phase, Worker, failed, wrong_answer};
+
+/// Idle time after the first half was loaded, if the run has none of its own.
+const TRAIN_SETTLE_SECONDS: f64 = 10.0;
+/// Keys that were never written and must not be found.
+const ABSENT_KEYS: u64 = 1_000;
+
+/// The key spaces of one store: those loaded first, if any, and those measured.
+struct Spaces {
+    train: Option<Arc<Oracle>>,
+    measured: Arc<Oracle>,
+}
+
+/// Does the run that `spec` describes with targets of type `T`, and tells its phases to `progress`.
+pub(crate) fn run<T: Target>(
+    spec: &RunSpec,
+    meters: &Meters,
+    progress: &dyn Fn(&str),
+) -> Result<Measurement, Error> {
+    spec.check()?;
+    progress("reading the corpus");
+    let spaces = spaces(spec)?;
+    let clock = (spec.latency || spec.until_p99_us.is_some()).then(Clock::new);
+    let law = KeyLaw::new(spec.distribution, spec.keys);
+    let mut buffers = worker_buffers::<T>(spec);
+    let empty = meters.memory();
+
+    let fail = |action| {
+        move |error: TargetError| Error::Target {
+            target: spec.target.clone(),
+            action,
+            reason: error.to_string(),
+        }
+    };
+    let targets = spaces
+        .iter()
+        .map(|spaces| T::open(&config(spec, spaces)))
+        .collect::<Result<Vec<T>, _>>()
+        .map_err(fail(DID_NOT_OPEN))?;
+
+    let mut mistakes = Mistakes::default();
+    let mut before_measured = empty;
+    if spec.train_on == TrainOn::FirstHalf {
+        progress("loading the first half");
+        for (target, spaces) in targets.iter().zip(&spaces) {
+            let train = spaces.train.as_deref().expect("every store has a training space in this mode");
+            load(target, train, spec.threads, &mut mistakes);
+        }
+        progress("settling the first half");
+        let idle = if spec.settle_seconds > 0.0 { spec.settle_seconds } else { TRAIN_SETTLE_SECONDS };
+        thread::sleep(Duration::from_secs_f64(idle));
+        before_measured = meters.memory();
+    }
+
+    progress("loading");
+    let (load_start, load_usage) = (Instant::now(), Usage::now());
+    for (target, spaces) in targets.iter().zip(&spaces) {
+        load(target, &spaces.measured, spec.threads, &mut mistakes);
+    }
+    let load_sec = load_start.elapsed().as_secs_f64();
+    let load_cpu_sec = Usage::now().since(load_usage).cpu_sec();
+
+    progress("measuring");
+    let arena = Arena { spec, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
+    let mut window = arena.window(&mut buffers, None);
+    let mut steps = Vec::new();
+    if let Some(limit_us) = spec.until_p99_us {
+        (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
+    }
+
+    let (keys, raw_bytes) = live(&spaces);
+    let end = meters.memory();
+    let describe = || targets.iter().map(T::describe).filter(|words| !words.is_empty()).collect::<Vec<_>>();
+    let mut descriptions = describe();
+    let settled = (spec.settle_seconds > 0.0).then(|| {
+        progress("settling");
+        thread::sleep(Duration::from_secs_f64(spec.settle_seconds));
+        let settled = meters.memory().since(before_measured);
+        descriptions.extend(describe());
+        settled
+    });
+    let counters = targets.iter().map(T::counters).next().unwrap_or_default();
+
+    progress("checking every key");
+    for (target, spaces) in targets.iter().zip(&spaces) {
+        for oracle in spaces.train.iter().chain([&spaces.measured]) {
+            check_all(target, oracle, &mut mistakes);
+        }
+        check_absent(target, spaces, &mut mistakes);
+    }
+    for worker in buffers {
+        mistakes.merge(worker.tally.mistakes);
+    }
+
+    Ok(Measurement {
+        operations: window.operations,
+        wall_sec: window.wall_sec,
+        usage: window.usage,
+        read: window.read,
+        write: window.write,
+        mismatches: mistakes.count,
+        first_mismatch: mistakes.first,
+        keys,
+        raw_bytes,
+        memory: end.since(before_measured),
+        settled,
+        load_sec,
+        load_cpu_sec,
+        counters: Counters {
+            coded_bytes: counters.coded_bytes,
+            coded_raw_bytes: counters.coded_raw_bytes,
+            ..window.counters
+        },
+        steps,
+        descriptions,
+        notes: notes(spec, &spaces, empty, end),
+    })
+}
+
+fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
+    let corpus = spec.read_corpus()?;
+    let len = corpus.bytes.len();
+    let values = |region| {
+        Values::new(Arc::clone(&corpus.bytes), region, spec.value_bytes, spec.seed).ok_or_else(|| {
+            Error::CorpusShorterThanValue {
+                path: spec.corpus.clone(),
+                corpus_bytes: len as u64,
+                half: "",
+                value_bytes: spec.value_bytes.max,
+            }
+        })
+    };
+    (0..spec.instances)
+        .map(|_| {
+            Ok(match spec.train_on {
+                TrainOn::All => Spaces {
+                    train: None,
+                    measured: Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len)?)),
+                },
+                TrainOn::FirstHalf => Spaces {
+                    train: Some(Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len / 2)?))),
+                    measured: Arc::new(Oracle::new(
+                        spec.key_shape,
+                        spec.keys,
+                        spec.keys,
+                        values(len / 2..len)?,
+                    )),
+                },
+            })
+        })
+        .collect()
+}
+
+fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
+    (0..spec.instances * spec.threads)
+        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize))
+        .collect()
+}
+
+fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
+    Config {
+        codec: spec.codec.clone(),
+        landing_bytes: spec.landing_bytes,
+        background: spec.background,
+        background_threads: spec.background_threads,
+        oracles: spaces.train.iter().chain([&spaces.measured]).cloned().collect(),
+    }
+}
+
+/// Puts every key once, in random order.
+pub(crate) fn load<T: Target>(target: &T, oracle: &Oracle, threads: u64, mistakes: &mut Mistakes) {
+    let order = Permutation::new(oracle.len(), 0x10ad);
+    let part = |thread: u64| {
+        let mut part = Mistakes::default();
+        for position in (thread..oracle.len()).step_by(threads as usize) {
+            let index = order.at(position);
+            let value = oracle.begin_put(index);
+            if let Err(error) = target.put(&oracle.key(index), value) {
+                part.add(|| failed("put", index, &error));
+            }
+            oracle.finish(index);
+        }
+        part
+    };
+    if threads == 1 {
+        return mistakes.merge(part(0));
+    }
+    thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads).map(|thread| scope.spawn(move || part(thread))).collect();
+        for part in parts {
+            mistakes.merge(part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+}
+
+/// Reads every key and checks it.
+pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
+    let mut value = Vec::new();
+    for index in 0..oracle.len() {
+        let before = oracle.observe(index);
+        match target.get(&oracle.key(index), &mut value) {
+            Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
+            Ok(found) => mistakes.add(|| wrong_answer("get", index, found)),
+            Err(error) => mistakes.add(|| failed("get", index, &error)),
+        }
+    }
+}
+
+/// Reads keys that were never written: none may be found.
+fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mut Mistakes) {
+    let mut value = Vec::new();
+    let end = spaces.measured.len();
+    for index in end..end + ABSENT_KEYS {
+        match target.get(&spaces.measured.key(index), &mut value) {
+            Ok(false) => {}
+            Ok(true) => mistakes
+                .add(|| format!("get of key number {index}, which was never written, found something")),
+            Err(error) => mistakes.add(|| failed("get", index, &error)),
+        }
+    }
+}
+
+fn live(spaces: &[Spaces]) -> (u64, u64) {
+    spaces
+        .iter()
+        .map(|spaces| spaces.measured.live())
+        .fold((0, 0), |(keys, bytes), (more, raw)| (keys + more, bytes + raw))
+}
+
+fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<String> {
+    let mut notes = vec![format!(
+        "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
+        empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
+    )];
+    let offsets = spaces.first().map_or(0, |spaces| spaces.measured.values().offset_count());
+    if spec.train_on == TrainOn::FirstHalf {
+        notes.push(
+            "resident memory of the second half leaves out what it took over from pages that the first half had freed".into(),
+        );
+    }
+    if offsets < spec.keys {
+        notes.push(format!(
+            "the corpus has {offsets} different values for {} keys: some keys have equal values",
+            spec.keys
+        ));
+    }
+    notes
+}
+
+/// What a timed window needs.
+struct Arena<'a, T: Target> {
+    spec: &'a RunSpec,
+    law: &'a KeyLaw,
+    clock: Option<&'a Clock>,
+    targets: &'a [T],
+    spaces: &'a [Spaces],
+}
+
+/// What a timed window gave.
+struct Window {
+    operations: u64,
+    read: Option<Latency>,
+    write: Option<Latency>,
+    wall_sec: f64,
+    usage: Usage,
+    counters: Counters,
+}
+
+impl<T: Target> Arena<'_, T> {
+    /// Warm-up and one timed window, with a closed loop or at `rate` operations per second over all threads. The buffers
+    /// of the workers are lent and come back.
+    fn window(&self, buffers: &mut Vec<Buffers<T>>, rate: Option<f64>) -> Window {
+        let (spec, control) = (self.spec, Control::default());
+        let workers = spec.threads * spec.instances;
+        let interval_ns = rate.map(|rate| 1e9 * workers as f64 / rate);
+        let mut window = thread::scope(|scope| {
+            let handles: Vec<_> = (0..workers)
+                .zip(buffers.drain(..))
+                .map(|(number, buffers)| {
+                    let worker = self.worker(number, interval_ns, buffers);
+                    let control = &control;
+                    scope.spawn(move || worker.run(control))
+                })
+                .collect();
+            thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
+            let counters_before = self.counters();
+            let (start, usage) = (Instant::now(), Usage::now());
+            control.enter(Phase::Measure);
+            thread::sleep(Duration::from_secs_f64(spec.seconds));
+            control.enter(Phase::Stop);
+            let (wall_sec, usage) = (start.elapsed().as_secs_f64(), Usage::now().since(usage));
+            let returned = handles
+                .into_iter()
+                .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            buffers.extend(returned);
+            let counters = self.counters().since(&counters_before);
+            Window { operations: 0, read: None, write: None, wall_sec, usage, counters }
+        });
+        if let [first, others @ ..] = buffers.as_mut_slice() {
+            for other in others {
+                first.tally.add(&other.tally);
+            }
+            window.operations = first.tally.operations;
+            window.read = Latency::of(&first.tally.read_ns);
+            window.write = Latency::of(&first.tally.write_ns);
+        }
+        window
+    }
+
+    fn worker(&self, number: u64, interval_ns: Option<f64>, buffers: Buffers<T>) -> Worker<'_, T> {
+        let spec = self.spec;
+        let (instance, thread) = ((number / spec.threads) as usize, number % spec.threads);
+        Worker {
+            target: &self.targets[instance],
+            oracle: &self.spaces[instance].measured,
+            chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, spec.threads),
+            mix: spec.workload.mix,
+            thread,
+            threads: spec.threads,
+            multi_get: spec.multi_get,
+            clock: self.clock.cloned(),
+            interval_ns,
+            buffers,
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+    }
+
+    /// Open loop: offers a growing rate, each for a window, until the 99th percentile exceeds the limit; if the first rate is
+    /// too fast already, a shrinking one until it does not. Returns the last window that held it, or the slowest.
+    fn raise_rate(
+        &self,
+        buffers: &mut Vec<Buffers<T>>,
+        closed: Window,
+        limit_us: f64,
+        progress: &dyn Fn(&str),
+    ) -> (Window, Vec<Step>) {
+        const FIRST_SHARE: f64 = 0.1;
+        const FASTER: f64 = 1.25;
+        const SLOWER: f64 = 0.5;
+        const STEPS_MAX: usize = 20;
+        /// With fewer operations in a window, ten or less would decide the percentile.
+        const OPERATIONS_MIN: f64 = 1_000.0;
+        let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
+        let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
+        let mut has_held = false;
+        while steps.len() < STEPS_MAX {
+            progress(&format!("offering {rate:.0} operations per second"));
+            let window = self.window(buffers, Some(rate));
+            let p99_us = [window.read, window.write]
+                .into_iter()
+                .flatten()
+                .map(|latency| latency.p99_us)
+                .fold(0.0, f64::max);
+            let done_per_sec = window.operations as f64 / window.wall_sec;
+            steps.push(Step { offered_per_sec: rate, done_per_sec, p99_us });
+            let holds = p99_us <= limit_us;
+            let too_fast_before = steps.len() > 1 && !has_held;
+            if holds || !has_held {
+                best = Some(window);
+            }
+            if holds == too_fast_before && steps.len() > 1 {
+                break; // the limit lies between this rate and the one before
+            }
+            has_held |= holds;
+            rate *= if holds { FASTER } else { SLOWER };
+            if rate * self.spec.seconds < OPERATIONS_MIN {
+                break;
+            }
+        }
+        (best.unwrap_or(closed), steps)
+    }
+}

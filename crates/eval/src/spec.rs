@@ -1,0 +1,218 @@
+//! One run, described completely: what a child process is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::corpus::Corpus;
+use crate::distribution::Distribution;
+use crate::error::Error;
+use crate::keys::KeyShape;
+use crate::values::ValueBytes;
+use crate::workload::{Mix, Workload};
+
+/// Which part of the corpus is loaded before the keys that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrainOn {
+    /// None: keys are loaded and measured with values from the whole corpus.
+    All,
+    /// Its first half: as many keys again are loaded first, with values from the first half, and left to settle, so that whatever
+    /// the target learns from its data it learns there. Then a fresh key space is loaded with values from the second half; the
+    /// operations, and memory over raw bytes, are those of the fresh one alone.
+    FirstHalf,
+}
+
+impl std::str::FromStr for TrainOn {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "all" => Ok(TrainOn::All),
+            "first-half" => Ok(TrainOn::FirstHalf),
+            _ => Err(Error::Unknown {
+                what: "--train-on",
+                given: text.into(),
+                known: "first-half, all".into(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for TrainOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TrainOn::All => "all",
+            TrainOn::FirstHalf => "first-half",
+        })
+    }
+}
+
+/// One run of one target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Name of the target.
+    pub target: String,
+    /// Whether the target has codecs, landings and background work to tune.
+    pub tunable: bool,
+    /// Name of the codec.
+    pub codec: String,
+    /// The operations.
+    pub workload: Workload,
+    /// Threads per instance.
+    pub threads: u64,
+    /// Keys per instance.
+    pub keys: u64,
+    /// How keys look.
+    pub key_shape: KeyShape,
+    /// Keys per read call; 1 means single gets.
+    pub multi_get: usize,
+    /// Lengths of values.
+    pub value_bytes: ValueBytes,
+    /// Name of the corpus.
+    pub corpus: String,
+    /// Which part is loaded first.
+    pub train_on: TrainOn,
+    /// Which keys are asked for.
+    pub distribution: Distribution,
+    /// Length of the timed window.
+    pub seconds: f64,
+    /// The same operations before it, not timed.
+    pub warmup_seconds: f64,
+    /// Idle time after it, before the settled memory is read; 0 leaves that out.
+    pub settle_seconds: f64,
+    /// Bytes of a leaf's write buffer; `None` for the target's own default.
+    pub landing_bytes: Option<usize>,
+    /// Whether background threads compact; `None` for the target's own default.
+    pub background: Option<bool>,
+    /// Threads for background work; `None` for the target's own default.
+    pub background_threads: Option<usize>,
+    /// Processors the run may use; empty for all.
+    pub cpus: Vec<usize>,
+    /// Stores in parallel.
+    pub instances: u64,
+    /// Raise the offered rate until the 99th percentile of latency exceeds this.
+    pub until_p99_us: Option<f64>,
+    /// Whether every operation is timed.
+    pub latency: bool,
+    /// Seed of key and value choice.
+    pub seed: u64,
+}
+
+/// Keys are numbered by 32 bits times this; beyond, the oracle's memory is the limit.
+const KEYS_MAX: u64 = 2_000_000_000;
+
+impl RunSpec {
+    /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
+    pub fn new(target: &str, corpus: &str) -> Self {
+        RunSpec {
+            target: target.into(),
+            tunable: false,
+            codec: "none".into(),
+            workload: Workload {
+                name: "read_only".into(),
+                mix: Mix { read: 100, write: 0, delete: 0, scan: 0 },
+            },
+            threads: 1,
+            keys: 50_000,
+            key_shape: KeyShape::Decimal,
+            multi_get: 1,
+            value_bytes: ValueBytes { min: 128, max: 128 },
+            corpus: corpus.into(),
+            train_on: TrainOn::All,
+            distribution: Distribution::Uniform,
+            seconds: 2.0,
+            warmup_seconds: 0.5,
+            settle_seconds: 0.0,
+            landing_bytes: None,
+            background: None,
+            background_threads: None,
+            cpus: Vec::new(),
+            instances: 1,
+            until_p99_us: None,
+            latency: true,
+            seed: 1,
+        }
+    }
+
+    /// What identifies the configuration in the results, such as `store_auto_l1024_bg0`.
+    pub fn name(&self) -> String {
+        let mut name = self.target.clone();
+        if !self.tunable {
+            return name;
+        }
+        name += &format!("_{}", self.codec);
+        if let Some(bytes) = self.landing_bytes {
+            name += &format!("_l{bytes}");
+        }
+        if let Some(background) = self.background {
+            name += if background { "_bg1" } else { "_bg0" };
+        }
+        name
+    }
+
+    /// Checks the numbers against each other.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |what, given: String, expected: &str| Err(Error::invalid(what, given, expected));
+        if self.threads == 0 || self.threads > 1024 {
+            return wrong("--threads", self.threads.to_string(), "give 1 to 1024");
+        }
+        if self.instances == 0 || self.instances > 256 {
+            return wrong("--instances", self.instances.to_string(), "give 1 to 256");
+        }
+        if self.keys < self.threads || self.keys > KEYS_MAX {
+            return wrong(
+                "--keys",
+                self.keys.to_string(),
+                "give at least one key per thread and at most 2,000,000,000",
+            );
+        }
+        if self.multi_get == 0 || self.multi_get > 65_536 {
+            return wrong(
+                "--multi-get",
+                self.multi_get.to_string(),
+                "give 1 (single reads) to 65536 keys per call",
+            );
+        }
+        if let Some(threads) = self.background_threads.filter(|&threads| threads > 64) {
+            return wrong("--background-threads", threads.to_string(), "give 0 to 64");
+        }
+        for (what, seconds, least) in [
+            ("--seconds", self.seconds, 0.01),
+            ("--warmup", self.warmup_seconds, 0.0),
+            ("--settle", self.settle_seconds, 0.0),
+        ] {
+            if !(least..=86_400.0).contains(&seconds) {
+                return wrong(what, seconds.to_string(), "give seconds, up to 86400");
+            }
+        }
+        if self.until_p99_us.is_some_and(|us| !(us > 0.0 && us <= 1e6)) {
+            return wrong(
+                "--until-p99",
+                format!("{:?}", self.until_p99_us),
+                "give microseconds, up to 1000000",
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads the corpus this run needs.
+    pub fn read_corpus(&self) -> Result<Corpus, Error> {
+        const GENERATED_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=128 << 20;
+        let wanted = self.keys.saturating_mul(self.value_bytes.max);
+        let generated =
+            wanted.clamp(*GENERATED_BYTES.start(), *GENERATED_BYTES.end()).max(self.value_bytes.max * 2);
+        let corpus = Corpus::read(&self.corpus, generated as usize, self.value_bytes.max as usize)?;
+        let (bytes, half) = match self.train_on {
+            TrainOn::All => (corpus.bytes.len() as u64, ""),
+            TrainOn::FirstHalf => (corpus.bytes.len() as u64 / 2, " in each half"),
+        };
+        if bytes < self.value_bytes.max {
+            return Err(Error::CorpusShorterThanValue {
+                path: self.corpus.clone(),
+                corpus_bytes: bytes,
+                half,
+                value_bytes: self.value_bytes.max,
+            });
+        }
+        Ok(corpus)
+    }
+}

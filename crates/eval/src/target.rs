@@ -1,0 +1,204 @@
+//! What the benchmark asks of a store under test.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::Key;
+use crate::oracle::Oracle;
+
+/// Why a target failed, in its own words.
+pub type TargetError = Box<dyn StdError + Send + Sync>;
+
+/// How a target is to be opened.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the codec; `none` for targets that have none.
+    pub codec: String,
+    /// Bytes of a leaf's write buffer, for targets that have one; `None` for the target's own default.
+    pub landing_bytes: Option<usize>,
+    /// Whether background threads compact what writers fill, rather than the writers themselves; `None` for the target's
+    /// own default.
+    pub background: Option<bool>,
+    /// Threads for background work; `None` for the target's own default.
+    pub background_threads: Option<usize>,
+    /// What every key must answer: only a target that measures the harness itself may look at it.
+    pub oracles: Vec<Arc<Oracle>>,
+}
+
+/// A key-value store under test, shared by the threads of a run.
+///
+/// A target is opened once per run, in a process of its own. Its calls may block, and may be made by several threads at once;
+/// a put that has returned is seen by every later get.
+pub trait Target: Sized + Send + Sync {
+    /// Where [`Target::multi_get`] leaves its answers; reused between calls. [`Answers`] serves where the target has no
+    /// such type of its own.
+    type Batch: Batch;
+
+    /// Opens an empty store.
+    fn open(config: &Config) -> Result<Self, TargetError>;
+
+    /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false.
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError>;
+
+    /// Looks up several keys at once.
+    fn multi_get(&self, keys: &[Key], batch: &mut Self::Batch) -> Result<(), TargetError>;
+
+    /// Stores a value, replacing the old one.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError>;
+
+    /// Removes a key; true if it existed.
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError>;
+
+    /// Appends up to `limit` records in key order, from `from` on, to `records`.
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
+
+    /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it.
+    fn settle(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    /// What else it has to say about its state, for the log of the run.
+    fn describe(&self) -> String {
+        String::new()
+    }
+
+    /// What the target counts about itself.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// The answers of one multi-get.
+pub trait Batch: Default + Send {
+    /// The answer for the key at this position of the request.
+    fn answer(&self, position: usize) -> Option<&[u8]>;
+}
+
+/// A plain [`Batch`]: one buffer and the ends of the values in it.
+#[derive(Debug, Default)]
+pub struct Answers {
+    bytes: Vec<u8>,
+    ranges: Vec<Option<(usize, usize)>>,
+}
+
+impl Answers {
+    /// Forgets the last answers and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ranges.clear();
+    }
+
+    /// Adds the answer for the next key.
+    pub fn push(&mut self, answer: Option<&[u8]>) {
+        self.ranges.push(answer.map(|value| {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(value);
+            (start, self.bytes.len())
+        }));
+    }
+}
+
+impl Batch for Answers {
+    fn answer(&self, position: usize) -> Option<&[u8]> {
+        let (start, end) = (*self.ranges.get(position)?)?;
+        Some(&self.bytes[start..end])
+    }
+}
+
+/// Records that a scan found.
+#[derive(Debug, Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+    ends: Vec<(usize, usize)>,
+}
+
+impl Records {
+    /// Forgets all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The records, in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        starts
+            .zip(&self.ends)
+            .map(|(start, &(key_end, end))| (&self.bytes[start..key_end], &self.bytes[key_end..end]))
+    }
+}
+
+/// What a target counts about itself; `None` is printed as `NA`.
+///
+/// All are totals since the target was opened; the runner takes the difference over the timed window for the call and
+/// compaction counters and for the reads by form, and the end state for the codec's bytes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Who does the coding, such as `cpu`, `hardware`; `None` when nobody codes.
+    pub engine: Option<String>,
+    /// Huffman mode of a deflate engine.
+    pub qpl_mode: Option<String>,
+    /// Calls of the accelerator library's compressor.
+    pub qpl_compress_calls: Option<u64>,
+    /// Calls of its decompressor.
+    pub qpl_decompress_calls: Option<u64>,
+    /// Calls of zlib's compressor.
+    pub zlib_compress_calls: Option<u64>,
+    /// Calls of its decompressor.
+    pub zlib_decompress_calls: Option<u64>,
+    /// Threads for background work.
+    pub bg_threads: Option<u64>,
+    /// Compactions (packings) done by background threads.
+    pub bg_compactions: Option<u64>,
+    /// Compactions done by the writer itself.
+    pub fg_compactions: Option<u64>,
+    /// Logical bytes of what is now stored in coded form.
+    pub coded_raw_bytes: Option<u64>,
+    /// Bytes the codec made of them.
+    pub coded_bytes: Option<u64>,
+    /// Reads answered from raw bytes.
+    pub reads_raw: Option<u64>,
+    /// Reads that decoded one value.
+    pub reads_coded: Option<u64>,
+    /// Reads that decoded a block.
+    pub reads_packed: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_and_records_keep_order_and_bytes() {
+        let mut answers = Answers::default();
+        answers.push(Some(b"one"));
+        answers.push(None);
+        answers.push(Some(b""));
+        assert_eq!([0, 1, 2, 3].map(|i| answers.answer(i)), [Some(&b"one"[..]), None, Some(&b""[..]), None]);
+        let mut records = Records::default();
+        records.push(b"a", b"1");
+        records.push(b"bb", b"");
+        let all: Vec<_> = records.iter().collect();
+        assert_eq!(all, [(&b"a"[..], &b"1"[..]), (&b"bb"[..], &b""[..])]);
+    }
+}

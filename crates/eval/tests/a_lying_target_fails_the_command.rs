@@ -1,0 +1,165 @@
+//! The whole way: a benchmark that starts itself for each run, of a target that drops every tenth write, must end with exit status 1
+//! and say so in every format; the same benchmark of an honest target ends with 0.
+//!
+//! This test has its own `main`, because the child processes are this program.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::process::{Command, exit};
+
+use ziptier_eval::targets::BTreeMapTarget;
+use ziptier_eval::{
+    Answers, Config, Format, Key, Launcher, Meters, Plan, Records, Registration, Registry, RunSpec, Target,
+    TargetError, TrainOn, Workload,
+};
+
+struct DropsEveryTenth(BTreeMapTarget, std::sync::atomic::AtomicU64);
+
+impl Target for DropsEveryTenth {
+    type Batch = Answers;
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        Ok(DropsEveryTenth(BTreeMapTarget::open(config)?, 0.into()))
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        self.0.get(key, value)
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        self.0.multi_get(keys, batch)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        match self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 10 {
+            9 => Ok(()),
+            _ => self.0.put(key, value),
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        self.0.delete(key)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        self.0.scan(from, limit, records)
+    }
+}
+
+struct Dies;
+
+impl Target for Dies {
+    type Batch = Answers;
+
+    fn open(_: &Config) -> Result<Self, TargetError> {
+        eprintln!("the disk is on fire");
+        exit(9)
+    }
+
+    fn get(&self, _: &[u8], _: &mut Vec<u8>) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
+    fn multi_get(&self, _: &[Key], _: &mut Answers) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn put(&self, _: &[u8], _: &[u8]) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
+    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
+        Ok(())
+    }
+}
+
+fn registry() -> Registry {
+    Registry::with(vec![
+        Registration::of::<DropsEveryTenth>("liar", "drops every tenth write", &["none"]),
+        Registration::of::<Dies>("dies", "ends the process", &["none"]),
+    ])
+}
+
+fn plan(target: &str) -> Plan {
+    let usual = RunSpec::new(target, "log");
+    Plan {
+        targets: vec![target.into()],
+        codecs: vec![],
+        workloads: vec![Workload::named("read_only").unwrap(), Workload::named("write_only").unwrap()],
+        threads: vec![1],
+        landing_bytes: vec![],
+        background: vec![],
+        background_threads: None,
+        rounds: 2,
+        keys: 1_000,
+        key_shape: usual.key_shape,
+        multi_get: 1,
+        value_bytes: usual.value_bytes,
+        corpus: usual.corpus,
+        train_on: TrainOn::All,
+        distribution: usual.distribution,
+        seconds: 0.1,
+        warmup_seconds: 0.0,
+        settle_seconds: 0.0,
+        cpus: vec![],
+        instances: 1,
+        until_p99_us: None,
+        latency: true,
+        out: None,
+        command: String::new(),
+    }
+}
+
+/// What a command does with a plan.
+fn command(target: &str) -> u8 {
+    let program = std::env::current_exe().unwrap();
+    let launcher = Launcher { program, arguments: vec!["child".into()] };
+    let plan = plan(target);
+    match ziptier_eval::bench(&plan, &registry(), &launcher, &[]) {
+        Ok(outcome) => {
+            for format in [Format::Table, Format::Tsv, Format::Json] {
+                print!("{}", ziptier_eval::render(&plan, &outcome, format));
+            }
+            if let Some(failure) = &outcome.failure {
+                eprintln!("error: {failure}");
+            }
+            outcome.exit_status()
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_status()
+        }
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["child"] => exit(ziptier_eval::serve_child(&registry(), &Meters { held_bytes: || 0 }).into()),
+        ["bench", target] => exit(command(target).into()),
+        _ => {}
+    }
+    let run = |target: &str| {
+        let output = Command::new(std::env::current_exe().unwrap()).args(["bench", target]).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+
+    let (status, printed, said) = run("btreemap");
+    assert_eq!((status, said.as_str()), (Some(0), ""), "{printed}");
+    assert!(!printed.contains("WRONG"), "{printed}");
+
+    let (status, printed, _) = run("liar");
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("WRONG ANSWERS: liar, read_only; the first: get of key number"), "{printed}");
+
+    let (status, _, said) = run("dies");
+    assert_eq!(status, Some(1));
+    assert!(said.contains("ended without a result (exit status: 9): the disk is on fire"), "{said}");
+    println!("test a_lying_target_fails_the_command ... ok");
+    println!("test result: ok. 1 passed; 0 failed");
+}

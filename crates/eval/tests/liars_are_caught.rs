@@ -1,0 +1,253 @@
+//! A benchmark that cannot fail proves nothing. Each liar here breaks one promise of a store, and each must be caught.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ziptier_eval::targets::BTreeMapTarget;
+use ziptier_eval::{
+    Answers, Config, Counters, Key, Meters, Records, Registration, RunSpec, Target, TargetError, Workload,
+};
+
+/// What a liar does.
+trait Lie: Send + Sync + 'static {
+    /// Whether this put reaches the store.
+    fn keeps_put(_count: u64) -> bool {
+        true
+    }
+    /// Whether this delete reaches the store.
+    fn keeps_delete() -> bool {
+        true
+    }
+    /// Changes what a get answers.
+    fn answer(_found: &mut bool, _value: &mut Vec<u8>) {}
+    /// Changes what a scan answers.
+    fn records(_records: &mut Records) {}
+    /// Whether calls fail.
+    fn fails() -> bool {
+        false
+    }
+}
+
+struct Liar<L: Lie> {
+    honest: BTreeMapTarget,
+    puts: AtomicU64,
+    lie: std::marker::PhantomData<L>,
+}
+
+impl<L: Lie> Target for Liar<L> {
+    type Batch = Answers;
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        Ok(Liar {
+            honest: BTreeMapTarget::open(config)?,
+            puts: AtomicU64::new(0),
+            lie: std::marker::PhantomData,
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        if L::fails() {
+            return Err("this store is out of order".into());
+        }
+        let mut found = self.honest.get(key, value)?;
+        L::answer(&mut found, value);
+        Ok(found)
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        batch.clear();
+        let mut value = Vec::new();
+        for key in keys {
+            let found = self.get(key, &mut value)?;
+            batch.push(found.then_some(value.as_slice()));
+        }
+        Ok(())
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        if L::keeps_put(self.puts.fetch_add(1, Ordering::Relaxed)) {
+            self.honest.put(key, value)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        if L::keeps_delete() { self.honest.delete(key) } else { self.honest.get(key, &mut Vec::new()) }
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        self.honest.scan(from, limit, records)?;
+        L::records(records);
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// Runs the liar with a workload and returns the wrong answers that were found and the first of them.
+fn caught<L: Lie>(workload: Workload, multi_get: usize, threads: u64) -> (u64, String) {
+    let registration = Registration::of::<Liar<L>>("liar", "breaks a promise", &["none"]);
+    let spec = RunSpec {
+        workload,
+        multi_get,
+        threads,
+        keys: 2_000,
+        seconds: 0.05,
+        warmup_seconds: 0.0,
+        ..RunSpec::new("liar", "json")
+    };
+    let measured = registration.run(&spec, &Meters { held_bytes: || 0 }, &|_| {}).unwrap();
+    (measured.mismatches, measured.first_mismatch.unwrap_or_default())
+}
+
+fn read_only() -> Workload {
+    Workload::named("read_only").unwrap()
+}
+
+fn write_only() -> Workload {
+    Workload::named("write_only").unwrap()
+}
+
+#[test]
+fn an_honest_target_passes() {
+    struct Honest;
+    impl Lie for Honest {}
+    for workload in
+        [read_only(), write_only(), Workload::mixed("read=40,write=40,delete=10,scan=10").unwrap()]
+    {
+        for threads in [1, 3] {
+            assert_eq!(caught::<Honest>(workload.clone(), 1, threads), (0, String::new()));
+        }
+    }
+    let registration = Registration::of::<Liar<Honest>>("honest", "keeps every promise", &["none"]);
+    registration.check_conformance("none").unwrap();
+}
+
+#[test]
+fn a_store_that_keeps_nothing_is_caught_in_every_workload() {
+    struct KeepsNothing;
+    impl Lie for KeepsNothing {
+        fn keeps_put(_: u64) -> bool {
+            false
+        }
+    }
+    for (workload, multi_get) in [(read_only(), 1), (read_only(), 16), (write_only(), 1)] {
+        let (wrong, first) = caught::<KeepsNothing>(workload, multi_get, 1);
+        assert!(wrong >= 2_000 && first.contains("did not find"), "{wrong}: {first}");
+    }
+}
+
+#[test]
+fn one_lost_key_in_a_thousand_is_caught() {
+    struct LosesOne;
+    impl Lie for LosesOne {
+        fn keeps_put(count: u64) -> bool {
+            count % 1_000 != 500
+        }
+    }
+    for workload in [read_only(), write_only()] {
+        assert!(caught::<LosesOne>(workload, 1, 2).0 > 0);
+    }
+}
+
+#[test]
+fn stale_values_are_caught() {
+    struct IgnoresOverwrites;
+    impl Lie for IgnoresOverwrites {
+        fn keeps_put(count: u64) -> bool {
+            count < 2_000
+        }
+    }
+    assert!(caught::<IgnoresOverwrites>(write_only(), 1, 1).1.contains("bytes that were not written"));
+}
+
+#[test]
+fn one_wrong_byte_is_caught() {
+    struct FlipsTheLastByte;
+    impl Lie for FlipsTheLastByte {
+        fn answer(_: &mut bool, value: &mut Vec<u8>) {
+            if let Some(last) = value.last_mut() {
+                *last ^= 1;
+            }
+        }
+    }
+    assert!(caught::<FlipsTheLastByte>(read_only(), 1, 1).0 > 0);
+}
+
+#[test]
+fn a_short_value_is_caught() {
+    struct CutsTheLastByte;
+    impl Lie for CutsTheLastByte {
+        fn answer(_: &mut bool, value: &mut Vec<u8>) {
+            value.pop();
+        }
+    }
+    assert!(caught::<CutsTheLastByte>(read_only(), 16, 1).0 > 0);
+}
+
+#[test]
+fn finding_what_was_never_written_is_caught() {
+    struct FindsEverything;
+    impl Lie for FindsEverything {
+        fn answer(found: &mut bool, _: &mut Vec<u8>) {
+            *found = true;
+        }
+    }
+    let (wrong, first) = caught::<FindsEverything>(read_only(), 1, 1);
+    assert!(wrong == 1_000 && first.contains("never written"), "{wrong}: {first}");
+}
+
+#[test]
+fn deletions_that_do_not_happen_are_caught() {
+    struct KeepsDeleted;
+    impl Lie for KeepsDeleted {
+        fn keeps_delete() -> bool {
+            false
+        }
+    }
+    assert!(caught::<KeepsDeleted>(Workload::mixed("read=50,delete=50").unwrap(), 1, 1).0 > 0);
+}
+
+#[test]
+fn a_scan_that_skips_a_key_is_caught() {
+    struct SkipsTheThird;
+    impl Lie for SkipsTheThird {
+        fn records(records: &mut Records) {
+            let kept: Vec<_> = records
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != 2)
+                .map(|(_, (k, v))| (k.to_vec(), v.to_vec()))
+                .collect();
+            records.clear();
+            kept.iter().for_each(|(key, value)| records.push(key, value));
+        }
+    }
+    assert!(caught::<SkipsTheThird>(Workload::mixed("scan=100").unwrap(), 1, 1).1.contains("missed"));
+}
+
+#[test]
+fn failing_calls_count_as_wrong_answers() {
+    struct OutOfOrder;
+    impl Lie for OutOfOrder {
+        fn fails() -> bool {
+            true
+        }
+    }
+    assert!(caught::<OutOfOrder>(read_only(), 1, 1).1.contains("out of order"));
+}
+
+#[test]
+fn the_conformance_suite_catches_a_liar() {
+    struct LosesOne;
+    impl Lie for LosesOne {
+        fn keeps_put(count: u64) -> bool {
+            count != 700
+        }
+    }
+    assert!(Registration::of::<Liar<LosesOne>>("liar", "", &["none"]).check_conformance("none").is_err());
+}

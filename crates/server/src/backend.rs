@@ -1,0 +1,215 @@
+//! What the server needs from a store.
+//!
+//! The trait is small and object-safe: one indirect call per command costs nothing beside a socket, and the server
+//! is compiled once. Implementations are shared by all workers, so every method takes `&self` and may run at the
+//! same time as any other. Expired keys are invisible to every method.
+//!
+//! An implementation must hold three promises that commands are built on: [`Backend::update`] is atomic for its key,
+//! [`Backend::write`] is seen whole or not at all, and [`Backend::keys_from`] meets every key that exists throughout
+//! a walk.
+
+use std::fmt;
+use std::ops::Bound;
+
+/// What is known about a value without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// Length in bytes.
+    pub len: u64,
+    /// When the key ceases to exist, in milliseconds of Unix time.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// What [`Backend::update`] leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Update {
+    /// The key with this value.
+    Put {
+        /// The new value.
+        value: Vec<u8>,
+        /// Its expiry in milliseconds of Unix time.
+        expires_at_ms: Option<u64>,
+    },
+    /// The value that was there with another expiry; no key if there was none.
+    Expire {
+        /// The expiry in milliseconds of Unix time.
+        expires_at_ms: Option<u64>,
+    },
+    /// No key.
+    Delete,
+    /// What was there.
+    Keep,
+}
+
+/// One step of [`Backend::write`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Operation<'a> {
+    /// Stores a value without expiry.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// Its new value.
+        value: &'a [u8],
+    },
+    /// Removes a key, if it is there.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Writes nothing at all if the key exists.
+    RequireAbsent {
+        /// The key.
+        key: &'a [u8],
+    },
+}
+
+/// Why a store refused. Its text is one sentence for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The write would exceed the memory limit.
+    MemoryLimit,
+    /// Anything else, in the store's own words.
+    Refused(String),
+}
+
+impl fmt::Display for BackendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MemoryLimit => f.write_str("the memory limit is reached; delete keys or raise the limit"),
+            Self::Refused(words) => f.write_str(words),
+        }
+    }
+}
+
+impl std::error::Error for BackendError {}
+
+/// A store's memory, in bytes.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryUse {
+    /// Keys and values as clients wrote them.
+    pub logical_bytes: u64,
+    /// What the store holds for them: index, bodies, dictionaries, slack.
+    pub held_bytes: u64,
+    /// The limit on `held_bytes`, if there is one.
+    pub limit_bytes: Option<u64>,
+    /// `held_bytes` by purpose; the names appear in `INFO memory`.
+    pub parts: Vec<(&'static str, u64)>,
+}
+
+/// A value that stays as it was when it was opened, however often its key is written meanwhile.
+///
+/// The server sends values above a few hundred KiB through it, piece by piece between other clients' requests.
+pub trait ValueReader: Send {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the value has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends bytes `offset..offset + len` to `out`; both ends lie within the value.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read. The server then closes the connection, because the reply has begun.
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError>;
+}
+
+/// A whole value in memory is the simplest reader.
+impl ValueReader for Vec<u8> {
+    fn len(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        let from = offset as usize;
+        let bytes = self.get(from..from + len);
+        out.extend_from_slice(
+            bytes.ok_or_else(|| BackendError::Refused("read beyond a value's end".into()))?,
+        );
+        Ok(())
+    }
+}
+
+/// A key-value store behind the server.
+///
+/// Keys of every length up to the protocol's 512 MiB arrive here; what a store doesn't take (an empty key, a long
+/// one) it refuses with a sentence.
+pub trait Backend: Send + Sync {
+    /// Looks `key` up. If its value has at most `bytes_max` bytes, `value` holds exactly it afterwards; otherwise
+    /// `value` is empty, and the caller opens the value. `value` is empty too when there is no such key.
+    fn get_into(
+        &self,
+        key: &[u8],
+        bytes_max: usize,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Meta>, BackendError>;
+
+    /// Looks all `keys` up, calling `each` once per key in their order with what [`Backend::get_into`] would give.
+    /// A store that can overlap the lookups' memory latencies does better than this default.
+    fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
+        let mut value = Vec::new();
+        for key in keys {
+            let found = self.get_into(key, bytes_max, &mut value);
+            each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+        }
+    }
+
+    /// Opens a value for reading in pieces.
+    fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError>;
+
+    /// Length and expiry of a key's value.
+    fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError>;
+
+    /// Stores a value, replacing value and expiry of a key that exists.
+    fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError>;
+
+    /// Changes only the expiry; `false` if there is no such key. A time that has passed removes the key.
+    fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, BackendError>;
+
+    /// Removes a key; `true` if it existed.
+    fn delete(&self, key: &[u8]) -> Result<bool, BackendError>;
+
+    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts.
+    fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError>;
+
+    /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
+    fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
+
+    /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
+    fn keys_from(
+        &self,
+        from: Bound<&[u8]>,
+        limit: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, BackendError>;
+
+    /// Number of keys.
+    fn len(&self) -> u64;
+
+    /// Whether there is no key.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes every key.
+    fn clear(&self) -> Result<(), BackendError>;
+
+    /// Memory held now.
+    fn memory(&self) -> MemoryUse;
+
+    /// Name of the codec, for the first line and `INFO`.
+    fn codec(&self) -> String;
+
+    /// Counters of codec and store as `INFO codec` shows them: lower-case names, plain values.
+    fn counters(&self) -> Vec<(&'static str, String)>;
+}
+
+/// Receives one looked-up value of [`Backend::multi_get`].
+pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+
+/// Decides what becomes of a key in [`Backend::update`].
+pub type Change<'a> = dyn FnMut(Option<(&[u8], Meta)>) -> Update + 'a;

@@ -1,0 +1,199 @@
+//! The table of commands and the way from a request's name to its function.
+
+mod client;
+mod config;
+mod connection;
+mod expiry;
+mod info;
+mod introspection;
+mod keys;
+mod scan;
+mod server;
+mod set;
+mod strings;
+
+use std::sync::Arc;
+
+use crate::refusal::Refusal;
+use crate::reply::Reply;
+use crate::request::Args;
+use crate::shared::{ClientInfo, Counters, Shared};
+use crate::streaming::Streaming;
+
+/// A connection as commands see it.
+pub(crate) struct Client {
+    pub(crate) info: Arc<ClientInfo>,
+    /// Close once the replies have left.
+    pub(crate) closing: bool,
+    /// The reply to the last command is still being produced; later commands wait.
+    pub(crate) streaming: Option<Box<Streaming>>,
+}
+
+/// Everything a command works with.
+pub(crate) struct Session<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) counters: &'a Counters,
+    pub(crate) client: &'a mut Client,
+    pub(crate) reply: &'a mut Reply,
+    /// Scratch for one value; its contents mean nothing between commands.
+    pub(crate) value: &'a mut Vec<u8>,
+}
+
+/// A command writes its reply or refuses; one that refuses has written nothing.
+type Run = fn(&mut Session<'_>, &Args<'_>) -> Result<(), Refusal>;
+
+/// One row of the table.
+pub(crate) struct Command {
+    /// In lower case, as error messages and `COMMAND` print it.
+    pub(crate) name: &'static str,
+    /// Number of arguments, name included; negative means at least so many.
+    pub(crate) arity: i32,
+    pub(crate) flags: &'static [&'static str],
+    /// First key, last key and step among the arguments; zeros where there is none.
+    pub(crate) keys: (i32, i32, i32),
+    run: Run,
+}
+
+const fn command(
+    name: &'static str,
+    arity: i32,
+    flags: &'static [&'static str],
+    keys: (i32, i32, i32),
+    run: Run,
+) -> Command {
+    Command { name, arity, flags, keys, run }
+}
+
+const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
+const ONE_KEY: (i32, i32, i32) = (1, 1, 1);
+const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
+const READ: &[&str] = &["readonly", "fast"];
+const WRITE: &[&str] = &["write", "denyoom"];
+const CHANGE: &[&str] = &["write", "fast"];
+const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
+const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
+
+/// All commands, the most frequent ones first: names are compared in this order.
+pub(crate) static COMMANDS: &[Command] = &[
+    command("get", 2, READ, ONE_KEY, strings::get),
+    command("set", -3, WRITE, ONE_KEY, set::set),
+    command("mget", -2, READ, ALL_KEYS, strings::mget),
+    command("mset", -3, WRITE, (1, -1, 2), strings::mset),
+    command("del", -2, &["write"], ALL_KEYS, keys::del),
+    command("unlink", -2, &["write", "fast"], ALL_KEYS, keys::del),
+    command("exists", -2, READ, ALL_KEYS, keys::exists),
+    command("incr", 2, &["write", "denyoom", "fast"], ONE_KEY, strings::incr),
+    command("decr", 2, &["write", "denyoom", "fast"], ONE_KEY, strings::decr),
+    command("incrby", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::incrby),
+    command("decrby", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::decrby),
+    command("setex", 4, WRITE, ONE_KEY, set::setex),
+    command("psetex", 4, WRITE, ONE_KEY, set::psetex),
+    command("expire", -3, CHANGE, ONE_KEY, expiry::expire),
+    command("pexpire", -3, CHANGE, ONE_KEY, expiry::pexpire),
+    command("expireat", -3, CHANGE, ONE_KEY, expiry::expireat),
+    command("pexpireat", -3, CHANGE, ONE_KEY, expiry::pexpireat),
+    command("ttl", 2, READ, ONE_KEY, expiry::ttl),
+    command("pttl", 2, READ, ONE_KEY, expiry::pttl),
+    command("ping", -1, &["fast"], NO_KEYS, connection::ping),
+    command("append", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::append),
+    command("strlen", 2, READ, ONE_KEY, strings::strlen),
+    command("persist", 2, CHANGE, ONE_KEY, expiry::persist),
+    command("type", 2, READ, ONE_KEY, keys::type_of),
+    command("scan", -2, &["readonly"], NO_KEYS, scan::scan),
+    command("dbsize", 1, READ, NO_KEYS, keys::dbsize),
+    command("echo", 2, &["fast"], NO_KEYS, connection::echo),
+    command("select", 2, &["loading", "stale", "fast"], NO_KEYS, connection::select),
+    command("hello", -1, SESSION, NO_KEYS, connection::hello),
+    command("quit", -1, SESSION, NO_KEYS, connection::quit),
+    command("client", -2, &[], NO_KEYS, client::client),
+    command("command", -1, &["loading", "stale"], NO_KEYS, introspection::command),
+    command("config", -2, &[], NO_KEYS, config::config),
+    command("info", -1, &["loading", "stale"], NO_KEYS, info::info),
+    command("flushall", -1, &["write"], NO_KEYS, keys::flushall),
+    command("flushdb", -1, &["write"], NO_KEYS, keys::flushall),
+    command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
+];
+
+/// Longest name that [`pack`] tells apart.
+const NAME_BYTES_MAX: usize = 16;
+
+/// A name as one number, in upper case, so that comparing names is comparing registers.
+const fn pack(name: &[u8]) -> u128 {
+    let mut packed = 0;
+    let mut index = 0;
+    while index < name.len() {
+        packed = packed << 8 | name[index].to_ascii_uppercase() as u128;
+        index += 1;
+    }
+    packed
+}
+
+static NAMES: [u128; COMMANDS.len()] = {
+    let mut names = [0; COMMANDS.len()];
+    let mut index = 0;
+    while index < names.len() {
+        let name = COMMANDS[index].name.as_bytes();
+        assert!(name.len() <= NAME_BYTES_MAX);
+        names[index] = pack(name);
+        index += 1;
+    }
+    names
+};
+
+/// The command called `name`, in whatever case.
+pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
+    // A zero byte in front would pack to the same number.
+    if name.len() > NAME_BYTES_MAX || name.first() == Some(&0) {
+        return None;
+    }
+    let packed = pack(name);
+    NAMES.iter().position(|&known| known == packed).map(|index| &COMMANDS[index])
+}
+
+/// Runs one request and writes its reply.
+pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
+    session.counters.commands.add(1);
+    let outcome = match find(args.at(0)) {
+        Some(command) => {
+            let (given, arity) = (args.len() as i64, i64::from(command.arity));
+            if if arity >= 0 { given == arity } else { given >= -arity } {
+                (command.run)(session, args)
+            } else {
+                Err(Refusal::wrong_arity(command.name))
+            }
+        }
+        None => {
+            // A web page that makes a browser post to this port must not get a command through.
+            session.client.closing |= is_http(args.at(0));
+            Err(Refusal::unknown_command(args.at(0), args.from(1)))
+        }
+    };
+    if let Err(refusal) = outcome {
+        session.counters.errors.add(1);
+        session.reply.error(&refusal);
+    }
+}
+
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_and_only_whole() {
+        for command in COMMANDS {
+            let name = command.name.as_bytes();
+            for name in [name.to_ascii_uppercase(), name.to_vec()] {
+                assert_eq!(find(&name).unwrap().name, command.name);
+            }
+            assert!(find(&[name, b"x"].concat()).is_none());
+            assert!(find(&[b"\0", name].concat()).is_none());
+        }
+        assert!(find(b"").is_none());
+        assert!(find(b"gEt").is_some());
+        assert!(find(&[b'x'; 100]).is_none());
+    }
+}

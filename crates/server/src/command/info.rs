@@ -1,0 +1,170 @@
+//! `INFO`: one page about server, memory, counters and codec. Names are Redis's where Redis has them.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Session;
+use crate::process::{self, COMPATIBLE_VERSION};
+use crate::refusal::Refusal;
+use crate::request::Args;
+use crate::shared::Shared;
+
+/// Writes the fields of one section.
+type Section = fn(&mut String, &Shared);
+
+/// Name, heading, fields.
+const SECTIONS: &[(&str, &str, Section)] = &[
+    ("server", "Server", server),
+    ("clients", "Clients", clients),
+    ("memory", "Memory", memory),
+    ("persistence", "Persistence", persistence),
+    ("stats", "Stats", stats),
+    ("replication", "Replication", replication),
+    ("cpu", "CPU", cpu),
+    ("codec", "Codec", codec),
+    ("keyspace", "Keyspace", keyspace),
+];
+
+pub(super) fn info(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let every = |name: &[u8]| {
+        [&b"all"[..], b"everything", b"default"].iter().any(|word| name.eq_ignore_ascii_case(word))
+    };
+    let all = args.len() == 1 || args.from(1).any(every);
+    let mut page = String::new();
+    for (name, heading, write) in SECTIONS {
+        if all || args.from(1).any(|wanted| wanted.eq_ignore_ascii_case(name.as_bytes())) {
+            if !page.is_empty() {
+                page.push_str("\r\n");
+            }
+            let _ = write!(page, "# {heading}\r\n");
+            write(&mut page, session.shared);
+        }
+    }
+    session.reply.text(&page);
+    Ok(())
+}
+
+fn field(page: &mut String, name: &str, value: impl std::fmt::Display) {
+    // Writing to a string can't fail.
+    let _ = write!(page, "{name}:{value}\r\n");
+}
+
+fn server(page: &mut String, shared: &Shared) {
+    let uptime = shared.started.elapsed().as_secs();
+    field(page, "redis_version", COMPATIBLE_VERSION);
+    field(page, "ziptier_version", env!("CARGO_PKG_VERSION"));
+    field(page, "redis_mode", "standalone");
+    field(page, "os", std::env::consts::OS);
+    field(page, "arch_bits", usize::BITS);
+    field(page, "multiplexing_api", "epoll");
+    field(page, "process_id", std::process::id());
+    field(page, "tcp_port", shared.address.port());
+    field(page, "io_threads", shared.config.threads);
+    field(page, "started_unix_ms", shared.started_unix_ms);
+    field(page, "uptime_in_seconds", uptime);
+    field(page, "uptime_in_days", uptime / 86_400);
+}
+
+fn clients(page: &mut String, shared: &Shared) {
+    field(page, "connected_clients", shared.connections_open.load(Relaxed));
+    field(page, "maxclients", shared.config.clients_max);
+    field(page, "blocked_clients", 0);
+}
+
+fn memory(page: &mut String, shared: &Shared) {
+    let memory = shared.backend.memory();
+    let clients = shared.client_bytes.load(Relaxed) as u64;
+    let used = shared.config.allocated_bytes.map_or(memory.held_bytes + clients, |bytes| bytes());
+    let rss = process::resident_bytes();
+    let peak = shared.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
+    let per = |bytes: u64, of: u64| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
+    field(page, "used_memory", used);
+    field(page, "used_memory_human", human(used));
+    field(page, "used_memory_rss", rss);
+    field(page, "used_memory_rss_human", human(rss));
+    field(page, "used_memory_peak", peak);
+    field(page, "used_memory_peak_human", human(peak));
+    field(page, "used_memory_dataset", memory.held_bytes);
+    field(page, "logical_bytes", memory.logical_bytes);
+    field(page, "logical_human", human(memory.logical_bytes));
+    field(page, "held_bytes", memory.held_bytes);
+    field(page, "held_human", human(memory.held_bytes));
+    field(page, "held_per_logical", format_args!("{:.3}", per(memory.held_bytes, memory.logical_bytes)));
+    field(page, "compression_ratio", format_args!("{:.3}", per(memory.logical_bytes, memory.held_bytes)));
+    for (name, bytes) in &memory.parts {
+        field(page, name, bytes);
+    }
+    field(page, "maxmemory", memory.limit_bytes.unwrap_or(0));
+    field(page, "maxmemory_human", human(memory.limit_bytes.unwrap_or(0)));
+    field(page, "maxmemory_policy", "noeviction");
+    field(page, "mem_clients_normal", clients);
+    field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
+}
+
+fn persistence(page: &mut String, _shared: &Shared) {
+    field(page, "loading", 0);
+    field(page, "aof_enabled", 0);
+}
+
+fn stats(page: &mut String, shared: &Shared) {
+    field(page, "total_connections_received", shared.connections_accepted.load(Relaxed));
+    field(page, "total_commands_processed", shared.total(|counters| &counters.commands));
+    field(page, "total_net_input_bytes", shared.total(|counters| &counters.bytes_in));
+    field(page, "total_net_output_bytes", shared.total(|counters| &counters.bytes_out));
+    field(page, "rejected_connections", shared.connections_rejected.load(Relaxed));
+    field(page, "keyspace_hits", shared.total(|counters| &counters.hits));
+    field(page, "keyspace_misses", shared.total(|counters| &counters.misses));
+    field(page, "total_error_replies", shared.total(|counters| &counters.errors));
+}
+
+fn replication(page: &mut String, _shared: &Shared) {
+    field(page, "role", "master");
+    field(page, "connected_slaves", 0);
+}
+
+fn cpu(page: &mut String, _shared: &Shared) {
+    let usage = process::cpu_seconds();
+    field(page, "used_cpu_sys", format_args!("{:.6}", usage.system));
+    field(page, "used_cpu_user", format_args!("{:.6}", usage.user));
+}
+
+fn codec(page: &mut String, shared: &Shared) {
+    field(page, "codec", shared.backend.codec());
+    for (name, value) in shared.backend.counters() {
+        field(page, name, value);
+    }
+}
+
+fn keyspace(page: &mut String, shared: &Shared) {
+    let keys = shared.backend.len();
+    if keys > 0 {
+        let _ = write!(page, "db0:keys={keys}\r\n");
+    }
+}
+
+/// Bytes as Redis abbreviates them.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let mut scaled = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while scaled >= 1024.0 && unit + 1 < UNITS.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    format!("{scaled:.2}{}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn bytes_are_abbreviated() {
+        assert_eq!(human(512), "512B");
+        assert_eq!(human(1536), "1.50K");
+        assert_eq!(human(1 << 30), "1.00G");
+    }
+}

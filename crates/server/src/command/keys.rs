@@ -1,0 +1,49 @@
+//! Keys as such: `DEL` `UNLINK` `EXISTS` `TYPE` `DBSIZE` `FLUSHALL` `FLUSHDB`.
+
+use super::Session;
+use crate::refusal::Refusal;
+use crate::request::Args;
+
+pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut deleted = 0;
+    for key in args.from(1) {
+        deleted += i64::from(session.shared.backend.delete(key)?);
+    }
+    session.reply.integer(deleted);
+    Ok(())
+}
+
+/// A key that is named twice counts twice.
+pub(super) fn exists(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut found = 0;
+    for key in args.from(1) {
+        found += i64::from(session.shared.backend.meta(key)?.is_some());
+    }
+    session.counters.hits.add(found as u64);
+    session.counters.misses.add(args.len() as u64 - 1 - found as u64);
+    session.reply.integer(found);
+    Ok(())
+}
+
+pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let found = session.shared.backend.meta(args.at(1))?.is_some();
+    session.reply.simple(if found { "string" } else { "none" });
+    Ok(())
+}
+
+pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    session.reply.integer(session.shared.backend.len() as i64);
+    Ok(())
+}
+
+pub(super) fn flushall(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let known = |mode: &[u8]| mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async");
+    match args.get(1) {
+        None => {}
+        Some(mode) if args.len() == 2 && known(mode) => {}
+        Some(_) => return Err(Refusal::SYNTAX),
+    }
+    session.shared.backend.clear()?;
+    session.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! How a server is set up, and the sentences of what can go wrong.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// A server's settings. `Config::default()` listens where Redis does, for this machine only.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// Address to listen on.
+    pub bind: IpAddr,
+    /// TCP port; 0 takes a free one.
+    pub port: u16,
+    /// Refuses addresses that other machines can reach. There is no password yet.
+    pub protected_mode: bool,
+    /// Worker threads, each with its own event loop; at least 1.
+    pub threads: usize,
+    /// Connections at a time; more are answered with an error and closed.
+    pub clients_max: usize,
+    /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
+    /// unfinished requests are refused and clients must take their replies before they may ask for more.
+    pub client_bytes_max: usize,
+    /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
+    pub allocated_bytes: Option<fn() -> u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 6379,
+            protected_mode: true,
+            threads: cores.min(4),
+            clients_max: 10_000,
+            client_bytes_max: 2 << 30,
+            allocated_bytes: None,
+        }
+    }
+}
+
+impl Config {
+    /// The address to listen on.
+    ///
+    /// # Errors
+    ///
+    /// When protected mode forbids it or there would be no thread to serve it.
+    pub(crate) fn address(&self) -> Result<SocketAddr, ServeError> {
+        let address = SocketAddr::new(self.bind, self.port);
+        if self.protected_mode && !self.bind.is_loopback() {
+            return Err(ServeError::NotLoopback { address });
+        }
+        if self.threads == 0 {
+            return Err(ServeError::NoThreads);
+        }
+        Ok(address)
+    }
+}
+
+/// Why a server did not start, or stopped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address is reachable from other machines and protected mode is on.
+    NotLoopback {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// Zero worker threads were asked for.
+    NoThreads,
+    /// Another process listens there.
+    AddressInUse {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// The system refused the address for another reason.
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The system refused something that an event loop needs.
+    EventLoop {
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A worker panicked; the others were stopped.
+    WorkerPanicked,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoopback { address } => write!(
+                f,
+                "refused to listen on {address}: other machines can reach it and there is no password; bind \
+                 127.0.0.1 or, on a network you trust, say --protected-mode no"
+            ),
+            Self::NoThreads => f.write_str("cannot serve with 0 threads; ask for at least 1"),
+            Self::AddressInUse { address } => write!(
+                f,
+                "could not listen on {address}: another process already does; stop it or choose another --port"
+            ),
+            Self::Bind { address, source } => {
+                write!(f, "could not listen on {address}: {source}; check --bind and --port")
+            }
+            Self::EventLoop { source } => write!(
+                f,
+                "could not run an event loop: {source}; check the limits on open files and threads (ulimit -n -u)"
+            ),
+            Self::WorkerPanicked => f.write_str(
+                "stopped because a worker thread panicked; its message is above, please report it",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { source, .. } | Self::EventLoop { source } => Some(source),
+            _ => None,
+        }
+    }
+}

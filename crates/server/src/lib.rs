@@ -1,0 +1,78 @@
+//! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP in front of a key-value store.
+//!
+//! Every Redis client works with it unchanged. The store is anything that implements [`Backend`]; the server brings
+//! connections, request parsing, the commands and their error words, and it knows nothing about leaves or codecs.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use ziptier_server::{Config, Server, StoreBackend};
+//!
+//! let store = StoreBackend::open(ziptier::Options::default())?;
+//! let mut config = Config::default();
+//! config.port = 0;
+//! let server = Server::bind(config, Arc::new(store))?;
+//! println!("redis-cli -p {}", server.address().port());
+//! let stopper = server.stopper();
+//! std::thread::spawn(move || {
+//!     std::thread::sleep(std::time::Duration::from_secs(60));
+//!     stopper.stop();
+//! });
+//! server.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How a request travels
+//!
+//! ```text
+//! listener ── server ──round robin──> worker (one thread, one event loop, many connections)
+//!                                       └ connection: read ─> request ─> command ─> reply ─> write
+//!                                                                          └ Backend
+//! ```
+//!
+//! A worker reads into one buffer that all its connections share, parses every complete request in it, runs them,
+//! and writes all replies at once. A connection owns memory only while a request is unfinished or a reply unsent.
+//!
+//! # Modules
+//!
+//! - [`backend`]: the trait that a store implements
+//! - [`config`]: settings, and what can go wrong at start
+//! - [`request`]: bytes into arguments; the limits on both
+//! - `inline`, `integer`, `glob`: the small languages inside requests
+//! - `command`: the table of commands, one file per family
+//! - `reply`, `refusal`: RESP2 and RESP3 output; Redis's error words
+//! - `streaming`: replies that are sent in pieces
+//! - `cursors`: where every `SCAN` stands
+//! - `connection`, `worker`, [`server`]: sockets, event loops, start and stop
+//! - `store_backend`: the ziptier store as a [`Backend`]
+//! - `shared`, `process`: state of all workers; what the system says about this process
+//!
+//! # When not to use it
+//!
+//! Commands run to their end on the worker that read them. A store that blocks for long, on a disk for instance,
+//! needs a hand-over to other threads that is not here.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod backend;
+mod command;
+pub mod config;
+mod connection;
+mod cursors;
+mod glob;
+mod inline;
+mod integer;
+mod process;
+mod refusal;
+mod reply;
+pub mod request;
+pub mod server;
+mod shared;
+mod store_backend;
+mod streaming;
+mod worker;
+
+pub use backend::{Backend, BackendError, MemoryUse, Meta, Operation, Update, ValueReader};
+pub use config::{Config, ServeError};
+pub use server::{Server, Stopper};
+pub use store_backend::StoreBackend;

@@ -1,0 +1,55 @@
+//! What the system says about this process: memory, processor time, the limit on open files.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The Redis version whose commands and error words these are; clients decide by it what they may ask.
+pub(crate) const COMPATIBLE_VERSION: &str = "7.0.15";
+
+/// Resident memory; 0 where the system doesn't tell.
+pub(crate) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Processor time used so far.
+#[derive(Debug, Default)]
+pub(crate) struct CpuSeconds {
+    pub(crate) user: f64,
+    pub(crate) system: f64,
+}
+
+/// Processor time of all threads, in the kernel's steps of 10 ms; zeros where the system doesn't tell.
+pub(crate) fn cpu_seconds() -> CpuSeconds {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The command's name may hold blanks; what follows its closing parenthesis does not.
+    let Some((_, fields)) = stat.rsplit_once(')') else { return CpuSeconds::default() };
+    let ticks =
+        |index| fields.split_ascii_whitespace().nth(index).and_then(|field| field.parse::<f64>().ok());
+    CpuSeconds { user: ticks(11).unwrap_or(0.0) / 100.0, system: ticks(12).unwrap_or(0.0) / 100.0 }
+}
+
+/// Allows this process `wanted` open files if it can; returns how many it may have.
+pub(crate) fn raise_open_files(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    if current >= wanted {
+        return current;
+    }
+    let raised = wanted.min(maximum);
+    let new = Rlimit { current: Some(raised), maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, new).is_ok() { raised } else { current }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_system_tells() {
+        assert!(super::resident_bytes() > 1 << 16);
+        let start = super::cpu_seconds();
+        while super::cpu_seconds().user + super::cpu_seconds().system <= start.user + start.system {}
+        assert!(super::raise_open_files(16) >= 16);
+    }
+}

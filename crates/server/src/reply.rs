@@ -1,0 +1,177 @@
+//! Replies in RESP2 and RESP3, appended to one output buffer.
+//!
+//! The two protocols differ in nulls, maps, sets and verbatim text; commands say what they mean, and the writer
+//! spells it for the client's version.
+
+use crate::refusal::Refusal;
+
+/// Bytes for one client, of which a part may have left already.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Marks the first `count` unsent bytes as sent.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= 1 << 20 && self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Empties the buffer and keeps at most `capacity_max` bytes of it.
+    pub(crate) fn recycle(&mut self, capacity_max: usize) {
+        self.bytes.clear();
+        self.sent = 0;
+        if self.bytes.capacity() > capacity_max {
+            self.bytes.shrink_to(capacity_max);
+        }
+    }
+}
+
+/// Writes replies for one client at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) output: Output,
+    /// The client has asked for RESP3.
+    pub(crate) resp3: bool,
+}
+
+impl Reply {
+    fn header(&mut self, kind: u8, number: i64) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number).as_bytes();
+        let out = &mut self.output.bytes;
+        out.push(kind);
+        out.extend_from_slice(digits);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Bytes that are a reply already.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.output.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    /// `text` holds no line end.
+    pub(crate) fn simple(&mut self, text: &str) {
+        self.raw(b"+");
+        self.raw(text.as_bytes());
+        self.raw(b"\r\n");
+    }
+
+    pub(crate) fn error(&mut self, refusal: &Refusal) {
+        self.raw(b"-");
+        // A line end within would break the framing: Redis writes blanks, too.
+        let one_line = |byte: u8| if byte == b'\r' || byte == b'\n' { b' ' } else { byte };
+        self.output.bytes.extend(refusal.0.bytes().map(one_line));
+        self.raw(b"\r\n");
+    }
+
+    pub(crate) fn integer(&mut self, number: i64) {
+        self.header(b':', number);
+    }
+
+    pub(crate) fn bulk(&mut self, value: &[u8]) {
+        self.output.bytes.reserve(value.len() + 16);
+        self.bulk_header(value.len() as u64);
+        self.raw(value);
+        self.raw(b"\r\n");
+    }
+
+    /// Announces a bulk string whose bytes and line end follow.
+    pub(crate) fn bulk_header(&mut self, len: u64) {
+        self.header(b'$', len as i64);
+    }
+
+    pub(crate) fn null(&mut self) {
+        self.raw(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    pub(crate) fn array(&mut self, len: usize) {
+        self.header(b'*', len as i64);
+    }
+
+    /// Announces `len` pairs.
+    pub(crate) fn map(&mut self, len: usize) {
+        if self.resp3 { self.header(b'%', len as i64) } else { self.array(2 * len) }
+    }
+
+    pub(crate) fn set(&mut self, len: usize) {
+        if self.resp3 { self.header(b'~', len as i64) } else { self.array(len) }
+    }
+
+    /// Text for people, which RESP3 marks as such.
+    pub(crate) fn text(&mut self, text: &str) {
+        if self.resp3 {
+            self.header(b'=', text.len() as i64 + 4);
+            self.raw(b"txt:");
+            self.raw(text.as_bytes());
+            self.raw(b"\r\n");
+        } else {
+            self.bulk(text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(resp3: bool, write: impl FnOnce(&mut Reply)) -> String {
+        let mut reply = Reply { resp3, ..Reply::default() };
+        write(&mut reply);
+        String::from_utf8(reply.output.unsent().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn versions_differ_where_they_should() {
+        assert_eq!(written(false, Reply::null), "$-1\r\n");
+        assert_eq!(written(true, Reply::null), "_\r\n");
+        assert_eq!(written(false, |r| r.map(2)), "*4\r\n");
+        assert_eq!(written(true, |r| r.map(2)), "%2\r\n");
+        assert_eq!(written(false, |r| r.text("ab")), "$2\r\nab\r\n");
+        assert_eq!(written(true, |r| r.text("ab")), "=6\r\ntxt:ab\r\n");
+        assert_eq!(written(true, |r| r.bulk(b"ab")), "$2\r\nab\r\n");
+        assert_eq!(written(true, |r| r.integer(-7)), ":-7\r\n");
+    }
+
+    #[test]
+    fn errors_stay_on_one_line() {
+        let refusal = Refusal(String::from("ERR a\r\nb").into());
+        assert_eq!(written(false, |r| r.error(&refusal)), "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn output_forgets_what_was_sent() {
+        let mut output = Output { bytes: vec![7; 3 << 20], sent: 0 };
+        output.advance(10);
+        output.advance(2 << 20);
+        assert_eq!(output.unsent().len(), (1 << 20) - 10);
+        output.advance((1 << 20) - 10);
+        assert!(output.is_empty());
+        output.recycle(1 << 10);
+        assert!(output.held_bytes() <= 1 << 10);
+    }
+}

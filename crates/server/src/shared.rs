@@ -1,0 +1,150 @@
+//! What all workers of a server share: the store, counters, the list of clients, the stop flag.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use mio::Waker;
+
+use crate::backend::Backend;
+use crate::config::Config;
+use crate::cursors::Cursors;
+
+/// One server's state.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) config: Config,
+    pub(crate) address: SocketAddr,
+    pub(crate) started: Instant,
+    pub(crate) started_unix_ms: u64,
+    pub(crate) cursors: Cursors,
+    /// One per worker, each written by its worker alone.
+    pub(crate) counters: Vec<Counters>,
+    pub(crate) connections_accepted: AtomicU64,
+    pub(crate) connections_rejected: AtomicU64,
+    pub(crate) connections_open: AtomicUsize,
+    /// Bytes of unfinished requests and unsent replies of all connections.
+    pub(crate) client_bytes: AtomicUsize,
+    pub(crate) memory_peak_bytes: AtomicU64,
+    clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    stopping: AtomicBool,
+    wakers: Vec<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        config: Config,
+        address: SocketAddr,
+        wakers: Vec<Waker>,
+    ) -> Self {
+        let counters = (0..config.threads).map(|_| Counters::default()).collect();
+        Self {
+            backend,
+            config,
+            address,
+            started: Instant::now(),
+            started_unix_ms: unix_ms(),
+            cursors: Cursors::new(),
+            counters,
+            connections_accepted: AtomicU64::new(0),
+            connections_rejected: AtomicU64::new(0),
+            connections_open: AtomicUsize::new(0),
+            client_bytes: AtomicUsize::new(0),
+            memory_peak_bytes: AtomicU64::new(0),
+            clients: Mutex::new(BTreeMap::new()),
+            stopping: AtomicBool::new(false),
+            wakers,
+        }
+    }
+
+    /// Asks every thread of the server to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        for index in 0..self.wakers.len() {
+            self.wake(index);
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// Wakes event loop `index`; the acceptor's is the last.
+    pub(crate) fn wake(&self, index: usize) {
+        // Failure means the loop is gone or about to look by itself: its wake-up counter is full.
+        let _ = self.wakers[index].wake();
+    }
+
+    pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sum over the workers.
+    pub(crate) fn total(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {
+        self.counters.iter().map(|counters| counter(counters).get()).sum()
+    }
+
+    /// Connections together hold more than they may.
+    pub(crate) fn clients_over_budget(&self) -> bool {
+        self.client_bytes.load(Relaxed) > self.config.client_bytes_max
+    }
+}
+
+/// Milliseconds of Unix time.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+/// One worker's counters. The alignment keeps workers out of each other's cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    pub(crate) commands: Counter,
+    pub(crate) errors: Counter,
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+}
+
+/// A number that one thread adds to and any may read.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only the owner calls this, so no locked instruction is needed.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What `CLIENT LIST` tells of a connection.
+#[derive(Debug)]
+pub(crate) struct ClientInfo {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connected: Instant,
+    pub(crate) names: Mutex<ClientNames>,
+}
+
+/// What a client has said of itself.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ClientNames {
+    pub(crate) name: String,
+    pub(crate) library: String,
+    pub(crate) library_version: String,
+    pub(crate) resp3: bool,
+}
+
+impl ClientInfo {
+    pub(crate) fn names(&self) -> MutexGuard<'_, ClientNames> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

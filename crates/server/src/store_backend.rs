@@ -1,0 +1,195 @@
+//! The ziptier store behind the server.
+
+use std::ops::Bound;
+
+use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Store};
+
+use crate::backend::{Backend, BackendError, Change, MemoryUse, Meta, Operation, Update, ValueReader};
+
+/// A [`Store`] as a [`Backend`].
+#[derive(Debug)]
+pub struct StoreBackend {
+    store: Store,
+    codec: CodecChoice,
+    limit_bytes: Option<u64>,
+}
+
+impl StoreBackend {
+    /// Opens an empty store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open(options: Options) -> Result<Self, Error> {
+        let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
+        Ok(Self { store: Store::open(options)?, codec, limit_bytes })
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::MemoryLimit { .. } => Self::MemoryLimit,
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<ziptier::Meta> for Meta {
+    fn from(meta: ziptier::Meta) -> Self {
+        Self { len: meta.len, expires_at_ms: meta.expires_at_ms }
+    }
+}
+
+impl From<Update> for ziptier::Update {
+    fn from(update: Update) -> Self {
+        match update {
+            Update::Put { value, expires_at_ms } => Self::Put(value, put_meta(expires_at_ms)),
+            Update::Expire { expires_at_ms } => Self::Expire(expires_at_ms),
+            Update::Delete => Self::Delete,
+            Update::Keep => Self::Keep,
+        }
+    }
+}
+
+fn put_meta(expires_at_ms: Option<u64>) -> PutMeta {
+    PutMeta { expires_at_ms, ..PutMeta::default() }
+}
+
+impl ValueReader for OpenValue {
+    fn len(&self) -> u64 {
+        self.meta().len
+    }
+
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        Ok(OpenValue::read_at(self, offset, len, out)?)
+    }
+}
+
+impl Backend for StoreBackend {
+    fn get_into(
+        &self,
+        key: &[u8],
+        bytes_max: usize,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Meta>, BackendError> {
+        let meta = self.store.read_at(key, 0, bytes_max, value)?;
+        if meta.is_some_and(|meta| meta.len > bytes_max as u64) {
+            value.clear();
+        }
+        Ok(meta.map(Meta::from))
+    }
+
+    fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
+        let value = self.store.open_value(key)?;
+        Ok(value.map(|value| Box::new(value) as Box<dyn ValueReader>))
+    }
+
+    fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError> {
+        Ok(self.store.meta(key)?.map(Meta::from))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
+        Ok(self.store.put_with(key, value, put_meta(expires_at_ms))?)
+    }
+
+    fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, BackendError> {
+        Ok(self.store.set_expiry(key, expires_at_ms)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, BackendError> {
+        Ok(self.store.delete(key)?)
+    }
+
+    fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
+        self.store.update(key, |old| change(old.map(|(value, meta)| (value, meta.into()))).into())?;
+        Ok(())
+    }
+
+    fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
+        let batch = operations.iter().fold(Batch::new(), |batch, operation| match operation {
+            Operation::Put { key, value } => batch.put(key, value),
+            Operation::Delete { key } => batch.delete(key),
+            Operation::RequireAbsent { key } => batch.require(key, Condition::Absent),
+        });
+        Ok(self.store.write(&batch)?)
+    }
+
+    fn keys_from(
+        &self,
+        from: Bound<&[u8]>,
+        limit: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, BackendError> {
+        let keys = self.store.keys_from(from, limit)?;
+        keys.iter().for_each(|(key, _)| each(key));
+        Ok(keys.len())
+    }
+
+    fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    fn clear(&self) -> Result<(), BackendError> {
+        Ok(self.store.clear()?)
+    }
+
+    fn memory(&self) -> MemoryUse {
+        let memory = self.store.memory();
+        MemoryUse {
+            logical_bytes: memory.logical_bytes,
+            held_bytes: memory.total_bytes(),
+            limit_bytes: self.limit_bytes,
+            parts: vec![
+                ("index_bytes", memory.index_bytes),
+                ("landing_bytes", memory.landing_bytes),
+                ("raw_body_bytes", memory.raw_body_bytes),
+                ("coded_body_bytes", memory.coded_body_bytes),
+                ("large_bytes", memory.large_bytes),
+                ("dictionary_bytes", memory.dictionary_bytes),
+                ("retired_bytes", memory.retired_bytes),
+                ("slack_bytes", memory.slack_bytes),
+            ],
+        }
+    }
+
+    fn codec(&self) -> String {
+        self.codec.to_string()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, String)> {
+        let stats = self.store.stats();
+        let ratio = stats.coded_raw_bytes as f64 / stats.coded_bytes.max(1) as f64;
+        let counters = [
+            ("reads_raw", stats.reads_raw),
+            ("reads_coded", stats.reads_coded),
+            ("reads_packed", stats.reads_packed),
+            ("reads_landing", stats.reads_landing),
+            ("reads_large", stats.reads_large),
+            ("misses", stats.misses),
+            ("writes", stats.writes),
+            ("packs_background", stats.packs_background),
+            ("packs_foreground", stats.packs_foreground),
+            ("splits", stats.splits),
+            ("merges", stats.merges),
+            ("heated", stats.heated),
+            ("cooled", stats.cooled),
+            ("recoded", stats.recoded),
+            ("dictionary_generation", stats.dictionary_generation.into()),
+            ("dictionary_bits", stats.dictionary_bits.into()),
+            ("dictionary_trainings", stats.trainings),
+            ("dictionary_adoptions", stats.adoptions),
+            ("damaged", stats.damaged),
+            ("coded_raw_bytes", stats.coded_raw_bytes),
+            ("coded_bytes", stats.coded_bytes),
+        ];
+        let mut shown: Vec<_> = counters.into_iter().map(|(name, count)| (name, count.to_string())).collect();
+        shown.push(("codec_ratio", format!("{ratio:.3}")));
+        shown
+    }
+}

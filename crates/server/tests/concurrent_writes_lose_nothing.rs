@@ -1,0 +1,145 @@
+//! Counters that miss an increment and pairs that are seen half-written are the bugs that threads bring. Clients on
+//! different workers write the same keys here.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use support::map_backend::MapBackend;
+use support::{TestServer, request};
+use ziptier_server::StoreBackend;
+
+on_every_backend!(
+    increments_and_appends_add_up,
+    set_if_absent_has_one_winner,
+    pairs_are_seen_whole,
+    odd_keys_are_refused_or_kept
+);
+
+fn increments_and_appends_add_up(server: &TestServer) {
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut connection = server.connect();
+                let both = [request(&[b"INCR", b"counter"]), request(&[b"APPEND", b"log", b"x"])].concat();
+                for _ in 0..20 {
+                    connection.send(&both.repeat(50));
+                    (0..100).for_each(|_| assert_eq!(connection.reply()[0], b':'));
+                }
+            });
+        }
+    });
+    let mut connection = server.connect();
+    assert_eq!(connection.text("GET counter"), "$4\r\n8000\r\n");
+    assert_eq!(connection.text("STRLEN log"), ":8000\r\n");
+}
+
+fn set_if_absent_has_one_winner(server: &TestServer) {
+    let winners: usize = thread::scope(|scope| {
+        let contenders: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut connection = server.connect();
+                    let lock = |number: usize| connection.text(&format!("SET lock:{number} me NX EX 100"));
+                    (0..200).map(lock).filter(|reply| reply == "+OK\r\n").count()
+                })
+            })
+            .collect();
+        contenders.into_iter().map(|contender| contender.join().unwrap()).sum()
+    });
+    assert_eq!(winners, 200);
+}
+
+fn pairs_are_seen_whole(server: &TestServer) {
+    server.connect().text("MSET pair:left 0 pair:right 0");
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = server.connect();
+            for number in 1..3000 {
+                writer.text(&format!("MSET pair:left {number} pair:right {number}"));
+            }
+            done.store(true, Relaxed);
+        });
+        let mut reader = server.connect();
+        let number = |reply: String| reply.split("\r\n").nth(1).unwrap().parse::<u32>().unwrap();
+        while !done.load(Relaxed) {
+            // What is read second is never older than what is read first, whichever half it is.
+            let left = number(reader.text("GET pair:left"));
+            let right = number(reader.text("GET pair:right"));
+            let again = number(reader.text("GET pair:left"));
+            assert!(left <= right && right <= again, "{left} {right} {again}");
+        }
+    });
+}
+
+fn odd_keys_are_refused_or_kept(server: &TestServer) {
+    let mut connection = server.connect();
+    for key in [vec![b'k'; 64 << 10], b"\0\r\n\xff".to_vec(), vec![b' ']] {
+        assert_eq!(connection.ask(&[b"SET", &key, b"value"]), b"+OK\r\n");
+        assert_eq!(connection.ask(&[b"GET", &key]), b"$5\r\nvalue\r\n");
+        assert_eq!(connection.ask(&[b"DEL", &key]), b":1\r\n");
+    }
+    // A store may refuse these, in one sentence and for every command alike.
+    for key in [Vec::new(), vec![b'k'; (64 << 10) + 1]] {
+        let kept = connection.ask(&[b"SET", &key, b"1"]) == b"+OK\r\n";
+        let commands: [&[&[u8]]; 7] = [
+            &[b"GET", &key],
+            &[b"INCR", &key],
+            &[b"EXISTS", &key],
+            &[b"DEL", &key],
+            &[b"EXPIRE", &key, b"10"],
+            &[b"MSET", b"other", b"value", &key, b"value"],
+            &[b"TYPE", &key],
+        ];
+        for command in commands {
+            let reply = connection.ask(command);
+            assert_eq!(reply.starts_with(b"-ERR the key "), !kept, "{:?}", String::from_utf8_lossy(&reply));
+        }
+        assert_eq!(connection.text("EXISTS other") == ":1\r\n", kept, "half a batch was written");
+        assert_eq!(connection.ask(&[b"MGET", &key])[..5] == *b"*1\r\n-", !kept);
+        connection.text("FLUSHALL");
+    }
+}
+
+#[test]
+fn writes_beyond_the_limit_are_refused_and_reads_go_on() {
+    let map: Arc<dyn ziptier_server::Backend> = Arc::new(MapBackend::with_limit(2 << 20));
+    let options = ziptier::Options { memory_limit_bytes: Some(2 << 20), ..ziptier::Options::default() };
+    let store = Arc::new(StoreBackend::open(options).unwrap());
+    for backend in [map, store] {
+        let server = TestServer::start_with(backend, |_| {});
+        let mut connection = server.connect();
+        let mut random = 1u64;
+        let mut refused = 0;
+        for number in 0..10_000 {
+            // Nothing that a codec could make smaller.
+            let value: Vec<u8> = (0..100)
+                .flat_map(|_| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    ((random >> 33) as u32).to_le_bytes()
+                })
+                .collect();
+            let reply = connection.ask(&[b"SET", format!("key:{number}").as_bytes(), &value]);
+            if reply != b"+OK\r\n" {
+                assert_eq!(reply, b"-OOM command not allowed when used memory > 'maxmemory'.\r\n");
+                refused += 1;
+                if refused > 10 {
+                    break;
+                }
+            }
+        }
+        assert!(refused > 10, "everything fitted");
+        assert_eq!(connection.text("EXISTS key:0"), ":1\r\n");
+        assert_eq!(connection.text("STRLEN key:0"), ":400\r\n");
+        assert_eq!(connection.text("CONFIG GET maxmemory"), "*2\r\n$9\r\nmaxmemory\r\n$7\r\n2097152\r\n");
+        assert!(
+            connection.text("MSET a 1 b 2").starts_with("-OOM") || connection.text("PING") == "+PONG\r\n"
+        );
+        assert_eq!(connection.text("FLUSHALL"), "+OK\r\n");
+    }
+}

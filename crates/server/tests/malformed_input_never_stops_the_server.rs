@@ -1,0 +1,369 @@
+//! Anybody who reaches the port may send anything. A request that crashes the server takes every client's cache with
+//! it, one that hangs a worker takes a part of them, and one that reserves what it announces takes the machine.
+//!
+//! 100,000 generated inputs go to one server. After each the connection is closed, and a client that behaves has been
+//! connected all the time and is still served. `ZIPTIER_SEED` repeats a run.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::{Connection, TestServer, request};
+
+on_every_backend!(
+    generated_input_is_survived,
+    splits_at_every_byte_change_nothing,
+    announced_lengths_hold_no_memory
+);
+
+/// Inputs per backend.
+const INPUTS: usize = 100_000;
+/// Connections at a time.
+const THREADS: usize = 4;
+
+/// A small generator of well-spread numbers (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, choices: &[&'a T]) -> &'a T {
+        choices[self.below(choices.len())]
+    }
+
+    fn bytes(&mut self, len_max: usize) -> Vec<u8> {
+        let len = self.below(len_max + 1);
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+const NAMES: &[&str] = &[
+    "GET",
+    "SET",
+    "MGET",
+    "MSET",
+    "DEL",
+    "EXISTS",
+    "INCR",
+    "DECR",
+    "APPEND",
+    "STRLEN",
+    "EXPIRE",
+    "TTL",
+    "PTTL",
+    "PERSIST",
+    "TYPE",
+    "SCAN",
+    "DBSIZE",
+    "ECHO",
+    "PING",
+    "HELLO",
+    "CLIENT",
+    "CONFIG",
+    "COMMAND",
+    "INFO",
+    "SELECT",
+    "QUIT",
+    "FLUSHALLX",
+    "nothing",
+    "",
+    "POST",
+    "Host:",
+];
+
+const WORDS: &[&[u8]] = &[
+    b"k",
+    b"",
+    b"0",
+    b"-1",
+    b"EX",
+    b"PX",
+    b"NX",
+    b"XX",
+    b"GET",
+    b"KEEPTTL",
+    b"MATCH",
+    b"COUNT",
+    b"TYPE",
+    b"*a*b*c*",
+    b"[",
+    b"\\",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"99999999999999999999",
+    b"SETNAME",
+    b"AUTH",
+    b"default",
+    b"3",
+    b"2",
+    b"LIST",
+    b"INFO",
+    b"GETNAME",
+    b"DOCS",
+    b"\r\n",
+    b"\0\xff\xfe",
+    b"memory",
+    b"GT",
+];
+
+const NUMBERS: &[&str] = &[
+    "-1",
+    "-0",
+    "-",
+    "",
+    "0",
+    "1",
+    "2",
+    "3",
+    "00",
+    "+1",
+    " 1",
+    "1 ",
+    "1048576",
+    "1048577",
+    "536870912",
+    "536870913",
+    "2147483647",
+    "2147483648",
+    "4294967295",
+    "4294967296",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551616",
+    "99999999999999999999999999",
+    "-9223372036854775808",
+    "0x10",
+    "1e3",
+    "1\0",
+    "\n",
+];
+
+/// A request that is well-formed whatever it says.
+fn sound_request(random: &mut Random) -> Vec<u8> {
+    let mut args = vec![random.pick(NAMES).as_bytes().to_vec()];
+    for _ in 0..random.below(6) {
+        args.push(if random.below(4) == 0 { random.bytes(40) } else { random.pick(WORDS).to_vec() });
+    }
+    let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    request(&args)
+}
+
+fn input(random: &mut Random) -> Vec<u8> {
+    match random.below(9) {
+        0 => random.bytes(200),
+        1 => sound_request(random),
+        // Cut short.
+        2 => {
+            let mut bytes = sound_request(random);
+            bytes.truncate(random.below(bytes.len()));
+            bytes
+        }
+        // Some bytes changed, dropped or doubled.
+        3 => {
+            let mut bytes = [sound_request(random), sound_request(random)].concat();
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(bytes.len());
+                match random.below(3) {
+                    0 => bytes[at] = random.next() as u8,
+                    1 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, bytes[at]),
+                }
+            }
+            bytes
+        }
+        // A number that is none, or too large, where a count or a length belongs.
+        4 => format!("*{}\r\n$3\r\nGET\r\n$1\r\nk\r\n", random.pick(NUMBERS)).into_bytes(),
+        5 => format!("*2\r\n$3\r\nGET\r\n${}\r\nk\r\n", random.pick(NUMBERS)).into_bytes(),
+        // Arrays in arrays, and the other types that only replies have.
+        6 => {
+            let mut bytes = b"*2\r\n".repeat(1 + random.below(300));
+            bytes.extend_from_slice(random.pick(&[
+                &b"$1\r\na\r\n"[..],
+                b":1\r\n",
+                b"+OK\r\n",
+                b"%1\r\n",
+                b"~0\r\n",
+            ]));
+            bytes
+        }
+        // Inline commands with odd blanks and quotes.
+        7 => {
+            let mut bytes = random.pick(NAMES).as_bytes().to_vec();
+            for _ in 0..random.below(6) {
+                bytes.extend_from_slice(random.pick(&[
+                    &b" "[..],
+                    b"\"",
+                    b"'",
+                    b"\\x4",
+                    b"\\",
+                    b"\t",
+                    b"\r",
+                    b"\0",
+                ]));
+                bytes.extend_from_slice(random.pick(WORDS));
+            }
+            bytes.extend_from_slice(random.pick(&[&b"\r\n"[..], b"\n", b"", b"\r"]));
+            bytes
+        }
+        // A long line without an end, or line ends alone.
+        _ => {
+            let byte = random.pick(&[&b"a"[..], b"\r", b"\n", b" ", b"*", b"$", b"1"]);
+            let mut bytes = byte.repeat(random.below(2000));
+            bytes.insert(0, *random.pick(&[&b'*', &b'$', &b'x', &b'\n']));
+            bytes
+        }
+    }
+}
+
+fn seed() -> u64 {
+    std::env::var("ZIPTIER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed_cafe)
+}
+
+/// A connection, as soon as the system has a port to spare: closed ones keep theirs for a while.
+fn connect(address: SocketAddr) -> TcpStream {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
+            Err(error)
+                if error.kind() == ErrorKind::AddrNotAvailable && start.elapsed() < support::PATIENCE =>
+            {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => panic!("the server does not accept: {error}"),
+        }
+    }
+}
+
+/// Sends `count` inputs, each on a connection of its own.
+fn attack(address: SocketAddr, seed: u64, count: usize) {
+    let mut random = Random(seed | 1);
+    let mut received = vec![0; 64 << 10];
+    for number in 0..count {
+        let bytes = input(&mut random);
+        let pieces = if random.below(8) == 0 { 1 + random.below(8) } else { 1 };
+        let mut stream = connect(address);
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(support::PATIENCE)).unwrap();
+        // The server may close in the middle: that is an answer.
+        let _ = bytes.chunks(bytes.len() / pieces + 1).try_for_each(|piece| stream.write_all(piece));
+        let _ = stream.shutdown(Shutdown::Write);
+        // To the end of the stream: a server that hangs would run into the timeout.
+        loop {
+            match stream.read(&mut received) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                    break;
+                }
+                Err(error) => panic!("input {number} of seed {seed} hangs the server: {error}"),
+            }
+        }
+    }
+}
+
+fn generated_input_is_survived(server: &TestServer) {
+    let mut bystander = server.connect();
+    assert_eq!(bystander.text("SET untouched value"), "+OK\r\n");
+    let address = server.address;
+    let attackers: Vec<_> = (0..THREADS)
+        .map(|thread| thread::spawn(move || attack(address, seed() + 7919 * thread as u64, INPUTS / THREADS)))
+        .collect();
+    let mut slowest = Duration::ZERO;
+    while attackers.iter().any(|attacker| !attacker.is_finished()) {
+        let start = Instant::now();
+        assert_eq!(bystander.text("GET untouched"), "$5\r\nvalue\r\n");
+        slowest = slowest.max(start.elapsed());
+        thread::sleep(Duration::from_millis(2));
+    }
+    attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
+    assert!(slowest < Duration::from_secs(5), "a bystander waited {slowest:?}");
+    assert_eq!(server.connect().text("GET untouched"), "$5\r\nvalue\r\n");
+    assert_eq!(connections_left(server), 2);
+}
+
+/// Clients that the server knows, once it has noticed that others went.
+fn connections_left(server: &TestServer) -> usize {
+    let mut connection = server.connect();
+    for _ in 0..200 {
+        let list = connection.text("CLIENT LIST");
+        let count = list.matches("addr=").count();
+        if count <= 2 {
+            return count;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    usize::MAX
+}
+
+fn splits_at_every_byte_change_nothing(server: &TestServer) {
+    let stream = [
+        request(&[b"SET", b"split", b"va\r\nlue"]),
+        request(&[b"GET", b"split"]),
+        b"ECHO 'in line'\r\n".to_vec(),
+        request(&[b"FOO"]),
+        b"*1\r\n$4\r\nPONG".to_vec(),
+    ]
+    .concat();
+    let expected = b"+OK\r\n$7\r\nva\r\nlue\r\n$7\r\nin line\r\n\
+        -ERR unknown command 'FOO', with args beginning with: \r\n";
+    for split in 0..=stream.len() {
+        let mut connection = server.connect();
+        connection.send(&stream[..split]);
+        // Time for the server to see the first part alone.
+        thread::sleep(Duration::from_millis(1));
+        connection.send(&stream[split..]);
+        connection.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(connection.rest(), expected, "split at {split}");
+    }
+    let mut connection = server.connect();
+    for byte in &stream {
+        connection.send(&[*byte]);
+    }
+    connection.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(connection.rest(), expected);
+}
+
+fn announced_lengths_hold_no_memory(server: &TestServer) {
+    let field = |info: &str, name: &str| {
+        let line =
+            info.lines().find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(':')));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let mut asking = server.connect();
+    let liars: Vec<Connection> = (0..200)
+        .map(|_| {
+            let mut liar = server.connect();
+            liar.send(b"*1048576\r\n$3\r\nSET\r\n$536870912\r\nbeginning");
+            liar
+        })
+        .collect();
+    let waited = Instant::now();
+    loop {
+        let info = asking.text("INFO memory clients");
+        let held = field(&info, "mem_clients_normal");
+        assert!(held < 200 * 1024, "200 unfinished requests of some bytes hold {held}");
+        if held > 200 * 30 {
+            break;
+        }
+        assert!(waited.elapsed() < support::PATIENCE, "the unfinished requests are not counted: {held}");
+    }
+    drop(liars);
+    while field(&asking.text("INFO memory"), "mem_clients_normal") > 0 {
+        assert!(waited.elapsed() < support::PATIENCE, "closed connections still count");
+    }
+}

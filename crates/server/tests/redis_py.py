@@ -1,0 +1,85 @@
+"""What redis-py's users do, against the server on port argv[1] in protocol argv[2]."""
+
+import sys
+import threading
+
+import redis
+
+port, protocol = int(sys.argv[1]), int(sys.argv[2])
+db = redis.Redis(port=port, protocol=protocol, client_name="script")
+db.flushall()
+
+assert db.ping()
+assert db.echo("hello") == b"hello"
+assert db.client_getname() in ("script", b"script")
+assert isinstance(db.client_id(), int)
+assert any(client["name"] == "script" for client in db.client_list())
+
+assert db.set("k", b"\x00\xff\r\n") is True
+assert db.get("k") == b"\x00\xff\r\n"
+assert db.get("missing") is None
+assert db.set("k", "w", nx=True) is None
+assert db.set("k", "w", xx=True, get=True) == b"\x00\xff\r\n"
+assert db.set("k", "v", ex=100) and 99 <= db.ttl("k") <= 100
+assert db.set("k", "w", keepttl=True) and db.ttl("k") > 0
+assert db.persist("k") and db.ttl("k") == -1
+assert db.expire("k", 50) and 49_000 < db.pttl("k") <= 50_000
+assert db.ttl("missing") == -2
+assert db.type("k") == b"string" and db.type("missing") == b"none"
+
+assert db.mset({"a": "1", "b": "2"})
+assert db.mget("a", "b", "missing") == [b"1", b"2", None]
+assert db.incr("a") == 2
+assert db.decr("a") == 1
+assert db.append("a", "0") == 2 and db.strlen("a") == 2
+assert db.exists("a", "b", "missing") == 2
+assert db.delete("a", "missing") == 1
+try:
+    db.incr("k")
+    raise AssertionError("INCR of text")
+except redis.ResponseError as error:
+    assert str(error) == "value is not an integer or out of range", error
+try:
+    db.execute_command("NOSUCH", "x")
+    raise AssertionError("unknown command")
+except redis.ResponseError as error:
+    assert str(error).startswith("unknown command 'NOSUCH'"), error
+
+# A pipeline is sent whole before its first reply is read.
+with db.pipeline(transaction=False) as pipe:
+    for number in range(20_000):
+        pipe.set(f"key:{number:06}", f"value {number} " * 20)
+    assert all(pipe.execute())
+    for number in range(20_000):
+        pipe.get(f"key:{number:06}")
+    replies = pipe.execute()
+assert all(reply.startswith(b"value %d " % number) for number, reply in enumerate(replies))
+
+assert db.dbsize() == 20_002
+assert {key for key in db.scan_iter(count=1000)} == {b"k", b"b"} | {b"key:%06d" % n for n in range(20_000)}
+assert sum(1 for _ in db.scan_iter(match="key:0000?5")) == 10
+
+info = db.info()
+assert info["redis_version"] and info["connected_clients"] >= 1 and info["logical_bytes"] > 0, info
+assert "used_memory" in db.info("memory") and "codec" in db.info("codec")
+assert db.config_get("maxmemory")["maxmemory"].isdigit()
+assert db.command_count() > 20
+assert "get" in {name.lower() for name in db.command()}
+
+# Threads share one pool of connections and one counter.
+db.delete("counter")
+
+
+def count():
+    for _ in range(500):
+        db.incr("counter")
+
+
+threads = [threading.Thread(target=count) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert db.get("counter") == b"2000"
+db.flushall()
+assert db.dbsize() == 0

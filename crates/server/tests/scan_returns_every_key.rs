@@ -1,0 +1,121 @@
+//! `SCAN` promises that a key which exists throughout is returned, whatever is written and deleted meanwhile. Backups
+//! and migrations rely on it.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use support::{Connection, TestServer};
+
+on_every_backend!(
+    keys_that_stay_are_returned_once_while_others_come_and_go,
+    scans_side_by_side_do_not_disturb_each_other,
+    patterns_and_counts_are_honoured,
+    unknown_cursors_are_refused
+);
+
+/// Runs one step; returns the next cursor and the keys.
+fn step(connection: &mut Connection, cursor: &str, options: &str) -> (String, Vec<String>) {
+    let reply = connection.text(&format!("SCAN {cursor} {options}"));
+    let mut lines = reply.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty());
+    let cursor = lines.next().unwrap().to_owned();
+    (cursor, lines.map(str::to_owned).collect())
+}
+
+fn scan(connection: &mut Connection, options: &str) -> HashMap<String, usize> {
+    let mut seen = HashMap::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let (next, keys) = step(connection, &cursor, options);
+        for key in keys {
+            *seen.entry(key).or_default() += 1;
+        }
+        if next == "0" {
+            return seen;
+        }
+        cursor = next;
+    }
+}
+
+fn fill(connection: &mut Connection, name: &str, count: usize) {
+    for number in 0..count {
+        connection.text(&format!("SET {name}:{number:05} value-of-{number}"));
+    }
+}
+
+fn keys_that_stay_are_returned_once_while_others_come_and_go(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "stay", 3000);
+    fill(&mut connection, "go", 3000);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = server.connect();
+            let mut number = 0;
+            while !done.load(Relaxed) {
+                writer.text(&format!("DEL go:{:05}", number % 3000));
+                writer.text(&format!("SET new:{:05} value", number % 5000));
+                writer.text(&format!("SET stay:{:05} rewritten", number % 3000));
+                number += 1;
+            }
+        });
+        for count in [1, 7, 100, 1000] {
+            let seen = scan(&mut connection, &format!("COUNT {count}"));
+            let stayed =
+                (0..3000).filter(|number| seen.get(&format!("stay:{number:05}")) == Some(&1)).count();
+            assert_eq!(stayed, 3000, "COUNT {count}");
+            assert!(seen.values().all(|&times| times == 1));
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+fn scans_side_by_side_do_not_disturb_each_other(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "key", 500);
+    let mut cursors = vec!["0".to_owned(); 20];
+    let mut found = vec![0; 20];
+    while cursors.iter().any(|cursor| cursor != "done") {
+        for (cursor, found) in cursors.iter_mut().zip(&mut found).filter(|(cursor, _)| *cursor != "done") {
+            let (next, keys) = step(&mut connection, cursor, "COUNT 30");
+            // A client that lost the reply asks again and gets the same keys.
+            assert_eq!(step(&mut connection, cursor, "COUNT 30").1, keys);
+            *found += keys.len();
+            *cursor = if next == "0" { "done".to_owned() } else { next };
+        }
+    }
+    assert!(found.iter().all(|&found| found == 500), "{found:?}");
+}
+
+fn patterns_and_counts_are_honoured(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "a", 300);
+    fill(&mut connection, "b", 300);
+    for (options, expected) in [
+        ("MATCH a:*", 300),
+        ("MATCH a:0000?", 10),
+        ("MATCH *:00001", 2),
+        ("MATCH [ab]:0000[1-3] COUNT 1000", 6),
+        ("MATCH b:00007", 1),
+        ("MATCH b", 0),
+        ("MATCH zzz*", 0),
+        ("MATCH A*", 0),
+        ("TYPE string", 600),
+        ("TYPE hash", 0),
+        ("COUNT 100000", 600),
+    ] {
+        assert_eq!(scan(&mut connection, options).len(), expected, "{options}");
+    }
+    let (_, keys) = step(&mut connection, "0", "COUNT 25");
+    assert_eq!(keys.len(), 25);
+}
+
+fn unknown_cursors_are_refused(server: &TestServer) {
+    let mut connection = server.connect();
+    assert_eq!(connection.text("SCAN 17"), "-ERR invalid cursor\r\n");
+    assert_eq!(connection.text("SCAN 18446744073709551616"), "-ERR invalid cursor\r\n");
+}

@@ -1,0 +1,212 @@
+//! Batches: several writes that every reader sees all of or none of.
+//!
+//! Batches are written one at a time. A batch locks the leaves of all its keys in key order, checks its conditions,
+//! appends its records under its number, and makes them exist at once by raising the newest committed number; a
+//! record of a later number is no record. The locks are held until then, so that no other write comes between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::Error;
+use crate::core::{Copied, Core, check_key, copy_found};
+use crate::landing::RecordBytes;
+use crate::leaf::{Leaf, LeafState};
+use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
+use crate::sync::{MutexGuard, back_off};
+use crate::write::NewValue;
+
+/// What a key must be for a batch to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Condition {
+    /// The key exists.
+    Exists,
+    /// The key does not exist.
+    Absent,
+    /// The key's value is this.
+    ValueIs(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Put(Vec<u8>, PutMeta),
+    Delete,
+    Require(Condition),
+}
+
+/// Writes that are made together, in the order given, and the conditions they depend on.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    operations: Vec<(Vec<u8>, Operation)>,
+}
+
+impl Batch {
+    /// A batch of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a put without expiry.
+    #[must_use]
+    pub fn put(self, key: &[u8], value: &[u8]) -> Self {
+        self.put_with(key, value, PutMeta::default())
+    }
+
+    /// Adds a put with expiry and flags.
+    #[must_use]
+    pub fn put_with(self, key: &[u8], value: &[u8], meta: PutMeta) -> Self {
+        self.with(key, Operation::Put(value.to_vec(), meta))
+    }
+
+    /// Adds a delete.
+    #[must_use]
+    pub fn delete(self, key: &[u8]) -> Self {
+        self.with(key, Operation::Delete)
+    }
+
+    /// Adds a condition on what the key is before the batch.
+    #[must_use]
+    pub fn require(self, key: &[u8], condition: Condition) -> Self {
+        self.with(key, Operation::Require(condition))
+    }
+
+    fn with(mut self, key: &[u8], operation: Operation) -> Self {
+        self.operations.push((key.to_vec(), operation));
+        self
+    }
+}
+
+/// A leaf that the batch has locked.
+struct Locked<'g> {
+    leaf: &'g Leaf,
+    _writer: MutexGuard<'g, ()>,
+}
+
+impl Core {
+    pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
+        let mut operations = Vec::with_capacity(batch.operations.len());
+        for (key, operation) in &batch.operations {
+            check_key(key)?;
+            let value = match operation {
+                Operation::Put(value, _) => NewValue::new(self, value)?,
+                _ => NewValue::None,
+            };
+            operations.push((key.as_slice(), operation, value));
+        }
+        operations.sort_by(|a, b| a.0.cmp(b.0)); // stable: the order within a key stays
+        self.wait_for_retired();
+        let bytes = operations.iter().map(|(key, operation, _)| match operation {
+            Operation::Put(value, _) => key.len() + value.len(),
+            _ => key.len(),
+        });
+        self.admit(bytes.sum())?;
+
+        let one_at_a_time = self.batches.lock();
+        let guard = pin();
+        let mut locked: Vec<Locked<'_>> = Vec::new();
+        let mut leaf_of = Vec::with_capacity(operations.len());
+        for (key, ..) in &operations {
+            let covered = locked.last().is_some_and(|last| last.leaf.state(&guard).covers(key));
+            if !covered {
+                locked.push(self.lock_leaf(key, &guard));
+            }
+            leaf_of.push(locked.len() - 1);
+        }
+        for ((key, operation, _), leaf) in operations.iter().zip(&leaf_of) {
+            if let Operation::Require(condition) = operation
+                && !self.holds(locked[*leaf].leaf, key, condition, &guard)?
+            {
+                return Ok(false);
+            }
+        }
+
+        let number = self.committed.load(Ordering::Relaxed) + 1;
+        let mut record = RecordBytes::default();
+        for ((key, operation, value), leaf) in operations.iter_mut().zip(&leaf_of) {
+            let (kind, meta) = match operation {
+                Operation::Put(_, meta) => (Kind::Raw, *meta),
+                Operation::Delete => (Kind::Tombstone, PutMeta::default()),
+                Operation::Require(_) => continue,
+            };
+            let fields = Fields { batch: Some(number), ..Fields::of(meta) };
+            value.lay_out(&mut record, fields, key, kind);
+            self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
+            value.written();
+        }
+        self.committed.store(number, Ordering::Release);
+        let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
+        drop(one_at_a_time);
+        for leaf in leaves {
+            let grown =
+                leaf.state(&guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+            if grown {
+                self.seal(leaf, &guard);
+                self.sealed(leaf, &guard);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its
+    /// left, and those are all that this batch holds.
+    fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
+        let mut round = 0;
+        loop {
+            let (leaf, _) = self.locate(key, guard);
+            let writer = leaf.lock_writer();
+            let state = leaf.state(guard);
+            if !state.closed && state.covers(key) {
+                return Locked { leaf, _writer: writer };
+            }
+            drop(writer);
+            back_off(round);
+            round += 1;
+        }
+    }
+
+    fn holds(&self, leaf: &Leaf, key: &[u8], condition: &Condition, guard: &Guard) -> Result<bool, Error> {
+        let found = match leaf.state(guard).find(key, key_hash(key), &self.committed).0 {
+            Lookup::Found(found) if !found.expired() => Some(found),
+            _ => None,
+        };
+        Ok(match (condition, found) {
+            (Condition::Exists, found) => found.is_some(),
+            (Condition::Absent, found) => found.is_none(),
+            (Condition::ValueIs(_), None) => false,
+            (Condition::ValueIs(wanted), Some(found)) => {
+                let mut value = Vec::new();
+                let read = match copy_found(found, &mut value) {
+                    Copied::Inline(_) => Ok(()),
+                    Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(false),
+                    Copied::Large(large, _) => large.read_at(0, usize::MAX, &mut value),
+                    Copied::Damaged(reason) => Err(reason),
+                };
+                read.map_err(|reason| self.damaged(key, reason))?;
+                value == *wanted
+            }
+        })
+    }
+
+    /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room.
+    fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
+        loop {
+            let state = leaf.state(guard);
+            let larger = match &state.open {
+                Some(open) if open.append(record, hash) => break,
+                Some(open) => open.grown(2 * open.capacity() + record.landing_bytes()),
+                None => crate::landing::Landing::new(self.landing_bytes.max(record.landing_bytes())),
+            };
+            let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
+            // When the owner came between, its state has the same landing, and the next round copies it again.
+            leaf.publish(state, new, guard);
+        }
+        leaf.note_append();
+    }
+}
+
+/// Number of the newest committed batch, as a reader that wants to see one moment notes it.
+pub(crate) fn committed_now(core: &Core) -> AtomicU64 {
+    AtomicU64::new(core.committed.load(Ordering::Acquire))
+}

@@ -1,0 +1,219 @@
+//! Building a body from sorted entries.
+
+use std::sync::Arc;
+
+use super::{Body, CODED, HEADER_BYTES, SAME_SUFFIX, SAME_TAG, WIDE};
+use crate::record::{Fields, Kind, Tag, write_varint};
+
+/// A key in two parts, as a body stores it: nothing is copied until the new body is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryKey<'a> {
+    pub(crate) head: &'a [u8],
+    pub(crate) tail: &'a [u8],
+}
+
+impl<'a> EntryKey<'a> {
+    pub(crate) fn whole(key: &'a [u8]) -> Self {
+        Self { head: &[], tail: key }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        [self.head, self.tail].concat()
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = &u8> {
+        self.head.iter().chain(self.tail)
+    }
+
+    pub(super) fn begins_with(&self, prefix: &[u8]) -> bool {
+        self.len() >= prefix.len() && self.bytes().zip(prefix).all(|(mine, wanted)| mine == wanted)
+    }
+
+    /// Bytes that both begin with.
+    pub(crate) fn shared(&self, other: &Self) -> usize {
+        self.bytes().zip(other.bytes()).take_while(|(mine, theirs)| mine == theirs).count()
+    }
+
+    /// Appends the key without its first `skip` bytes.
+    pub(super) fn write_from(&self, skip: usize, out: &mut Vec<u8>) {
+        if skip < self.head.len() {
+            out.extend_from_slice(&self.head[skip..]);
+            out.extend_from_slice(self.tail);
+        } else {
+            out.extend_from_slice(&self.tail[skip - self.head.len()..]);
+        }
+    }
+}
+
+/// A record on its way into a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: EntryKey<'a>,
+    pub(crate) fingerprint: u8,
+    pub(crate) kind: Kind,
+    pub(crate) fields: Fields,
+    pub(crate) payload: &'a [u8],
+}
+
+/// Writes bodies; keeps its scratch from one to the next.
+#[derive(Default)]
+pub(crate) struct Builder {
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What all entries of a body have in common.
+struct Shape {
+    layout: u8,
+    tag: u8,
+    prefix_len: usize,
+    suffix_len: usize,
+    earliest_expiry_ms: u64,
+    bytes: usize,
+}
+
+impl Shape {
+    fn of(entries: &[Entry<'_>]) -> Self {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            return Self {
+                layout: SAME_TAG | SAME_SUFFIX,
+                tag: 0,
+                prefix_len: 0,
+                suffix_len: 0,
+                earliest_expiry_ms: 0,
+                bytes: HEADER_BYTES + 2,
+            };
+        };
+        let prefix_len = first.key.shared(&last.key).min(usize::from(u16::MAX));
+        let suffix_len = first.key.len() - prefix_len;
+        let tag = Tag::new(first.kind, &first.fields).0;
+        let mut layout = SAME_TAG;
+        if suffix_len <= usize::from(u16::MAX) {
+            layout |= SAME_SUFFIX;
+        }
+        let mut earliest_expiry_ms = u64::MAX;
+        let mut data = 0;
+        let mut suffix_lengths = 0;
+        for entry in entries {
+            let entry_tag = Tag::new(entry.kind, &entry.fields);
+            let entry_suffix_len = entry.key.len() - prefix_len;
+            if entry_tag.0 != tag {
+                layout &= !SAME_TAG;
+            }
+            if entry_suffix_len != suffix_len {
+                layout &= !SAME_SUFFIX;
+            }
+            if entry.kind == Kind::Coded {
+                layout |= CODED;
+            }
+            earliest_expiry_ms = earliest_expiry_ms.min(entry.fields.expires_at_ms.unwrap_or(u64::MAX));
+            data += entry_tag.field_bytes() + entry_suffix_len + entry.payload.len();
+            suffix_lengths += varint_bytes(entry_suffix_len);
+        }
+        let count = entries.len();
+        if layout & SAME_TAG == 0 {
+            data += count;
+        }
+        if layout & SAME_SUFFIX == 0 {
+            data += suffix_lengths;
+        }
+        let mut bytes = HEADER_BYTES + count + (count + 1) * 2 + prefix_len + data;
+        if bytes > usize::from(u16::MAX) {
+            layout |= WIDE;
+            bytes += (count + 1) * 2;
+        }
+        Self {
+            layout,
+            tag,
+            prefix_len,
+            suffix_len,
+            earliest_expiry_ms: if earliest_expiry_ms == u64::MAX { 0 } else { earliest_expiry_ms.max(1) },
+            bytes,
+        }
+    }
+}
+
+fn varint_bytes(value: usize) -> usize {
+    match value {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        _ => 3,
+    }
+}
+
+impl Builder {
+    /// The bytes of the body that [`Builder::build`] would write.
+    pub(crate) fn size(entries: &[Entry<'_>]) -> usize {
+        Shape::of(entries).bytes
+    }
+
+    /// Writes a body of `entries`, which are in key order without duplicates.
+    pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
+        debug_assert!(entries.is_sorted_by(|a, b| a.key.bytes().lt(b.key.bytes())));
+        let shape = Shape::of(entries);
+        let count = entries.len();
+        let wide = shape.layout & WIDE != 0;
+        let same_tag = shape.layout & SAME_TAG != 0;
+        let same_suffix = shape.layout & SAME_SUFFIX != 0;
+        let out = &mut self.bytes;
+        out.clear();
+        out.extend_from_slice(
+            &u16::try_from(count).expect("a body has at most 65,535 records").to_le_bytes(),
+        );
+        out.push(shape.layout);
+        out.push(shape.tag);
+        out.extend_from_slice(&(shape.prefix_len as u16).to_le_bytes());
+        out.extend_from_slice(&if same_suffix { shape.suffix_len as u16 } else { 0 }.to_le_bytes());
+        out.extend_from_slice(&shape.earliest_expiry_ms.to_le_bytes());
+        out.extend(entries.iter().map(|entry| entry.fingerprint));
+        let offsets = out.len();
+        out.resize(offsets + (count + 1) * if wide { 4 } else { 2 }, 0);
+        if let Some(first) = entries.first() {
+            let key = first.key;
+            let from_head = shape.prefix_len.min(key.head.len());
+            out.extend_from_slice(&key.head[..from_head]);
+            out.extend_from_slice(&key.tail[..shape.prefix_len - from_head]);
+        }
+        let write_offset = |out: &mut Vec<u8>, index: usize| {
+            let at = out.len() as u32;
+            if wide {
+                out[offsets + index * 4..][..4].copy_from_slice(&at.to_le_bytes());
+            } else {
+                out[offsets + index * 2..][..2].copy_from_slice(&(at as u16).to_le_bytes());
+            }
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            write_offset(out, index);
+            if !same_tag {
+                out.push(Tag::new(entry.kind, &entry.fields).0);
+            }
+            if !same_suffix {
+                write_varint((entry.key.len() - shape.prefix_len) as u32, out);
+            }
+            entry.fields.write(out);
+            entry.key.write_from(shape.prefix_len, out);
+            out.extend_from_slice(entry.payload);
+        }
+        write_offset(out, count);
+        assert_eq!(out.len(), shape.bytes, "a body is as long as its shape says");
+        Body(Arc::from(out.as_slice()))
+    }
+
+    /// The most leading entries whose body has at most `bytes`, at least one.
+    pub(crate) fn fitting(entries: &[Entry<'_>], bytes: usize) -> usize {
+        let mut low = 1;
+        let mut high = entries.len().max(1);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if Self::size(&entries[..middle]) <= bytes {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low
+    }
+}

@@ -1,0 +1,358 @@
+//! A body: an immutable sorted run of records.
+//!
+//! ```text
+//! 0        u16 records n
+//! 2        u8  layout: WIDE, SAME_TAG, SAME_SUFFIX, CODED
+//! 3        u8  the tag of all records, with SAME_TAG
+//! 4        u16 bytes of the prefix that all keys share
+//! 6        u16 bytes of every key's suffix, with SAME_SUFFIX
+//! 8        u64 earliest expiry in milliseconds, 0 for none
+//! 16       u8  fingerprint of each key [n]
+//! 16+n     u16 (u32 with WIDE) offset of each record from the start of the body, and of the end [n + 1]
+//! ..       prefix
+//! ..       records: [tag u8] [suffix length varint] [optional fields] suffix, payload
+//! ```
+//!
+//! Keys lose the prefix that the whole body shares and nothing more, so that any record can be compared on its
+//! own. A look-up compares one fingerprint byte per record, 32 at a time, and then whole keys.
+
+mod build;
+mod revise;
+
+use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
+
+use ziptier_codec::token::Dictionary;
+
+pub(crate) use build::{Builder, Entry, EntryKey};
+pub(crate) use revise::Edit;
+
+use crate::large::LargeHandle;
+use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
+
+const HEADER_BYTES: usize = 16;
+const WIDE: u8 = 1;
+const SAME_TAG: u8 = 1 << 1;
+const SAME_SUFFIX: u8 = 1 << 2;
+const CODED: u8 = 1 << 3;
+
+/// Records a body holds at most: the leaf's clock has two bits for each.
+pub(crate) const RECORDS_MAX: usize = 224;
+
+/// The fingerprint of a key in a body.
+#[inline]
+pub(crate) fn fingerprint(hash: u64) -> u8 {
+    (hash >> 56) as u8
+}
+
+/// An immutable sorted run of records. See the module for the layout.
+#[derive(Clone)]
+pub(crate) struct Body(Arc<[u8]>);
+
+/// A record of a body.
+#[derive(Clone, Copy)]
+pub(crate) struct BodyRecord<'a> {
+    pub(crate) tag: Tag,
+    pub(crate) fields: Fields,
+    pub(crate) suffix: &'a [u8],
+    pub(crate) payload: &'a [u8],
+}
+
+impl Body {
+    /// The body without records, shared by all leaves that have none.
+    pub(crate) fn empty() -> Self {
+        static EMPTY: LazyLock<Body> = LazyLock::new(|| Builder::default().build(&[]));
+        EMPTY.clone()
+    }
+
+    /// Bytes asked of the allocator, 0 for the shared empty body.
+    pub(crate) fn asked_bytes(&self) -> usize {
+        if self.is_empty() { 0 } else { self.0.len() + 2 * size_of::<usize>() }
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Records.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.0[0], self.0[1]]))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether any value is coded.
+    pub(crate) fn is_coded(&self) -> bool {
+        self.layout() & CODED != 0
+    }
+
+    /// The earliest expiry of its records, in milliseconds since the Unix epoch.
+    pub(crate) fn earliest_expiry_ms(&self) -> Option<u64> {
+        Some(u64::from_le_bytes(array(&self.0[8..]))).filter(|at| *at != 0)
+    }
+
+    /// The record of `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
+        let count = self.len();
+        let wanted = fingerprint(hash);
+        let mut at = 0;
+        while at < count {
+            let mut matches = equal_bytes(&self.0[HEADER_BYTES + at..], wanted, count - at);
+            while matches != 0 {
+                let index = at + matches.trailing_zeros() as usize;
+                if self.key_is(index, key) {
+                    return Some(index);
+                }
+                matches &= matches - 1;
+            }
+            at += LANES;
+        }
+        None
+    }
+
+    /// Reads what a look-up will read, up to the record of the first matching fingerprint, and makes nothing of it.
+    pub(crate) fn touch(&self, hash: u64) -> usize {
+        let count = self.len();
+        let wanted = fingerprint(hash);
+        for at in (0..count).step_by(LANES) {
+            let matches = equal_bytes(&self.0[HEADER_BYTES + at..], wanted, count - at);
+            if matches != 0 {
+                let record = self.record_bytes(at + matches.trailing_zeros() as usize);
+                return record
+                    .first()
+                    .zip(record.last())
+                    .map_or(0, |(first, last)| usize::from(first ^ last));
+            }
+        }
+        count
+    }
+
+    /// The first record whose key is not below `key`, and whether it is that key; `key` is above every record
+    /// before `from`.
+    pub(crate) fn seek_from(&self, from: usize, key: &[u8]) -> (usize, bool) {
+        let prefix = self.prefix();
+        let shared = key.len().min(prefix.len());
+        match key[..shared].cmp(&prefix[..shared]) {
+            Ordering::Less => return (from, false),
+            Ordering::Greater => return (self.len(), false),
+            Ordering::Equal if key.len() < prefix.len() => return (from, false),
+            Ordering::Equal => {}
+        }
+        let rest = &key[shared..];
+        let (mut low, mut high) = (from, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.record(middle).suffix.cmp(rest) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
+            }
+        }
+        (low, false)
+    }
+
+    /// The fingerprint of record `index`.
+    pub(crate) fn fingerprint(&self, index: usize) -> u8 {
+        self.0[HEADER_BYTES + index]
+    }
+
+    /// What all keys begin with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        let at = self.prefix_at();
+        &self.0[at..at + usize::from(u16::from_le_bytes([self.0[4], self.0[5]]))]
+    }
+
+    /// Record `index` in key order.
+    #[inline]
+    pub(crate) fn record(&self, index: usize) -> BodyRecord<'_> {
+        let mut bytes = self.record_bytes(index);
+        let layout = self.layout();
+        let tag = if layout & SAME_TAG != 0 {
+            Tag(self.0[3])
+        } else {
+            let tag = Tag(bytes[0]);
+            bytes = &bytes[1..];
+            tag
+        };
+        let suffix_len = if layout & SAME_SUFFIX != 0 {
+            usize::from(u16::from_le_bytes([self.0[6], self.0[7]]))
+        } else {
+            let (len, rest) = read_varint(bytes);
+            bytes = rest;
+            len as usize
+        };
+        let (fields, bytes) = Fields::read(tag, bytes);
+        let (suffix, payload) = bytes.split_at(suffix_len);
+        BodyRecord { tag, fields, suffix, payload }
+    }
+
+    /// The value of record `index`, coded with `dictionary` if it is coded.
+    #[inline]
+    pub(crate) fn found<'a>(&'a self, index: usize, dictionary: Option<&'a Arc<Dictionary>>) -> Found<'a> {
+        let record = self.record(index);
+        Found {
+            payload: record.payload(dictionary),
+            expires_at_ms: record.fields.expires_at_ms,
+            flags: record.fields.flags,
+        }
+    }
+
+    #[inline]
+    fn layout(&self) -> u8 {
+        self.0[2]
+    }
+
+    #[inline]
+    fn key_is(&self, index: usize, key: &[u8]) -> bool {
+        let prefix = self.prefix();
+        let suffix = self.record(index).suffix;
+        key.len() == prefix.len() + suffix.len()
+            && &key[prefix.len()..] == suffix
+            && &key[..prefix.len()] == prefix
+    }
+
+    #[inline]
+    fn prefix_at(&self) -> usize {
+        let width = if self.layout() & WIDE != 0 { 4 } else { 2 };
+        let count = self.len();
+        HEADER_BYTES + count + (count + 1) * width
+    }
+
+    #[inline]
+    fn record_bytes(&self, index: usize) -> &[u8] {
+        let offsets = HEADER_BYTES + self.len();
+        if self.layout() & WIDE != 0 {
+            let pair: [u8; 8] = array(&self.0[offsets + index * 4..]);
+            let (start, end) = pair.split_at(4);
+            let start = u32::from_le_bytes(array(start)) as usize;
+            &self.0[start..u32::from_le_bytes(array(end)) as usize]
+        } else {
+            let pair: [u8; 4] = array(&self.0[offsets + index * 2..]);
+            let start = usize::from(u16::from_le_bytes([pair[0], pair[1]]));
+            let end = usize::from(u16::from_le_bytes([pair[2], pair[3]]));
+            &self.0[start..end]
+        }
+    }
+}
+
+impl<'a> BodyRecord<'a> {
+    #[inline]
+    fn payload(&self, dictionary: Option<&'a Arc<Dictionary>>) -> Payload<'a> {
+        match self.tag.kind() {
+            Kind::Coded => Payload::Coded(
+                self.payload,
+                dictionary.expect("a body with coded values has their dictionary"),
+            ),
+            // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.
+            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.payload) }),
+            _ => Payload::Raw(self.payload),
+        }
+    }
+}
+
+const LANES: usize = 32;
+
+/// Bit `i` is set where `bytes[i] == wanted`, for the first 32 bytes of the first `count`.
+#[inline]
+fn equal_bytes(bytes: &[u8], wanted: u8, count: usize) -> u32 {
+    let mask = match bytes.first_chunk::<LANES>() {
+        Some(lanes) => equal_lanes(lanes, wanted),
+        None => bytes.iter().rev().fold(0, |mask, byte| mask << 1 | u32::from(*byte == wanted)),
+    };
+    if count < LANES { mask & ((1 << count) - 1) } else { mask }
+}
+
+#[inline]
+#[cfg(all(target_feature = "avx2", not(miri)))]
+fn equal_lanes(bytes: &[u8; LANES], wanted: u8) -> u32 {
+    use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8};
+    // SAFETY: 32 bytes are in bounds, and the build requires AVX2.
+    unsafe {
+        let lanes = _mm256_loadu_si256(bytes.as_ptr().cast());
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(lanes, _mm256_set1_epi8(wanted as i8))) as u32
+    }
+}
+
+#[inline]
+#[cfg(not(all(target_feature = "avx2", not(miri))))]
+fn equal_lanes(bytes: &[u8; LANES], wanted: u8) -> u32 {
+    bytes.iter().rev().fold(0, |mask, byte| mask << 1 | u32::from(*byte == wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::key_hash;
+
+    fn entry<'a>(key: &'a [u8], payload: &'a [u8], expires_at_ms: Option<u64>) -> Entry<'a> {
+        Entry {
+            key: EntryKey::whole(key),
+            fingerprint: fingerprint(key_hash(key)),
+            kind: Kind::Raw,
+            fields: Fields { expires_at_ms, ..Fields::default() },
+            payload,
+        }
+    }
+
+    fn check(keys: &[Vec<u8>], payload_bytes: usize, expiring: bool) {
+        let payload = vec![7; payload_bytes];
+        let expiry = |index: usize| (expiring && index.is_multiple_of(3)).then_some(index as u64 + 5);
+        let entries: Vec<_> =
+            keys.iter().enumerate().map(|(index, key)| entry(key, &payload, expiry(index))).collect();
+        let body = Builder::default().build(&entries);
+        assert_eq!(body.len(), keys.len());
+        assert_eq!(body.earliest_expiry_ms(), expiring.then_some(5).filter(|_| !keys.is_empty()));
+        for (index, key) in keys.iter().enumerate() {
+            assert_eq!(body.find(key, key_hash(key)), Some(index));
+            assert_eq!(body.seek_from(0, key), (index, true));
+            assert_eq!(body.seek_from(index, key), (index, true));
+            let record = body.record(index);
+            assert_eq!([body.prefix(), record.suffix].concat(), *key);
+            assert_eq!((record.payload, record.fields.expires_at_ms), (&payload[..], expiry(index)));
+            for absent in [&key[..key.len() - 1], &[key, &[0][..]].concat()] {
+                if !keys.iter().any(|key| key == absent) {
+                    assert_eq!(body.find(absent, key_hash(absent)), None);
+                    let (place, present) = body.seek_from(0, absent);
+                    assert!(!present);
+                    assert!(place == 0 || keys[place - 1].as_slice() < absent);
+                    assert!(place == keys.len() || absent < keys[place].as_slice());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_layout_finds_every_record_and_no_other() {
+        // Miri takes a thousand times as long.
+        let (records, longest, payloads) =
+            if cfg!(miri) { (40, 300, &[20][..]) } else { (100, 65_536, &[0, 20, 2000][..]) };
+        let decimal: Vec<_> = (0..records).map(|n| format!("key:{n:012}").into_bytes()).collect();
+        let mixed: Vec<_> =
+            (1..records.min(60)).map(|n| [b"x/".as_slice(), &vec![b'k'; n]].concat()).collect();
+        let one = vec![b"only".to_vec()];
+        let long = vec![vec![1; longest], vec![2; longest]];
+        for keys in [&decimal, &mixed, &one, &long] {
+            for payload_bytes in payloads {
+                check(keys, *payload_bytes, false);
+                check(keys, *payload_bytes, true);
+            }
+        }
+        assert!(Body::empty().is_empty());
+        assert_eq!(Body::empty().find(b"key", key_hash(b"key")), None);
+    }
+
+    #[test]
+    fn fitting_gives_the_most_entries_that_stay_within_the_bytes() {
+        let keys: Vec<_> = (0..100).map(|n| format!("key:{n:012}").into_bytes()).collect();
+        let entries: Vec<_> = keys.iter().map(|key| entry(key, &[0; 50], None)).collect();
+        let most = Builder::fitting(&entries, 2048);
+        assert!(Builder::size(&entries[..most]) <= 2048);
+        assert!(Builder::size(&entries[..=most]) > 2048);
+        assert_eq!(Builder::fitting(&entries, 10), 1);
+    }
+}

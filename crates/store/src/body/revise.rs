@@ -1,0 +1,174 @@
+//! A body with a few records replaced, added or removed: the rest is copied in runs, without looking at records.
+
+use std::sync::Arc;
+
+use super::{Body, CODED, Entry, HEADER_BYTES, RECORDS_MAX, SAME_SUFFIX, SAME_TAG, WIDE};
+use crate::record::{Kind, Tag, array, write_varint};
+
+/// One change to a body.
+#[derive(Clone, Copy)]
+pub(crate) struct Edit<'a> {
+    /// The record that is replaced or removed, or the one that the new record comes before.
+    pub(crate) place: usize,
+    /// Whether the record at `place` goes away.
+    pub(crate) replaces: bool,
+    /// What comes in its place, if anything.
+    pub(crate) entry: Option<Entry<'a>>,
+}
+
+impl Body {
+    /// This body with `edits`, which are in key order; `None` when it needs another layout, or is larger than
+    /// `bytes_max` then.
+    pub(crate) fn revised(&self, edits: &[Edit<'_>], bytes_max: usize, out: &mut Vec<u8>) -> Option<Self> {
+        let layout = self.layout();
+        if layout & WIDE != 0 || self.earliest_expiry_ms().is_some() {
+            return None;
+        }
+        let count = self.len();
+        let prefix = self.prefix();
+        let same_suffix = layout & SAME_SUFFIX != 0;
+        let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));
+        let mut new_count = count;
+        let mut coded = layout & CODED;
+        for edit in edits {
+            new_count = new_count + usize::from(edit.entry.is_some()) - usize::from(edit.replaces);
+            let Some(entry) = &edit.entry else { continue };
+            let own_suffix = entry.key.len().checked_sub(prefix.len())?;
+            let fits = entry.fields.expires_at_ms.is_none()
+                && (layout & SAME_TAG == 0 || Tag::new(entry.kind, &entry.fields).0 == self.0[3])
+                && (!same_suffix || own_suffix == suffix_len)
+                && (edit.replaces || entry.key.begins_with(prefix));
+            if !fits {
+                return None;
+            }
+            if entry.kind == Kind::Coded {
+                coded = CODED;
+            }
+        }
+        if new_count == 0 || new_count > RECORDS_MAX {
+            return None;
+        }
+
+        out.clear();
+        out.extend_from_slice(&self.0[..HEADER_BYTES]);
+        out[..2].copy_from_slice(&(new_count as u16).to_le_bytes());
+        out[2] = layout | coded;
+        let mut from = 0;
+        for edit in edits {
+            out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + edit.place]);
+            out.extend(edit.entry.map(|entry| entry.fingerprint));
+            from = edit.place + usize::from(edit.replaces);
+        }
+        out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + count]);
+        let offsets = out.len();
+        out.resize(offsets + (new_count + 1) * 2, 0);
+        out.extend_from_slice(prefix);
+
+        let mut slot = offsets;
+        let mut from = 0;
+        for edit in edits {
+            self.copy_run(from, edit.place, &mut slot, out);
+            from = edit.place + usize::from(edit.replaces);
+            if let Some(entry) = &edit.entry {
+                let at = out.len();
+                out[slot..slot + 2].copy_from_slice(&(at as u16).to_le_bytes());
+                slot += 2;
+                if layout & SAME_TAG == 0 {
+                    out.push(Tag::new(entry.kind, &entry.fields).0);
+                }
+                if !same_suffix {
+                    write_varint((entry.key.len() - prefix.len()) as u32, out);
+                }
+                entry.fields.write(out);
+                entry.key.write_from(prefix.len(), out);
+                out.extend_from_slice(entry.payload);
+            }
+        }
+        self.copy_run(from, count, &mut slot, out);
+        if out.len() > bytes_max.min(usize::from(u16::MAX)) {
+            return None;
+        }
+        let end = out.len() as u16;
+        out[slot..slot + 2].copy_from_slice(&end.to_le_bytes());
+        assert_eq!(slot + 2, offsets + (new_count + 1) * 2, "every record has its offset");
+        Some(Self(Arc::from(out.as_slice())))
+    }
+
+    /// Copies the records from `from` to `to` and their offsets, shifted.
+    fn copy_run(&self, from: usize, to: usize, slot: &mut usize, out: &mut Vec<u8>) {
+        if from == to {
+            return;
+        }
+        let old_offsets = HEADER_BYTES + self.len();
+        let offset =
+            |index: usize| usize::from(u16::from_le_bytes(array(&self.0[old_offsets + index * 2..])));
+        let (start, end) = (offset(from), offset(to));
+        // Wraps on the way when bytes were removed before; the sum does not.
+        let shift = (out.len() as u16).wrapping_sub(start as u16);
+        let old = self.0[old_offsets + from * 2..old_offsets + to * 2].chunks_exact(2);
+        for (new, old) in out[*slot..*slot + (to - from) * 2].chunks_exact_mut(2).zip(old) {
+            new.copy_from_slice(&u16::from_le_bytes([old[0], old[1]]).wrapping_add(shift).to_le_bytes());
+        }
+        *slot += (to - from) * 2;
+        out.extend_from_slice(&self.0[start..end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::{Builder, EntryKey, fingerprint};
+    use crate::record::{Fields, key_hash};
+
+    fn entry<'a>(key: &'a [u8], payload: &'a [u8]) -> Entry<'a> {
+        Entry {
+            key: EntryKey::whole(key),
+            fingerprint: fingerprint(key_hash(key)),
+            kind: Kind::Raw,
+            fields: Fields::default(),
+            payload,
+        }
+    }
+
+    #[test]
+    fn a_revised_body_holds_what_a_body_built_anew_holds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for round in 0..if cfg!(miri) { 4 } else { 2_000 } {
+            let width = if round % 2 == 0 { 3 } else { 0 };
+            let name = |n: u32| format!("key:{n:0width$}").into_bytes();
+            let old: std::collections::BTreeMap<_, _> = (0..random.usize(1..60))
+                .map(|_| (name(random.u32(..300)), vec![1u8; random.usize(..40)]))
+                .collect();
+            let built = |records: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>| {
+                let entries: Vec<_> = records.iter().map(|(key, payload)| entry(key, payload)).collect();
+                Builder::default().build(&entries)
+            };
+            let body = built(&old);
+            let mut new = old.clone();
+            let changes: std::collections::BTreeMap<_, _> = (0..random.usize(1..8))
+                .map(|_| (name(random.u32(..300)), random.bool().then(|| vec![2u8; random.usize(..50)])))
+                .collect();
+            let mut edits = Vec::new();
+            for (key, payload) in &changes {
+                let (place, replaces) = body.seek_from(0, key);
+                match payload {
+                    Some(payload) => {
+                        new.insert(key.clone(), payload.clone());
+                        edits.push(Edit { place, replaces, entry: Some(entry(key, payload)) });
+                    }
+                    None if replaces => {
+                        new.remove(key);
+                        edits.push(Edit { place, replaces, entry: None });
+                    }
+                    None => {}
+                }
+            }
+            let Some(revised) = body.revised(&edits, 1 << 16, &mut Vec::new()) else { continue };
+            assert_eq!(revised.len(), new.len());
+            for (index, (key, payload)) in new.iter().enumerate() {
+                assert_eq!(revised.find(key, key_hash(key)), Some(index));
+                assert_eq!(revised.record(index).payload, payload);
+            }
+        }
+    }
+}

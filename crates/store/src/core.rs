@@ -1,0 +1,244 @@
+//! What the callers' threads and the background threads share.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::Error;
+use crate::body::Body;
+use crate::dictionaries::Dictionaries;
+use crate::hotness::SAMPLE;
+use crate::index::Index;
+use crate::large::{INLINE_BYTES_MAX, Large};
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::maintenance::Queue;
+use crate::memory::Gauges;
+use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
+use crate::packing::{Goal, Scratch};
+use crate::record::{Found, Lookup, Meta, Payload, key_hash};
+use crate::stats::Counters;
+use crate::sync::Mutex;
+
+/// Keys that are brought into the cache at once: about as many misses as a core keeps under way.
+pub(crate) const WARMED_KEYS: usize = 16;
+
+/// Raw bytes that a coded inline value may decode to at most: more is damage.
+const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
+
+crate::sync::thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+}
+
+pub(crate) struct Core {
+    pub(crate) codec: CodecChoice,
+    pub(crate) landing_bytes: usize,
+    pub(crate) has_background: bool,
+    pub(crate) background_packing: bool,
+    pub(crate) index: Index,
+    pub(crate) gauges: Arc<Gauges>,
+    pub(crate) stats: Counters,
+    pub(crate) dictionaries: Dictionaries,
+    pub(crate) queue: Queue,
+    /// The newest batch that exists; records of later ones do not, yet.
+    pub(crate) committed: AtomicU64,
+    /// Batches are written one at a time.
+    pub(crate) batches: Mutex<()>,
+}
+
+impl Core {
+    pub(crate) fn new(options: &Options) -> Self {
+        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        let state = LeafState::new(Body::empty(), None, RightSibling::none());
+        let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
+        Self {
+            codec: options.codec,
+            landing_bytes: options.landing_bytes,
+            has_background: options.background_threads > 0,
+            background_packing: options.background_packing && options.background_threads > 0,
+            index: Index::new(first, gauges.clone()),
+            dictionaries: Dictionaries::new(gauges.clone()),
+            gauges,
+            stats: Counters::default(),
+            queue: Queue::default(),
+            committed: AtomicU64::new(0),
+            batches: Mutex::new(()),
+        }
+    }
+
+    /// Runs `work` with this thread's packing scratch.
+    pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+        SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
+    }
+
+    /// The leaf that owns `key`, and its state.
+    #[inline]
+    pub(crate) fn locate<'g>(&self, key: &[u8], guard: &'g Guard) -> (&'g Leaf, &'g LeafState) {
+        let mut leaf = self.index.find(key, guard);
+        loop {
+            let state = leaf.state(guard);
+            if state.covers(key) {
+                return (leaf, state);
+            }
+            leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
+        }
+    }
+
+    /// Looks `key` up and hands what it finds to `take`, under the guard.
+    #[inline]
+    pub(crate) fn look_up<'g, R>(
+        &self,
+        key: &[u8],
+        guard: &'g Guard,
+        committed: &AtomicU64,
+        take: impl FnOnce(Found<'g>) -> R,
+    ) -> Option<R> {
+        let hash = key_hash(key);
+        let mut leaf = self.index.find(key, guard);
+        let counters = self.stats.own();
+        loop {
+            let state = leaf.state(guard);
+            match state.find(key, hash, committed) {
+                (Lookup::Found(found), place) if !found.expired() => {
+                    let reads = match (&found.payload, place) {
+                        (Payload::Large(_), _) => counters.reads_large.raise(),
+                        (_, None) => counters.reads_landing.raise(),
+                        (Payload::Coded(..), _) => counters.reads_coded.raise(),
+                        (Payload::Raw(_), _) => counters.reads_raw.raise(),
+                    };
+                    if let Some(place) = place
+                        && (reads as u32).is_multiple_of(SAMPLE)
+                    {
+                        leaf.clock.touch(place);
+                    }
+                    return Some(take(found));
+                }
+                (Lookup::Absent, _) if !state.covers(key) => {
+                    leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
+                }
+                _ => {
+                    counters.misses.raise();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Brings what look-ups of `keys` will read into the cache, all of them at once.
+    ///
+    /// A look-up waits for memory four or five times, each time for the address of the next. Here every step is
+    /// taken for all keys before the next one, so that the waits overlap.
+    pub(crate) fn warm<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
+        let mut leaves = [None; WARMED_KEYS];
+        for (leaf, key) in leaves.iter_mut().zip(keys) {
+            *leaf = Some(self.index.find(key.as_ref(), guard));
+        }
+        let states = leaves.map(|leaf| leaf.map(|leaf| leaf.state(guard)));
+        let touched: usize = states.iter().flatten().map(|state| state.body.len()).sum();
+        let found =
+            states.iter().flatten().zip(keys).map(|(state, key)| state.body.touch(key_hash(key.as_ref())));
+        std::hint::black_box(found.fold(touched, usize::wrapping_add));
+    }
+
+    /// Appends the value of `key` to `value`; `None` when there is none.
+    #[inline]
+    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
+        let start = value.len();
+        let guard = pin();
+        let copied = self.look_up(key, &guard, &self.committed, |found| copy_found(found, value));
+        drop(guard);
+        match copied {
+            None => Ok(None),
+            Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
+            Some(Copied::Large(large, meta)) => match large.read_at(0, usize::MAX, value) {
+                Ok(()) => Ok(Some(meta)),
+                Err(reason) => {
+                    value.truncate(start);
+                    Err(self.damaged(key, reason))
+                }
+            },
+            Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
+        }
+    }
+
+    pub(crate) fn damaged(&self, key: &[u8], reason: String) -> Error {
+        self.stats.damaged.raise();
+        Error::Damaged { key_bytes: key.len(), reason }
+    }
+
+    /// Packs `leaf` if nobody else maintains it; `false` when somebody does.
+    pub(crate) fn pack_unowned(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        let Some(_ownership) = leaf.try_own() else { return false };
+        if leaf.state(guard).sealed.is_some() {
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+        }
+        true
+    }
+
+    /// A large value coded by the calling thread.
+    pub(crate) fn new_large(&self, value: &[u8]) -> Arc<Large> {
+        Arc::new(Large::new(value, self.dictionaries.current().as_ref(), &self.gauges))
+    }
+}
+
+/// What could be copied under the guard.
+pub(crate) enum Copied {
+    /// The value was appended; the length is not filled in.
+    Inline(Meta),
+    /// A share, to be copied without the guard.
+    Large(Arc<Large>, Meta),
+    Damaged(String),
+}
+
+/// Appends an inline value to `value`, or takes a share of a large one.
+#[inline]
+pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
+    let meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
+    match found.payload {
+        Payload::Raw(bytes) => value.extend_from_slice(bytes),
+        Payload::Coded(coded, dictionary) => {
+            if let Err(error) = dictionary.decode_append(coded, value, DECODED_BYTES_MAX) {
+                return Copied::Damaged(error.to_string());
+            }
+        }
+        Payload::Large(large) => return Copied::Large(large.share(), Meta { len: large.len(), ..meta }),
+    }
+    Copied::Inline(meta)
+}
+
+/// Bytes of a found value.
+pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
+    match found.payload {
+        Payload::Raw(bytes) => Ok(bytes.len() as u64),
+        Payload::Coded(coded, dictionary) => {
+            dictionary.raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
+        }
+        Payload::Large(large) => Ok(large.len()),
+    }
+}
+
+/// Refuses keys that are no keys.
+#[inline]
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    match key.len() {
+        0 => Err(Error::EmptyKey),
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(Error::KeyTooLong { len }),
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Records own their large values, and leaves know nothing of that.
+        let guard = pin();
+        let mut leaf = Some(self.index.find(&[], &guard));
+        while let Some(this) = leaf {
+            let state = this.state(&guard);
+            for reference in crate::merge::large_references(state) {
+                self.release_large(reference, &guard);
+            }
+            leaf = state.right(&guard);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The life of token dictionaries: when one is trained, adopted, replaced and freed.
+//!
+//! * None is trained before the raw data is 20 times what it will cost.
+//! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
+//!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
+//! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
+//! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
+//!   its last body. At most [`GENERATIONS_MAX`] live.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use crossbeam_epoch::pin;
+use ziptier_codec::token::{Dictionary, Encoder};
+
+use crate::core::{Core, copy_found};
+use crate::memory::Gauges;
+use crate::options::CodecChoice;
+use crate::record::{Found, Payload};
+use crate::sync::Mutex;
+
+/// Generations that live at the same time.
+const GENERATIONS_MAX: usize = 8;
+/// Raw data must be this many times a dictionary's cost.
+const COST_FACTOR: u64 = 20;
+/// A candidate must save this share of all bytes.
+const SAVING_MIN: f64 = 0.05;
+/// Fresh values may be coded this much worse than promised before a candidate is trained.
+const DRIFT_MAX: f64 = 1.08;
+/// Coded bytes that make a judgement of drift.
+const DRIFT_BYTES_MIN: u64 = 1 << 20;
+const SAMPLE_BYTES_MIN: usize = 512 << 10;
+const SAMPLE_BYTES_MAX: usize = 4 << 20;
+/// Of a value, at most this much goes into a sample.
+const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
+const BITS: [u32; 3] = [12, 14, 16];
+
+/// The dictionaries of a store.
+pub(crate) struct Dictionaries {
+    current: Mutex<Option<Arc<Dictionary>>>,
+    /// Every generation that may still live, with the bytes counted for it.
+    live: Mutex<Vec<(Weak<Dictionary>, usize)>>,
+    schedule: Mutex<Schedule>,
+    /// Bytes coded since the last look, raw and coded.
+    seen_raw: AtomicU64,
+    seen_coded: AtomicU64,
+    gauges: Arc<Gauges>,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    generation: u32,
+    /// Logical bytes at the last training.
+    trained_at_bytes: u64,
+    /// Coded over raw bytes that the current dictionary reached on its trial sample.
+    promised: f64,
+    /// The next look for drift waits until this many raw bytes were coded.
+    drift_bytes: u64,
+}
+
+/// Why a candidate is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    First,
+    Growth,
+    Drift,
+}
+
+impl Dictionaries {
+    pub(crate) fn new(gauges: Arc<Gauges>) -> Self {
+        Self {
+            current: Mutex::default(),
+            live: Mutex::default(),
+            schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
+            seen_raw: AtomicU64::new(0),
+            seen_coded: AtomicU64::new(0),
+            gauges,
+        }
+    }
+
+    /// The dictionary that new bodies are coded with.
+    pub(crate) fn current(&self) -> Option<Arc<Dictionary>> {
+        self.current.lock().clone()
+    }
+
+    /// Notes how freshly written values were coded.
+    pub(crate) fn note_coded(&self, raw_bytes: u64, coded_bytes: u64) {
+        self.seen_raw.fetch_add(raw_bytes, Relaxed);
+        self.seen_coded.fetch_add(coded_bytes, Relaxed);
+    }
+
+    /// Stops counting the generations whose last body is gone; returns how many live.
+    pub(crate) fn count_live(&self) -> usize {
+        let mut live = self.live.lock();
+        live.retain(|(dictionary, bytes)| {
+            let alive = dictionary.strong_count() > 0;
+            if !alive {
+                self.gauges.dictionary.take_held(*bytes);
+            }
+            alive
+        });
+        live.len()
+    }
+
+    fn adopt(&self, dictionary: Dictionary) {
+        let bytes = dictionary.memory_bytes();
+        self.gauges.dictionary.add_held(bytes);
+        let dictionary = Arc::new(dictionary);
+        self.live.lock().push((Arc::downgrade(&dictionary), bytes));
+        *self.current.lock() = Some(dictionary);
+    }
+
+    /// Whether it is time for a candidate, and of how many bits.
+    fn due(&self, schedule: &mut Schedule, logical_bytes: u64) -> Option<(Reason, u32)> {
+        let affordable =
+            |bits: u32| logical_bytes >= COST_FACTOR * Dictionary::memory_bytes_expected(bits) as u64;
+        let bits = BITS.into_iter().rev().find(|bits| affordable(*bits))?;
+        let Some(current) = self.current() else {
+            let grown = logical_bytes >= 2 * schedule.trained_at_bytes;
+            return grown.then_some((Reason::First, bits));
+        };
+        let (raw, coded) = (self.seen_raw.load(Relaxed), self.seen_coded.load(Relaxed));
+        if raw >= schedule.drift_bytes {
+            self.seen_raw.store(0, Relaxed);
+            self.seen_coded.store(0, Relaxed);
+            if coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX {
+                return Some((Reason::Drift, bits.max(current.bits())));
+            }
+        }
+        let grown = logical_bytes >= 4 * schedule.trained_at_bytes && bits > current.bits();
+        grown.then_some((Reason::Growth, bits))
+    }
+}
+
+impl Core {
+    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
+    pub(crate) fn maintain_dictionary(&self) -> bool {
+        let live = self.dictionaries.count_live();
+        if self.codec == CodecChoice::None || live >= GENERATIONS_MAX {
+            return false;
+        }
+        // Reads and packs never wait for this lock: it only keeps two threads from training at once.
+        let mut schedule = self.dictionaries.schedule.lock();
+        let logical_bytes = self.raw_bytes_estimate();
+        let Some((reason, bits)) = self.dictionaries.due(&mut schedule, logical_bytes) else { return false };
+        schedule.trained_at_bytes = logical_bytes;
+        let wanted =
+            (logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max(bits) as u64) as usize;
+        let sample = self.sample(wanted);
+        let (training, trial): (Vec<_>, Vec<_>) =
+            sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);
+        let training: Vec<&[u8]> = training.into_iter().map(|(_, value)| value.as_slice()).collect();
+        let trial: Vec<&[u8]> = trial.into_iter().map(|(_, value)| value.as_slice()).collect();
+        let trial_bytes: usize = trial.iter().map(|value| value.len()).sum();
+        if trial_bytes == 0 {
+            return false;
+        }
+        let current = self.dictionaries.current();
+        self.stats.trainings.raise();
+        let Ok(candidate) = Dictionary::train(&training, bits, schedule.generation + 1) else { return false };
+        let share = |dictionary: Option<&Dictionary>| {
+            let coded = dictionary.map_or(trial_bytes, |dictionary| coded_bytes(dictionary, &trial));
+            coded as f64 / trial_bytes as f64
+        };
+        let cost = |dictionary: Option<&Dictionary>| {
+            let own = dictionary.map_or(0, Dictionary::memory_bytes);
+            share(dictionary) + own as f64 / logical_bytes as f64
+        };
+        let adopted = cost(Some(&candidate)) <= cost(current.as_deref()) * (1.0 - SAVING_MIN);
+        if adopted {
+            schedule.generation += 1;
+            schedule.promised = share(Some(&candidate));
+            schedule.drift_bytes = DRIFT_BYTES_MIN;
+            self.dictionaries.adopt(candidate);
+            self.stats.adoptions.raise();
+        } else {
+            if reason == Reason::Drift {
+                // The data became harder, and no dictionary helps: that is the new promise.
+                schedule.promised = schedule.promised.max(share(current.as_deref()));
+            }
+            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
+        }
+        adopted
+    }
+
+    /// As [`Core::maintain_dictionary`], for stores without background threads: on the writer's time.
+    pub(crate) fn maintain_dictionary_inline(&self) {
+        self.maintain_dictionary();
+    }
+
+    /// Raw bytes of the settled records.
+    fn raw_bytes_estimate(&self) -> u64 {
+        self.gauges.logical.load(Relaxed).max(0) as u64
+    }
+
+    /// Values of random leaves, about `bytes` of them in all.
+    fn sample(&self, bytes: usize) -> Vec<Vec<u8>> {
+        let mut sample = Vec::new();
+        let mut held = 0;
+        let mut random = Random::new(self.stats.trainings.get() + 1);
+        // Leaves may be empty or hold large values only: a bound on looks ends the search.
+        for _ in 0..bytes / 256 {
+            if held >= bytes {
+                break;
+            }
+            let guard = pin();
+            let state = self.index.random_leaf(|| random.next(), &guard).state(&guard);
+            for _ in 0..state.body.len().div_ceil(4).min(16) {
+                let index = random.next() as usize % state.body.len();
+                let found = state.body.found(index, state.dictionary.as_ref());
+                let mut value = Vec::new();
+                sample_value(found, &mut value);
+                held += value.len();
+                if !value.is_empty() {
+                    sample.push(value);
+                }
+            }
+        }
+        sample
+    }
+}
+
+/// What a sample takes of a value: all of an inline one, the beginning of a large one, nothing of a damaged one.
+fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
+    let read = match found.payload {
+        Payload::Large(large) => large.read_at(0, SAMPLE_VALUE_BYTES_MAX, value).is_ok(),
+        _ => matches!(copy_found(found, value), crate::core::Copied::Inline(_)),
+    };
+    if !read {
+        value.clear();
+    }
+}
+
+fn sample_bytes_max(bits: u32) -> usize {
+    SAMPLE_BYTES_MAX >> (16 - bits).min(3)
+}
+
+/// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
+fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
+    let mut encoder = Encoder::default();
+    let (mut coded, mut ends) = (Vec::new(), Vec::new());
+    let mut bytes = 0;
+    for group in values.chunks(64) {
+        coded.clear();
+        ends.clear();
+        dictionary.encode_group(&mut encoder, group, &mut coded, &mut ends);
+        let mut start = 0;
+        for (value, end) in group.iter().zip(&ends) {
+            bytes += (*end as usize - start).min(value.len());
+            start = *end as usize;
+        }
+    }
+    bytes
+}
+
+/// SplitMix64: which leaves a sample takes need not be secret, only spread.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

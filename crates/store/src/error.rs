@@ -1,0 +1,74 @@
+//! What can go wrong, each in one sentence: what was tried, what was found, what to do.
+
+use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key of no bytes.
+    #[error("the key is empty; a key has 1 to {KEY_BYTES_MAX} bytes")]
+    EmptyKey,
+    /// A key above [`KEY_BYTES_MAX`].
+    #[error("the key has {len} bytes; a key has at most {KEY_BYTES_MAX}")]
+    KeyTooLong {
+        /// Bytes of the key.
+        len: usize,
+    },
+    /// A value above [`VALUE_BYTES_MAX`].
+    #[error("the value has {len} bytes; a value has at most {VALUE_BYTES_MAX}")]
+    ValueTooLong {
+        /// Bytes of the value.
+        len: u64,
+    },
+    /// A write that would pass the memory limit.
+    #[error(
+        "the write was refused: {used_bytes} bytes are held and the memory limit is {limit_bytes}; delete keys or raise the limit"
+    )]
+    MemoryLimit {
+        /// The limit in force.
+        limit_bytes: u64,
+        /// What the store held when it refused.
+        used_bytes: u64,
+    },
+    /// A memory limit that leaves no room for data.
+    #[error("a memory limit of {limit_bytes} bytes is too small; give at least {min_bytes}")]
+    LimitTooSmall {
+        /// The limit asked for.
+        limit_bytes: u64,
+        /// The smallest accepted.
+        min_bytes: u64,
+    },
+    /// A landing size out of range.
+    #[error("a landing of {bytes} bytes was asked for; it may have 256 to 65536")]
+    LandingOutOfRange {
+        /// The size asked for.
+        bytes: usize,
+    },
+    /// More background threads than make sense.
+    #[error("{threads} background threads were asked for; give at most 64")]
+    TooManyThreads {
+        /// The number asked for.
+        threads: usize,
+    },
+    /// A codec name that means nothing.
+    #[error("there is no codec '{name}'; the codecs are auto, none and token")]
+    UnknownCodec {
+        /// The name as given.
+        name: String,
+    },
+    /// Stored bytes that fail their check: they are never returned as data.
+    #[error("the value of a key of {key_bytes} bytes is damaged in memory: {reason}")]
+    Damaged {
+        /// Bytes of the key.
+        key_bytes: usize,
+        /// What the decoder found.
+        reason: String,
+    },
+    /// The operating system refused a thread.
+    #[error("a background thread could not be started: {reason}")]
+    Thread {
+        /// The system's words.
+        reason: String,
+    },
+}

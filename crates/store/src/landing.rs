@@ -1,0 +1,317 @@
+//! A leaf's landing: a small append-only buffer of the newest writes.
+//!
+//! One writer at a time (it holds the leaf's writer lock) appends records and publishes them by raising a count;
+//! readers load the count and look at published records only, newest first, without any lock.
+//!
+//! ```text
+//! slots grow up ──►                                  ◄── records grow down
+//! ┌────────┬────────┬────────┬──────────────┬──────────┬──────────┬──────────┐
+//! │ slot 0 │ slot 1 │ slot 2 │     free     │ record 2 │ record 1 │ record 0 │
+//! └────────┴────────┴────────┴──────────────┴──────────┴──────────┴──────────┘
+//! slot: u32 offset of the record, u32 high half of the key's hash
+//! record: tag u8, key length varint, value length varint, optional fields, key, value
+//! ```
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::large::LargeHandle;
+use crate::memory::{Gauges, allocated_bytes, arc_bytes};
+use crate::record::{Fields, Found, Kind, Lookup, Payload, Tag, array, read_varint, write_varint};
+use crate::sync::interleave;
+
+const SLOT_BYTES: usize = 8;
+/// The half of a hash that a slot keeps: the one that a body's fingerprint is part of.
+const HASH_MASK: u64 = 0xffff_ffff_0000_0000;
+
+/// Append-only buffer of records. See the module.
+pub(crate) struct Landing {
+    /// Records that readers may look at.
+    published: AtomicU32,
+    /// Start of the lowest record: written by the writer only.
+    floor: AtomicU32,
+    bytes: Box<[UnsafeCell<u8>]>,
+}
+
+// SAFETY: `bytes` below the published slots and above `floor` are written once, before the release store of
+// `published`, and never again; readers touch only those, after an acquire load. The rest is touched only by the
+// one writer that holds the leaf's lock.
+unsafe impl Sync for Landing {}
+
+/// A record of a landing.
+#[derive(Clone, Copy)]
+pub(crate) struct LandingRecord<'a> {
+    pub(crate) tag: Tag,
+    pub(crate) fields: Fields,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// Scratch in which a record is laid out before it is appended.
+#[derive(Default)]
+pub(crate) struct RecordBytes(Vec<u8>);
+
+impl RecordBytes {
+    /// Lays out a record; `value` is what the kind asks for (bytes, or a large value's reference, or nothing).
+    pub(crate) fn lay_out(&mut self, kind: Kind, fields: &Fields, key: &[u8], value: &[u8]) {
+        self.0.clear();
+        self.0.push(Tag::new(kind, fields).0);
+        write_varint(key.len() as u32, &mut self.0);
+        write_varint(value.len() as u32, &mut self.0);
+        fields.write(&mut self.0);
+        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(value);
+    }
+
+    /// Bytes of landing that the record needs.
+    pub(crate) fn landing_bytes(&self) -> usize {
+        self.0.len() + SLOT_BYTES
+    }
+}
+
+impl Landing {
+    /// An empty landing of `capacity` bytes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let capacity = allocated_bytes(capacity.max(64));
+        let bytes: Box<[u8]> = vec![0; capacity].into_boxed_slice();
+        // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, so the same allocation serves.
+        let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
+        Self { published: AtomicU32::new(0), floor: AtomicU32::new(capacity as u32), bytes }
+    }
+
+    /// Bytes the allocator holds for an `Arc` of this landing.
+    pub(crate) fn held_bytes(&self) -> usize {
+        arc_bytes(size_of::<Self>()) + self.bytes.len()
+    }
+
+    /// Counts this landing in (or out).
+    pub(crate) fn count(&self, gauges: &Gauges, add: bool) {
+        for bytes in [size_of::<Self>() + 16, self.bytes.len()] {
+            if add { gauges.landing.add(bytes) } else { gauges.landing.take(bytes) }
+        }
+    }
+
+    /// Published records.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.published.load(Ordering::Acquire) as usize
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends a record and publishes it; `false` when it does not fit. The caller holds the leaf's writer lock.
+    pub(crate) fn append(&self, record: &RecordBytes, hash: u64) -> bool {
+        let count = self.published.load(Ordering::Relaxed);
+        let floor = self.floor.load(Ordering::Relaxed) as usize;
+        let slot = count as usize * SLOT_BYTES;
+        if floor - slot < record.landing_bytes() {
+            return false;
+        }
+        let at = floor - record.0.len();
+        let header = u64::from(at as u32) | hash & HASH_MASK;
+        // SAFETY: `slot + SLOT_BYTES <= at` and `at + record <= floor <= capacity` by the check above, so both
+        // ranges lie in `bytes`, apart from each other and from everything published; only this writer, under
+        // the leaf's lock, touches unpublished bytes.
+        unsafe {
+            let base = self.bytes.as_ptr() as *mut u8;
+            base.add(at).copy_from_nonoverlapping(record.0.as_ptr(), record.0.len());
+            base.add(slot).copy_from_nonoverlapping(header.to_le_bytes().as_ptr(), SLOT_BYTES);
+        }
+        self.floor.store(at as u32, Ordering::Relaxed);
+        interleave();
+        self.published.store(count + 1, Ordering::Release);
+        true
+    }
+
+    /// A landing of at least `capacity` bytes with the same records, in the same order. The caller holds the
+    /// leaf's writer lock.
+    pub(crate) fn grown(&self, capacity: usize) -> Self {
+        let larger = Self::new(capacity.max(self.bytes.len()));
+        let mut record = RecordBytes::default();
+        for index in 0..self.len() {
+            record.0.clear();
+            record.0.extend_from_slice(self.record_bytes(index));
+            let fits = larger.append(&record, self.hash(index));
+            assert!(fits, "a larger landing holds what a smaller one held");
+        }
+        larger
+    }
+
+    /// The newest value of `key` among published records; `below` answers for what lies under this landing.
+    #[inline]
+    pub(crate) fn find<'a>(
+        &'a self,
+        key: &[u8],
+        hash: u64,
+        committed: &AtomicU64,
+        below: impl FnOnce() -> Lookup<'a>,
+    ) -> Lookup<'a> {
+        let mut touched: Option<Option<u64>> = None;
+        for index in (0..self.len()).rev() {
+            if self.slot(index).1 != hash & HASH_MASK {
+                continue;
+            }
+            let record = self.record(index);
+            if record.key != key
+                || record.fields.batch.is_some_and(|id| id > committed.load(Ordering::Acquire))
+            {
+                continue;
+            }
+            match record.tag.kind() {
+                Kind::Tombstone => return Lookup::Deleted,
+                Kind::Touch => touched = touched.or(Some(record.fields.expires_at_ms)),
+                _ => {
+                    let found = Found {
+                        payload: record.payload(),
+                        expires_at_ms: touched.unwrap_or(record.fields.expires_at_ms),
+                        flags: record.fields.flags,
+                    };
+                    return Lookup::Found(found);
+                }
+            }
+        }
+        match (below(), touched) {
+            (Lookup::Found(found), Some(expires_at_ms)) => Lookup::Found(Found { expires_at_ms, ..found }),
+            (lookup, _) => lookup,
+        }
+    }
+
+    /// Record `index` in order of writing.
+    pub(crate) fn record(&self, index: usize) -> LandingRecord<'_> {
+        let bytes = self.record_bytes_from(index);
+        let tag = Tag(bytes[0]);
+        let (key_len, bytes) = read_varint(&bytes[1..]);
+        let (value_len, bytes) = read_varint(bytes);
+        let (fields, bytes) = Fields::read(tag, bytes);
+        let (key, bytes) = bytes.split_at(key_len as usize);
+        LandingRecord { tag, fields, key, value: &bytes[..value_len as usize] }
+    }
+
+    /// The high half of the hash of record `index`'s key.
+    pub(crate) fn hash(&self, index: usize) -> u64 {
+        self.slot(index).1
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> (u32, u64) {
+        assert!(index < self.len(), "only published records are read");
+        // SAFETY: the slot is published, so it is written, immutable and in bounds.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(self.bytes.as_ptr().add(index * SLOT_BYTES) as *const u8, SLOT_BYTES)
+        };
+        let header = u64::from_le_bytes(array(bytes));
+        (header as u32, header & HASH_MASK)
+    }
+
+    #[inline]
+    fn record_bytes_from(&self, index: usize) -> &[u8] {
+        let at = self.slot(index).0 as usize;
+        assert!(at <= self.bytes.len(), "a slot points into its landing");
+        // SAFETY: `at` is in bounds, and everything from a published record upwards is published and immutable.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().add(at) as *const u8, self.bytes.len() - at) }
+    }
+
+    fn record_bytes(&self, index: usize) -> &[u8] {
+        let end = if index == 0 { self.bytes.len() } else { self.slot(index - 1).0 as usize };
+        let bytes = self.record_bytes_from(index);
+        &bytes[..end - self.slot(index).0 as usize]
+    }
+}
+
+impl<'a> LandingRecord<'a> {
+    fn payload(&self) -> Payload<'a> {
+        match self.tag.kind() {
+            // SAFETY: a record of this kind holds a reference that it owns until a merge releases it, and a merge
+            // releases it only after the last reader of this landing is gone.
+            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.value) }),
+            _ => Payload::Raw(self.value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::key_hash;
+
+    fn append(landing: &Landing, kind: Kind, fields: Fields, key: &[u8], value: &[u8]) -> bool {
+        let mut record = RecordBytes::default();
+        record.lay_out(kind, &fields, key, value);
+        landing.append(&record, key_hash(key))
+    }
+
+    fn find<'a>(landing: &'a Landing, key: &[u8], committed: u64) -> Option<(&'a [u8], Option<u64>)> {
+        match landing.find(key, key_hash(key), &AtomicU64::new(committed), || Lookup::Absent) {
+            Lookup::Found(Found { payload: Payload::Raw(value), expires_at_ms, .. }) => {
+                Some((value, expires_at_ms))
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_newest_record_wins_until_the_landing_is_full() {
+        let landing = Landing::new(256);
+        let mut written = 0u64;
+        while append(&landing, Kind::Raw, Fields::default(), b"key", &written.to_le_bytes()) {
+            written += 1;
+            assert_eq!(find(&landing, b"key", 0).unwrap().0, (written - 1).to_le_bytes());
+            assert!(find(&landing, b"kez", 0).is_none());
+        }
+        assert!(written > 5);
+        let larger = landing.grown(1024);
+        assert_eq!(larger.len(), landing.len());
+        assert_eq!(find(&larger, b"key", 0).unwrap().0, (written - 1).to_le_bytes());
+        assert!(append(&larger, Kind::Tombstone, Fields::default(), b"key", b""));
+        assert!(find(&larger, b"key", 0).is_none());
+    }
+
+    #[test]
+    fn a_touch_changes_the_expiry_of_what_lies_below() {
+        let landing = Landing::new(512);
+        let touch = Fields { expires_at_ms: Some(77), ..Fields::default() };
+        append(&landing, Kind::Raw, Fields::default(), b"key", b"value");
+        append(&landing, Kind::Touch, touch, b"key", b"");
+        assert_eq!(find(&landing, b"key", 0), Some((&b"value"[..], Some(77))));
+        append(&landing, Kind::Touch, Fields::default(), b"key", b"");
+        assert_eq!(find(&landing, b"key", 0), Some((&b"value"[..], None)));
+    }
+
+    #[test]
+    fn records_of_a_batch_exist_once_it_is_committed() {
+        let landing = Landing::new(512);
+        append(&landing, Kind::Raw, Fields::default(), b"key", b"old");
+        append(&landing, Kind::Raw, Fields { batch: Some(3), ..Fields::default() }, b"key", b"new");
+        assert_eq!(find(&landing, b"key", 2).unwrap().0, b"old");
+        assert_eq!(find(&landing, b"key", 3).unwrap().0, b"new");
+    }
+
+    #[test]
+    fn readers_beside_a_writer_see_whole_records() {
+        let landing = Landing::new(2048);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0u8..40 {
+                    append(&landing, Kind::Raw, Fields::default(), b"key", &[round; 24]);
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                while last < 20 {
+                    if let Some((value, _)) = find(&landing, b"key", 0) {
+                        assert!(value.len() == 24 && value.iter().all(|byte| *byte == value[0]));
+                        assert!(value[0] >= last);
+                        last = value[0];
+                    }
+                    std::thread::yield_now();
+                }
+            });
+        });
+    }
+}

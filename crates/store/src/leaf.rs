@@ -1,0 +1,345 @@
+//! A leaf: a range of keys, and the one pointer that says what is in it.
+//!
+//! Everything a reader needs hangs on one immutable [`LeafState`]: the open landing, the sealed one, the body, its
+//! dictionary, the upper fence. It is replaced by compare-exchange against the state that was read, so whoever
+//! worked on an old state loses and builds again.
+//!
+//! * The *writer lock* serialises appends, and is held while a full landing is sealed.
+//! * The *ownership flag* serialises maintenance: pack, split, merge, heat and cool exclude each other.
+//! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+use ziptier_codec::token::Dictionary;
+
+use crate::body::Body;
+use crate::hotness::Clock;
+use crate::landing::Landing;
+use crate::memory::{Gauges, allocated_bytes};
+use crate::reclaim::Unreachable;
+use crate::record::Lookup;
+use crate::sync::{Mutex, MutexGuard, interleave};
+
+/// What a leaf holds at a moment. Never changes; see the module.
+#[derive(Clone)]
+pub(crate) struct LeafState {
+    /// Takes appends.
+    pub(crate) open: Option<Arc<Landing>>,
+    /// Full, waiting to be packed.
+    pub(crate) sealed: Option<Arc<Landing>>,
+    pub(crate) body: Body,
+    /// What the coded values of the body are coded with.
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
+    /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
+    pub(crate) loose: u16,
+    /// The leaf is kept raw because it is read so often.
+    pub(crate) heated: bool,
+    /// No append any more: a split or merge is under way, or was and took the keys elsewhere.
+    pub(crate) closed: bool,
+    /// The first key that belongs to the right sibling.
+    pub(crate) high: Option<Arc<[u8]>>,
+    pub(crate) right: RightSibling,
+}
+
+/// Points at the right sibling, which is alive as long as the state with this pointer can be read.
+#[derive(Clone, Copy)]
+pub(crate) struct RightSibling(*const Leaf);
+
+// SAFETY: it is followed only under the guard that made its state readable, which keeps the leaf alive.
+unsafe impl Send for RightSibling {}
+// SAFETY: as above.
+unsafe impl Sync for RightSibling {}
+
+impl RightSibling {
+    /// Of the last leaf.
+    pub(crate) fn none() -> Self {
+        Self(std::ptr::null())
+    }
+
+    pub(crate) fn to(leaf: &Arc<Leaf>) -> Self {
+        Self(Arc::as_ptr(leaf))
+    }
+}
+
+impl LeafState {
+    /// A state without landings.
+    pub(crate) fn new(body: Body, high: Option<Arc<[u8]>>, right: RightSibling) -> Self {
+        Self {
+            open: None,
+            sealed: None,
+            body,
+            dictionary: None,
+            loose: 0,
+            heated: false,
+            closed: false,
+            high,
+            right,
+        }
+    }
+
+    /// Whether `key`, which is not below the leaf's low fence, belongs to this leaf.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    /// The right sibling.
+    pub(crate) fn right<'g>(&self, _guard: &'g Guard) -> Option<&'g Leaf> {
+        // SAFETY: a leaf is retired only after the state that pointed at it was replaced, and this state was read
+        // under a guard that is still held.
+        unsafe { self.right.0.as_ref() }
+    }
+
+    /// Landings, newest first.
+    pub(crate) fn landings(&self) -> impl Iterator<Item = &Landing> {
+        self.open.iter().chain(&self.sealed).map(|landing| &**landing)
+    }
+
+    /// Whether a write has not reached the body yet.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.landings().any(|landing| !landing.is_empty())
+    }
+
+    /// What the leaf says of `key`; the second part is the record's place in the body, if it was found there.
+    #[inline]
+    pub(crate) fn find<'a>(
+        &'a self,
+        key: &[u8],
+        hash: u64,
+        committed: &AtomicU64,
+    ) -> (Lookup<'a>, Option<usize>) {
+        let mut place = None;
+        let mut body = || match self.body.find(key, hash) {
+            Some(index) => {
+                place = Some(index);
+                Lookup::Found(self.body.found(index, self.dictionary.as_ref()))
+            }
+            None => Lookup::Absent,
+        };
+        let lookup = match (&self.open, &self.sealed) {
+            (None, None) => body(),
+            (Some(landing), None) | (None, Some(landing)) => landing.find(key, hash, committed, body),
+            (Some(open), Some(sealed)) => {
+                open.find(key, hash, committed, || sealed.find(key, hash, committed, body))
+            }
+        };
+        (lookup, place)
+    }
+}
+
+/// A range of keys. See the module.
+pub(crate) struct Leaf {
+    state: Atomic<LeafState>,
+    /// Appends ever made to this leaf, on top of a number of its own: two leaves never show the same count. Raised
+    /// under the writer lock, read without it by optimists.
+    appends: AtomicU64,
+    /// Appends when the sweep last came by.
+    swept_appends: AtomicU64,
+    writer: Mutex<()>,
+    owned: AtomicBool,
+    /// Waits in the queue of the packers.
+    queued: AtomicBool,
+    pub(crate) clock: Clock,
+    low: Arc<[u8]>,
+    gauges: Arc<Gauges>,
+}
+
+/// The right to maintain a leaf; given back on drop.
+pub(crate) struct Ownership<'l>(&'l Leaf);
+
+impl Drop for Ownership<'_> {
+    fn drop(&mut self) {
+        self.0.owned.store(false, Ordering::Release);
+    }
+}
+
+/// Leaves ever made.
+static NEXT_LEAF: AtomicU64 = AtomicU64::new(0);
+/// Spreads the counts of leaves over all 64-bit numbers (the golden ratio), so that no leaf's count comes near
+/// another's in any time that matters.
+const LEAF_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const STATE_BYTES: usize = size_of::<LeafState>();
+const LEAF_BYTES: usize = size_of::<Leaf>() + 16;
+
+impl Leaf {
+    /// A leaf from `low` on.
+    pub(crate) fn new(low: Arc<[u8]>, state: LeafState, gauges: Arc<Gauges>) -> Arc<Self> {
+        gauges.index.add(STATE_BYTES);
+        gauges.index.add(LEAF_BYTES);
+        gauges.index.add(low.len() + 16);
+        hold(&gauges, &state, true);
+        Arc::new(Self {
+            state: Atomic::new(state),
+            appends: AtomicU64::new(NEXT_LEAF.fetch_add(1, Ordering::Relaxed).wrapping_mul(LEAF_STRIDE)),
+            swept_appends: AtomicU64::new(0),
+            writer: Mutex::new(()),
+            owned: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            clock: Clock::default(),
+            low,
+            gauges,
+        })
+    }
+
+    /// The lowest key that belongs here; it never changes.
+    pub(crate) fn low(&self) -> Arc<[u8]> {
+        self.low.clone()
+    }
+
+    /// The state now.
+    #[inline]
+    pub(crate) fn state<'g>(&self, guard: &'g Guard) -> &'g LeafState {
+        interleave();
+        // SAFETY: the pointer is never null, and a state is retired only after it was replaced.
+        unsafe { self.state.load(Ordering::Acquire, guard).deref() }
+    }
+
+    /// Replaces `current` by `new`, unless another state came between; the old one is retired.
+    pub(crate) fn publish(&self, current: &LeafState, new: LeafState, guard: &Guard) -> bool {
+        interleave();
+        let expected = Shared::from(std::ptr::from_ref(current));
+        let mut dead = Dead::default();
+        dead.count(current, &new);
+        // Counted before it can be seen: who replaces `new` takes away what is added here.
+        self.gauges.index.add(STATE_BYTES);
+        hold_changed(&self.gauges, current, &new);
+        let new = Owned::new(new);
+        match self.state.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire, guard) {
+            Ok(_) => {
+                self.gauges.index.take(STATE_BYTES);
+                self.gauges.retire(dead.asked, dead.held);
+                let gauges = self.gauges.clone();
+                let old = Unreachable::new(expected.as_raw().cast_mut());
+                // SAFETY: the old state is no longer reachable, and readers that hold it are pinned now.
+                unsafe {
+                    guard.defer_unchecked(move || {
+                        drop(Owned::from_raw(old.into_raw()));
+                        gauges.free(dead.asked, dead.held);
+                    });
+                }
+                true
+            }
+            Err(lost) => {
+                self.gauges.index.take(STATE_BYTES);
+                hold_changed(&self.gauges, &lost.new, current);
+                false
+            }
+        }
+    }
+
+    /// The lock that appends are made under.
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
+        interleave();
+        self.writer.lock()
+    }
+
+    /// Notes an append. The caller holds the writer lock.
+    pub(crate) fn note_append(&self) {
+        self.appends.store(self.appends.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Appends ever made.
+    pub(crate) fn appends(&self) -> u64 {
+        self.appends.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing was appended since this was last asked.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let appends = self.appends();
+        self.swept_appends.swap(appends, Ordering::Relaxed) == appends
+    }
+
+    /// A share of this leaf that outlives the guard.
+    pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
+        // SAFETY: every leaf is made by `new`, inside an `Arc`; whoever holds a reference under a guard knows that
+        // the index's share is released only after that guard.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
+    /// Takes the right to maintain this leaf, if nobody has it.
+    pub(crate) fn try_own(&self) -> Option<Ownership<'_>> {
+        interleave();
+        let free = self.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        free.then(|| Ownership(self))
+    }
+
+    /// Marks the leaf as queued; `false` when it was.
+    pub(crate) fn enqueue(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes the mark away again.
+    pub(crate) fn dequeue(&self) {
+        self.queued.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Leaf {
+    fn drop(&mut self) {
+        let state = std::mem::replace(&mut self.state, Atomic::null());
+        // SAFETY: the last share of the leaf goes away, so nobody reads its state any more.
+        let state = unsafe { state.into_owned() };
+        hold(&self.gauges, &state, false);
+        self.gauges.index.take(STATE_BYTES);
+        self.gauges.index.take(LEAF_BYTES);
+        self.gauges.index.take(self.low.len() + 16);
+    }
+}
+
+/// Adds (or takes) what a state holds to (or from) the gauges.
+fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
+    for landing in state.landings() {
+        landing.count(gauges, add);
+    }
+    hold_body(gauges, &state.body, add);
+}
+
+/// Accounts for `new` in the place of `old`: only for what differs.
+fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
+    if !old.body.is_same(&new.body) {
+        hold_body(gauges, &new.body, true);
+        hold_body(gauges, &old.body, false);
+    }
+    landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
+    landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
+}
+
+fn hold_body(gauges: &Gauges, body: &Body, add: bool) {
+    let gauge = if body.is_coded() { &gauges.coded_body } else { &gauges.raw_body };
+    if add { gauge.add(body.asked_bytes()) } else { gauge.take(body.asked_bytes()) }
+}
+
+fn landings_only_in<'a>(state: &'a LeafState, other: &'a LeafState) -> impl Iterator<Item = &'a Landing> {
+    state.landings().filter(|landing| !other.landings().any(|kept| std::ptr::eq(*landing, kept)))
+}
+
+/// Bytes that only the replaced state still holds.
+#[derive(Clone, Copy, Default)]
+struct Dead {
+    asked: usize,
+    held: usize,
+}
+
+impl Dead {
+    fn count(&mut self, old: &LeafState, new: &LeafState) {
+        self.add(STATE_BYTES, allocated_bytes(STATE_BYTES));
+        if !old.body.is_same(&new.body) {
+            let asked = old.body.asked_bytes();
+            self.add(asked, allocated_bytes(asked));
+        }
+        for landing in landings_only_in(old, new) {
+            self.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());
+        }
+    }
+
+    fn add(&mut self, asked: usize, held: usize) {
+        self.asked += asked;
+        self.held += held;
+    }
+}

@@ -1,0 +1,67 @@
+//! A key-value store that keeps more data in less memory: a B+tree whose leaves are compressed.
+//!
+//! Records live in leaves, ordered by key. A leaf is an append-only *landing* of the newest writes and an immutable
+//! *body*, in which every value is coded on its own by tokens from a dictionary that the store trains on its own
+//! records. Readers take no lock; writers touch one leaf; merging and coding happen in the background.
+//!
+//! ```
+//! use ziptier::{Options, Store};
+//!
+//! let store = Store::open(Options::default())?;
+//! store.put(b"user:1", b"Ada")?;
+//! assert_eq!(store.get(b"user:1")?.as_deref(), Some(&b"Ada"[..]));
+//! assert_eq!(store.prefix(b"user:").count(), 1);
+//! # Ok::<(), ziptier::Error>(())
+//! ```
+//!
+//! | module | claim |
+//! |---|---|
+//! | `store` | what users call |
+//! | `core` | what callers and background threads share; point reads |
+//! | `write`, `batch`, `range` | one write, several at once, iteration |
+//! | `index` | from a key to its leaf, without locks |
+//! | `leaf` | one pointer to an immutable state, and who may replace it |
+//! | `open_value` | a value that stays as it was while it is read in pieces |
+//! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
+//! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `maintenance`, `hotness`, `dictionaries` | background work, what is hot, the life of dictionaries |
+//! | `memory`, `stats` | what is held, what was done |
+
+#![deny(missing_docs)]
+
+mod batch;
+mod body;
+mod core;
+mod dictionaries;
+mod error;
+mod hotness;
+mod index;
+mod landing;
+mod large;
+mod leaf;
+mod maintenance;
+mod memory;
+mod merge;
+mod open_value;
+mod options;
+mod packing;
+mod range;
+mod reclaim;
+mod record;
+#[cfg(all(test, shuttle))]
+mod schedules;
+mod stats;
+mod store;
+mod sync;
+mod write;
+
+pub use batch::{Batch, Condition};
+pub use error::Error;
+pub use memory::MemoryUse;
+pub use open_value::OpenValue;
+pub use options::{CodecChoice, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX};
+pub use range::Range;
+pub use record::{Meta, PutMeta};
+pub use stats::Stats;
+pub use store::{Store, Values};
+pub use write::Update;

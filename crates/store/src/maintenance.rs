@@ -1,0 +1,399 @@
+//! Background work: the packers' queue, and the sweep that settles, recodes, heats, cools and fills leaves.
+//!
+//! Sealed landings come first: they are what writers wait for. The sweep walks the leaves in key order when the
+//! queue is empty, a few times a second while it finds something to do, and looks again at what it left alone: a
+//! leaf is *quiet* when nothing was appended to it since the lap before.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::Error;
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState};
+use crate::options::CodecChoice;
+use crate::packing::{BODY_BYTES_FULL, Goal, RECORDS_FULL};
+use crate::record::now_ms;
+use crate::sync::{Mutex, back_off};
+
+/// Leaves that wait at most; above this, writers pack themselves.
+const QUEUE_LEAVES_MAX: usize = 512;
+/// A sleeping packer is woken when this many wait; fewer are found when it looks by itself.
+const QUEUE_LEAVES_WAKE: usize = 64;
+/// How long a packer sleeps after work, and at most.
+const NAP_MIN: Duration = Duration::from_millis(1);
+const NAP_MAX: Duration = Duration::from_millis(64);
+/// From one lap of the sweep to the next, while the last one found something to do, and while none does.
+const LAP_BUSY: Duration = Duration::from_millis(200);
+const LAP_IDLE: Duration = Duration::from_secs(1);
+/// A lap of a large store takes long: then the pause is this many times the lap, up to that of an idle store.
+const LAP_PAUSE_FACTOR: u32 = 30;
+/// Leaves that the sweep visits before it looks at the queue again.
+const SWEEP_LEAVES: usize = 64;
+/// Packs between two looks at the dictionary.
+const DICTIONARY_PACKS: u32 = 128;
+/// A quiet leaf below this share of a full body is filled from its right neighbour.
+const FULL_PCT: usize = 97;
+/// A quiet leaf is recoded when more than one record in this many was coded fast.
+const LOOSE_SHARE: usize = 8;
+/// Heated leaves may take one part in this many of all bodies.
+const HEATED_SHARE: u64 = 32;
+
+/// Leaves with a sealed landing, first come first served.
+#[derive(Default)]
+pub(crate) struct Queue {
+    leaves: Mutex<VecDeque<Arc<Leaf>>>,
+    packers: Mutex<Vec<Thread>>,
+    stopping: AtomicBool,
+}
+
+impl Queue {
+    /// Hands `leaf` to the packers; `false` when too many wait already.
+    pub(crate) fn push(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        if !leaf.enqueue() {
+            return true;
+        }
+        let waiting = {
+            let mut leaves = self.leaves.lock();
+            if leaves.len() >= QUEUE_LEAVES_MAX {
+                leaf.dequeue();
+                return false;
+            }
+            leaves.push_back(leaf.share(guard));
+            leaves.len()
+        };
+        if waiting.is_multiple_of(QUEUE_LEAVES_WAKE)
+            && let Some(packer) = self.packers.lock().get(waiting / QUEUE_LEAVES_WAKE - 1)
+        {
+            packer.unpark();
+        }
+        true
+    }
+
+    fn pop(&self) -> Option<Arc<Leaf>> {
+        let leaf = self.leaves.lock().pop_front()?;
+        leaf.dequeue();
+        Some(leaf)
+    }
+}
+
+/// The background threads of a store; they end when this is dropped.
+pub(crate) struct Packers {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Packers {
+    pub(crate) fn start(core: &Arc<Core>, threads: usize) -> Result<Self, Error> {
+        let mut packers = Self { core: core.clone(), threads: Vec::new() };
+        for index in 0..threads {
+            let core = core.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("ziptier-pack-{index}"))
+                .spawn(move || core.pack_in_background(index == 0))
+                .map_err(|error| Error::Thread { reason: error.to_string() })?;
+            packers.core.queue.packers.lock().push(thread.thread().clone());
+            packers.threads.push(thread);
+        }
+        Ok(packers)
+    }
+}
+
+impl Drop for Packers {
+    fn drop(&mut self) {
+        self.core.queue.stopping.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            let ended = thread.join();
+            debug_assert!(ended.is_ok(), "a packer panicked");
+        }
+    }
+}
+
+/// Where the sweep is, and what it saw of hotness.
+#[derive(Default)]
+struct Sweep {
+    /// Lowest key of the next leaf.
+    cursor: Vec<u8>,
+    /// Treat every leaf as quiet.
+    all_quiet: bool,
+    seen: Heats,
+    thresholds: Option<Thresholds>,
+    /// Bytes of heated bodies seen in this lap.
+    heated_bytes: u64,
+    /// Whether the lap found a leaf that is, or was lately, out of its form.
+    worked: bool,
+}
+
+/// When the sweep may go on.
+struct Laps {
+    next: Instant,
+    busy: Duration,
+}
+
+impl Default for Laps {
+    fn default() -> Self {
+        Self { next: Instant::now() + LAP_BUSY, busy: Duration::ZERO }
+    }
+}
+
+impl Laps {
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// Notes a part of a lap; `worked` is given at its end: whether it found something to do.
+    fn swept(&mut self, began: Instant, worked: Option<bool>) {
+        self.busy += began.elapsed();
+        if let Some(worked) = worked {
+            let pause = if worked { LAP_BUSY } else { LAP_IDLE };
+            self.next = Instant::now() + pause.max((self.busy * LAP_PAUSE_FACTOR).min(LAP_IDLE));
+            self.busy = Duration::ZERO;
+        }
+    }
+}
+
+/// Sums over the leaves of a lap.
+#[derive(Default)]
+struct Heats {
+    leaves: f64,
+    sum: f64,
+    squares: f64,
+}
+
+/// A leaf is heated above `hot` and cooled below `cool`.
+#[derive(Clone, Copy)]
+struct Thresholds {
+    hot: f64,
+    cool: f64,
+}
+
+impl Heats {
+    fn add(&mut self, heat: f64) {
+        self.leaves += 1.0;
+        self.sum += heat;
+        self.squares += heat * heat;
+    }
+
+    /// Three deviations above the mean, as the bypass of the ZipCache paper; cooling at one, for hysteresis.
+    fn thresholds(&self) -> Option<Thresholds> {
+        if self.leaves < 16.0 {
+            return None;
+        }
+        let mean = self.sum / self.leaves;
+        let deviation = (self.squares / self.leaves - mean * mean).max(0.0).sqrt();
+        Some(Thresholds { hot: (mean + 3.0 * deviation).max(2.0 * mean).max(4.0), cool: mean + deviation })
+    }
+}
+
+impl Core {
+    fn pack_in_background(&self, sweeps: bool) {
+        let mut sweep = Sweep::default();
+        let mut laps = Laps::default();
+        let mut nap = NAP_MIN;
+        let mut packs = 0;
+        while !self.queue.stopping.load(Ordering::Acquire) {
+            if let Some(leaf) = self.queue.pop() {
+                let guard = pin();
+                if self.pack_unowned(&leaf, &guard) {
+                    self.stats.packs_background.raise();
+                }
+                guard.flush();
+                nap = NAP_MIN;
+                packs += 1;
+                if packs % DICTIONARY_PACKS == 0 {
+                    drop(guard);
+                    self.maintain_dictionary();
+                }
+                continue;
+            }
+            if sweeps && laps.is_due() {
+                let began = Instant::now();
+                let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
+                laps.swept(began, ended.then(|| std::mem::take(&mut sweep.worked)));
+                continue;
+            }
+            pin().flush();
+            self.maintain_dictionary();
+            std::thread::park_timeout(nap);
+            nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    /// Merges every landing that is there now, and brings every leaf to its form.
+    pub(crate) fn settle(&self) {
+        self.maintain_dictionary();
+        // The first lap settles every leaf, the second fills each from a neighbour that is settled, too.
+        let mut sweep = Sweep { all_quiet: true, ..Sweep::default() };
+        for _lap in 0..2 {
+            while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
+        }
+        // What was retired is free three steps of the epoch later, unless somebody still reads.
+        (0..3).for_each(|_| pin().flush());
+    }
+
+    /// Visits up to `leaves` leaves; `true` when that ended a lap.
+    fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
+        for _ in 0..leaves {
+            let guard = pin();
+            let (leaf, _) = self.locate(&sweep.cursor, &guard);
+            self.visit(leaf, sweep, &guard);
+            match &leaf.state(&guard).high {
+                Some(high) => {
+                    sweep.cursor.clear();
+                    sweep.cursor.extend_from_slice(high);
+                }
+                None => {
+                    sweep.cursor.clear();
+                    sweep.thresholds = std::mem::take(&mut sweep.seen).thresholds();
+                    sweep.heated_bytes = 0;
+                    return true;
+                }
+            }
+        }
+        pin().flush();
+        false
+    }
+
+    fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
+        let quiet = leaf.is_quiet() || sweep.all_quiet;
+        let heat = f64::from(leaf.clock.heat());
+        sweep.seen.add(heat);
+        if !sweep.all_quiet {
+            leaf.clock.decay();
+        }
+        sweep.worked |= !quiet;
+        let mut round = 0;
+        let ownership = loop {
+            match leaf.try_own() {
+                Some(ownership) => break ownership,
+                None if sweep.all_quiet && leaf.state(guard).is_unsettled() && round < 1000 => {
+                    back_off(round)
+                }
+                None => return,
+            }
+            round += 1;
+        };
+        let state = leaf.state(guard);
+        if state.closed {
+            return;
+        }
+        if state.heated {
+            sweep.heated_bytes += state.body.asked_bytes() as u64;
+        }
+        if let Some(goal) = self.goal(state, heat, quiet, sweep) {
+            sweep.worked = true;
+            // A landing that is sealed already is packed first, so that the open one can be.
+            if quiet && state.sealed.is_some() && state.open.is_some() {
+                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+            }
+            if quiet {
+                self.seal(leaf, guard);
+            }
+            Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+            match goal {
+                Goal::Heat => {
+                    self.stats.heated.raise();
+                    sweep.heated_bytes += leaf.state(guard).body.asked_bytes() as u64;
+                }
+                Goal::Recode if state.heated => self.stats.cooled.raise(),
+                Goal::Recode => self.stats.recoded.raise(),
+                Goal::Keep => self.stats.packs_background.raise(),
+            }
+        }
+        if quiet && self.has_room(leaf.state(guard), guard) {
+            Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
+        }
+        drop(ownership);
+    }
+
+    /// What a leaf needs, if anything.
+    fn goal(&self, state: &LeafState, heat: f64, quiet: bool, sweep: &Sweep) -> Option<Goal> {
+        if state.heated {
+            let cold = sweep.thresholds.is_some_and(|thresholds| heat < thresholds.cool);
+            if cold || (sweep.all_quiet && sweep.thresholds.is_none() && heat == 0.0) {
+                return Some(Goal::Recode);
+            }
+        } else if self.codec == CodecChoice::Auto && state.body.is_coded() {
+            let hot = sweep.thresholds.is_some_and(|thresholds| heat > thresholds.hot);
+            let budget = (self.gauges.raw_body.held() + self.gauges.coded_body.held()) / HEATED_SHARE;
+            if hot && sweep.heated_bytes + 2 * state.body.asked_bytes() as u64 <= budget {
+                return Some(Goal::Heat);
+            }
+        }
+        if quiet && !state.heated && !state.body.is_empty() {
+            let current = self.dictionaries.current().map(|dictionary| dictionary.generation());
+            let stale = state.dictionary.as_ref().map(|own| own.generation()) != current;
+            let loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
+            if current.is_some() && (stale || loose) {
+                return Some(Goal::Recode);
+            }
+        }
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let settles = quiet && state.is_unsettled();
+        (expired || settles || state.sealed.is_some()).then_some(Goal::Keep)
+    }
+
+    /// Whether a leaf has room that records of its right neighbour could fill.
+    fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
+        let Some(right) = state.right(guard) else { return false };
+        let right = right.state(guard);
+        let generation = |state: &LeafState| state.dictionary.as_ref().map(|own| own.generation());
+        let records_pct = state.body.len() * 100 / RECORDS_FULL;
+        let bytes_pct = state.body.asked_bytes() * 100 / BODY_BYTES_FULL;
+        // A neighbour's largest record may not fit, however much room there is.
+        let largest_pct = right.body.asked_bytes() * 100 / BODY_BYTES_FULL / right.body.len().max(1);
+        records_pct.max(bytes_pct + largest_pct) < FULL_PCT
+            && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
+            && generation(state) == generation(right)
+    }
+
+    /// Empties every leaf and joins them.
+    pub(crate) fn clear(&self) {
+        let mut cursor: Vec<u8> = Vec::new();
+        loop {
+            let guard = pin();
+            let (leaf, _) = self.locate(&cursor, &guard);
+            let mut round = 0;
+            let ownership = loop {
+                match leaf.try_own() {
+                    Some(ownership) => break ownership,
+                    None => back_off(round),
+                }
+                round += 1;
+            };
+            if leaf.state(&guard).closed {
+                // Joined with its left neighbour meanwhile: look again who owns the cursor.
+                continue;
+            }
+            self.empty(leaf, &guard);
+            let high = leaf.state(&guard).high.clone();
+            drop(ownership);
+            guard.flush();
+            match high {
+                Some(high) => cursor = high.to_vec(),
+                None => break,
+            }
+        }
+        let mut leaves = 0;
+        loop {
+            let guard = pin();
+            let (first, state) = self.locate(&[], &guard);
+            let right_is_empty = state.right(&guard).is_some_and(|right| {
+                let right = right.state(&guard);
+                right.body.is_empty() && !right.is_unsettled()
+            });
+            leaves += 1;
+            if !right_is_empty || leaves > 1 << 24 {
+                return;
+            }
+            let Some(_ownership) = first.try_own() else { return };
+            Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
+            guard.flush();
+        }
+    }
+}

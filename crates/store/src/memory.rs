@@ -1,0 +1,206 @@
+//! Memory as the allocator holds it: size classes, gauges by purpose, and the limit.
+
+use std::sync::atomic::{
+    AtomicI64, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// Bytes the allocator sets aside for a request of `bytes`: jemalloc's size classes (16-byte steps up to 128,
+/// then four steps per doubling; jemalloc manual, "Size classes").
+pub(crate) const fn allocated_bytes(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        1..=8 => 8,
+        9..=128 => bytes.next_multiple_of(16),
+        _ => bytes.next_multiple_of(bytes.next_power_of_two() >> 3),
+    }
+}
+
+/// Bytes held for an `Arc<[u8]>` or `Arc<T>` whose data has `bytes`.
+pub(crate) const fn arc_bytes(bytes: usize) -> usize {
+    allocated_bytes(bytes + 2 * size_of::<usize>())
+}
+
+/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryUse {
+    /// Inner nodes, leaves, leaf states and fence keys.
+    pub index_bytes: u64,
+    /// Landings, open and sealed.
+    pub landing_bytes: u64,
+    /// Bodies in which no value is coded.
+    pub raw_body_bytes: u64,
+    /// Bodies with coded values.
+    pub coded_body_bytes: u64,
+    /// Values that live outside their leaf.
+    pub large_bytes: u64,
+    /// Dictionaries of all live generations, decoders and encoders.
+    pub dictionary_bytes: u64,
+    /// Bytes that were replaced and wait for their last reader.
+    pub retired_bytes: u64,
+    /// What rounding to the allocator's size classes adds to the figures above.
+    pub slack_bytes: u64,
+    /// Keys and values as the user sees them, settled records only.
+    pub logical_bytes: u64,
+}
+
+impl MemoryUse {
+    /// Everything held, in allocator bytes: the purposes and their slack.
+    pub fn total_bytes(&self) -> u64 {
+        self.index_bytes
+            + self.landing_bytes
+            + self.raw_body_bytes
+            + self.coded_body_bytes
+            + self.large_bytes
+            + self.dictionary_bytes
+            + self.retired_bytes
+            + self.slack_bytes
+    }
+}
+
+/// One purpose: bytes held and bytes asked for. Signed, because threads add and take away in any order.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    held: AtomicI64,
+    asked: AtomicI64,
+}
+
+impl Gauge {
+    /// Accounts for an allocation of `bytes` asked for.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.held.fetch_add(allocated_bytes(bytes) as i64, Relaxed);
+        self.asked.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// Accounts for the release of an allocation of `bytes` asked for.
+    pub(crate) fn take(&self, bytes: usize) {
+        self.held.fetch_sub(allocated_bytes(bytes) as i64, Release);
+        self.asked.fetch_sub(bytes as i64, Relaxed);
+    }
+
+    /// Accounts for `held` bytes that were rounded already.
+    pub(crate) fn add_held(&self, held: usize) {
+        self.change(held as i64, held as i64);
+    }
+
+    /// Accounts for the release of what [`Gauge::add_held`] counted.
+    pub(crate) fn take_held(&self, held: usize) {
+        self.change(-(held as i64), -(held as i64));
+    }
+
+    /// Accounts for several allocations at once.
+    fn change(&self, asked: i64, held: i64) {
+        self.asked.fetch_add(asked, Relaxed);
+        self.held.fetch_add(held, Relaxed);
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Acquire).max(0) as u64
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Relaxed).max(0) as u64
+    }
+
+    fn slack(&self) -> u64 {
+        (self.held.load(Relaxed) - self.asked.load(Relaxed)).max(0) as u64
+    }
+}
+
+/// All gauges of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) index: Gauge,
+    pub(crate) landing: Gauge,
+    pub(crate) raw_body: Gauge,
+    pub(crate) coded_body: Gauge,
+    pub(crate) large: Gauge,
+    pub(crate) dictionary: Gauge,
+    pub(crate) retired: Gauge,
+    pub(crate) logical: AtomicI64,
+    pub(crate) records: AtomicI64,
+    limit: AtomicU64,
+}
+
+impl Gauges {
+    pub(crate) fn new(limit_bytes: Option<u64>) -> Self {
+        let gauges = Self::default();
+        gauges.set_limit(limit_bytes);
+        gauges
+    }
+
+    pub(crate) fn set_limit(&self, limit_bytes: Option<u64>) {
+        self.limit.store(limit_bytes.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Accounts for allocations that left their purpose and wait for their last reader.
+    pub(crate) fn retire(&self, asked: usize, held: usize) {
+        self.retired.change(asked as i64, held as i64);
+    }
+
+    /// Accounts for the release of what [`Gauges::retire`] counted.
+    pub(crate) fn free(&self, asked: usize, held: usize) {
+        self.retired.change(-(asked as i64), -(held as i64));
+    }
+
+    /// Bytes held for all purposes.
+    pub(crate) fn held(&self) -> u64 {
+        self.purposes().iter().map(|gauge| gauge.held()).sum()
+    }
+
+    pub(crate) fn memory_use(&self) -> MemoryUse {
+        MemoryUse {
+            index_bytes: self.index.asked(),
+            landing_bytes: self.landing.asked(),
+            raw_body_bytes: self.raw_body.asked(),
+            coded_body_bytes: self.coded_body.asked(),
+            large_bytes: self.large.asked(),
+            dictionary_bytes: self.dictionary.asked(),
+            retired_bytes: self.retired.asked(),
+            slack_bytes: self.purposes().iter().map(|gauge| gauge.slack()).sum(),
+            logical_bytes: self.logical.load(Relaxed).max(0) as u64,
+        }
+    }
+
+    fn purposes(&self) -> [&Gauge; 7] {
+        [
+            &self.index,
+            &self.landing,
+            &self.raw_body,
+            &self.coded_body,
+            &self.large,
+            &self.dictionary,
+            &self.retired,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_classes_are_the_allocators() {
+        for (bytes, class) in [
+            (1, 8),
+            (8, 8),
+            (9, 16),
+            (100, 112),
+            (129, 160),
+            (256, 256),
+            (257, 320),
+            (4096, 4096),
+            (4097, 5120),
+            (6000, 6144),
+            (8193, 10240),
+            (100_000, 114_688),
+        ] {
+            assert_eq!(allocated_bytes(bytes), class, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The common pack: a few records of a body are replaced, added or removed, and the rest is copied as it lies.
+
+use ziptier_codec::token::Effort;
+
+use super::{BODY_BYTES_MAX, Pieces, Scratch, raw_len};
+use crate::body::{Edit, Entry, EntryKey};
+use crate::core::Core;
+use crate::leaf::LeafState;
+use crate::merge::Newest;
+use crate::record::{Kind, array};
+
+impl Core {
+    /// The body of `state` amended by `newest`; `None` when that needs a plan.
+    pub(super) fn amend(
+        &self,
+        state: &LeafState,
+        newest: &Newest<'_>,
+        scratch: &mut Scratch,
+    ) -> Option<Pieces> {
+        let body = &state.body;
+        let simple = newest.pending.iter().all(|record| {
+            record.fields.expires_at_ms.is_none()
+                && matches!(record.kind, Kind::Raw | Kind::Large | Kind::Tombstone)
+        });
+        // A leaf without a dictionary is coded whole as soon as there is one.
+        let codable = state.dictionary.is_some() || state.heated || self.dictionaries.current().is_none();
+        if body.is_empty() || !simple || !codable {
+            return None;
+        }
+        let Scratch { builder, encoder, coded, .. } = scratch;
+        let dictionary = state.dictionary.as_ref();
+        let mut pieces =
+            Pieces { dictionary: dictionary.cloned(), heated: state.heated, ..Pieces::default() };
+        let codes = dictionary.filter(|_| !state.heated);
+        let values: Vec<&[u8]> = newest
+            .pending
+            .iter()
+            .filter(|record| record.kind == Kind::Raw)
+            .map(|record| record.value)
+            .collect();
+        if let Some(dictionary) = codes {
+            coded.encode(dictionary, encoder, Effort::Fast, &values);
+        }
+        pieces.loose = usize::from(state.loose) + codes.map_or(0, |_| values.len());
+        let mut coded = codes.map(|_| coded.values());
+        let mut edits = Vec::with_capacity(newest.pending.len());
+        let mut from = 0;
+        for record in &newest.pending {
+            let (place, replaces) = body.seek_from(from, record.key);
+            from = place + usize::from(replaces);
+            if replaces {
+                let old = body.record(place);
+                let old_bytes = raw_len(old.tag.kind(), old.payload, dictionary.map(|own| &**own));
+                pieces.records -= 1;
+                pieces.logical_bytes -= (record.key.len() as u64 + old_bytes) as i64;
+                if old.tag.kind() == Kind::Large {
+                    pieces.released.push(array(old.payload));
+                }
+            }
+            if record.kind == Kind::Tombstone {
+                if replaces {
+                    edits.push(Edit { place, replaces, entry: None });
+                }
+                continue;
+            }
+            let mut entry = Entry {
+                key: EntryKey::whole(record.key),
+                fingerprint: record.fingerprint,
+                kind: record.kind,
+                fields: record.fields,
+                payload: record.value,
+            };
+            pieces.records += 1;
+            pieces.logical_bytes +=
+                (record.key.len() as u64 + raw_len(record.kind, record.value, None)) as i64;
+            if record.kind == Kind::Raw
+                && let Some(coded) = coded.as_mut().and_then(Iterator::next)
+            {
+                self.code_entry(&mut entry, coded, &mut pieces);
+            }
+            edits.push(Edit { place, replaces, entry: Some(entry) });
+        }
+        let amended = body.revised(&edits, BODY_BYTES_MAX, &mut builder.bytes)?;
+        pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
+        pieces.bodies.push((Vec::new(), amended));
+        Some(pieces)
+    }
+}

@@ -1,0 +1,242 @@
+//! Packing: merging a leaf's landings into its body, and the splits and merges of leaves that follow from it.
+//!
+//! Everything here is done by the leaf's owner. A pack that keeps one body publishes it beside whatever landing is
+//! open. A pack that may not fit one body closes the leaf first, takes the open landing in, and cuts the records
+//! into as many leaves as they need; a join closes two neighbours and does the same.
+//!
+//! | module | claim |
+//! |---|---|
+//! | `amend` | the common case: a few records change, and the body keeps its layout |
+//! | `plan` | the general case: merge, decode, encode, cut |
+//! | `restructure` | closing leaves, splits and joins |
+
+mod amend;
+mod plan;
+mod restructure;
+
+use std::sync::Arc;
+
+use crossbeam_epoch::Guard;
+use ziptier_codec::token::{Dictionary, Effort, Encoder};
+
+use crate::body::{Body, Builder, Entry, RECORDS_MAX};
+use crate::core::Core;
+use crate::large::Large;
+use crate::leaf::{Leaf, LeafState};
+use crate::merge::newest;
+use crate::options::CodecChoice;
+use crate::reclaim::Unreachable;
+use crate::record::Kind;
+
+/// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
+/// classes of whole pages leave neither rounding nor holes.
+pub(crate) const BODY_BYTES_FULL: usize = 8192 - 16;
+/// A larger body is split: the room above a full one lets values grow without a split.
+pub(crate) const BODY_BYTES_MAX: usize = 10240 - 16;
+/// Records a body is filled to when there is a choice.
+pub(crate) const RECORDS_FULL: usize = RECORDS_MAX - 32;
+
+/// What packing works in; one per thread.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    builder: Builder,
+    encoder: Encoder,
+    coded: CodedValues,
+    raw: Vec<u8>,
+}
+
+/// A group of values as the encoder coded them.
+#[derive(Default)]
+struct CodedValues {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl CodedValues {
+    /// Codes `values` in place of what was here.
+    fn encode(&mut self, dictionary: &Dictionary, encoder: &mut Encoder, effort: Effort, values: &[&[u8]]) {
+        self.bytes.clear();
+        self.ends.clear();
+        dictionary.encode_group_with(encoder, effort, values, &mut self.bytes, &mut self.ends);
+    }
+
+    /// The coded values, in the order they were given.
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start as usize..*end as usize])
+    }
+}
+
+/// The form that a pack gives a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The leaf's form and dictionary as they are.
+    Keep,
+    /// Coded densely with the current dictionary.
+    Recode,
+    /// Raw, because the leaf is hot.
+    Heat,
+}
+
+/// Bodies that take the place of one or two leaves' contents, each with the lowest key it owns, and what that
+/// changes.
+#[derive(Default)]
+struct Pieces {
+    bodies: Vec<(Vec<u8>, Body)>,
+    dictionary: Option<Arc<Dictionary>>,
+    /// Records that were coded fast, those of the leaves before included.
+    loose: usize,
+    heated: bool,
+    records: i64,
+    logical_bytes: i64,
+    /// Large values coded anew, which the bodies refer to and own once they are published.
+    recoded: Vec<Arc<Large>>,
+    /// Large values that no record refers to any more.
+    released: Vec<[u8; 8]>,
+    coded_raw_bytes: u64,
+    coded_bytes: u64,
+}
+
+impl Pieces {
+    /// Records of one of the bodies that were coded fast, at most.
+    fn loose_of(&self, body: &Body) -> u16 {
+        self.loose.min(body.len()) as u16
+    }
+}
+
+impl Core {
+    /// Seals the open landing of `leaf`, so that the next pack takes it. Nothing happens when one is sealed already.
+    pub(crate) fn seal(&self, leaf: &Leaf, guard: &Guard) {
+        let _writer = leaf.lock_writer();
+        loop {
+            let state = leaf.state(guard);
+            let Some(open) = state.open.as_ref().filter(|open| !open.is_empty()) else { return };
+            if state.sealed.is_some() || state.closed {
+                return;
+            }
+            let new = LeafState { open: None, sealed: Some(open.clone()), ..state.clone() };
+            if leaf.publish(state, new, guard) {
+                return;
+            }
+        }
+    }
+
+    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`.
+    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
+        let state = leaf.state(guard);
+        let newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        if goal == Goal::Keep
+            && let Some(amended) = self.amend(state, &newest, scratch)
+        {
+            return self.publish_one(leaf, state, amended, guard);
+        }
+        if !self.fits_one_body(state, &newest, goal) {
+            return self.split(leaf, goal, guard, scratch);
+        }
+        let pieces = self.plan(&[(state, newest)], goal, scratch);
+        if pieces.bodies.len() == 1 {
+            self.publish_one(leaf, state, pieces, guard);
+        } else {
+            self.split(leaf, goal, guard, scratch);
+        }
+    }
+
+    /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was
+    /// sealed after the plan was made is not in the body.
+    fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
+        self.account(&pieces);
+        loop {
+            let current = leaf.state(guard);
+            let new = LeafState {
+                sealed: if planned.sealed.is_some() { None } else { current.sealed.clone() },
+                body: pieces.bodies[0].1.clone(),
+                dictionary: pieces.dictionary.clone(),
+                loose: pieces.loose_of(&pieces.bodies[0].1),
+                heated: pieces.heated,
+                ..current.clone()
+            };
+            if leaf.publish(current, new, guard) {
+                break;
+            }
+        }
+        self.settle_large(pieces.recoded, pieces.released, guard);
+    }
+
+    /// Whether coding a value pays: with `auto` it must save an eighth, or reading it costs more than it is worth.
+    fn pays(&self, raw_bytes: usize, coded_bytes: usize) -> bool {
+        match self.codec {
+            CodecChoice::Auto => coded_bytes + raw_bytes / 8 < raw_bytes,
+            CodecChoice::Token => coded_bytes < raw_bytes,
+            CodecChoice::None => false,
+        }
+    }
+
+    /// Takes the coded form of a raw entry, if that pays.
+    fn code_entry<'a>(&self, entry: &mut Entry<'a>, coded: &'a [u8], pieces: &mut Pieces) {
+        let raw_bytes = entry.payload.len();
+        pieces.coded_raw_bytes += raw_bytes as u64;
+        pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
+        if self.pays(raw_bytes, coded.len()) {
+            entry.kind = Kind::Coded;
+            entry.payload = coded;
+        }
+    }
+
+    /// Counts what a pack changes. This comes before it is published: whoever then sees no landing left also sees
+    /// its records counted.
+    fn account(&self, pieces: &Pieces) {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.gauges.records.fetch_add(pieces.records, Relaxed);
+        self.gauges.logical.fetch_add(pieces.logical_bytes, Relaxed);
+        if pieces.coded_raw_bytes > 0 {
+            self.stats.coded_raw_bytes.add(pieces.coded_raw_bytes);
+            self.stats.coded_bytes.add(pieces.coded_bytes);
+            self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes);
+        }
+    }
+
+    /// The bodies were published: their records own what was coded anew, and what they no longer refer to goes.
+    fn settle_large(&self, recoded: Vec<Arc<Large>>, released: Vec<[u8; 8]>, guard: &Guard) {
+        for large in recoded {
+            let _owned_by_record = large.into_reference();
+        }
+        released.into_iter().for_each(|reference| self.release_large(reference, guard));
+    }
+
+    /// Releases the large value of a record that no state refers to any more.
+    pub(crate) fn release_large(&self, reference: [u8; 8], guard: &Guard) {
+        // SAFETY: the record is gone from the published state, and the share is dropped when its readers are.
+        let large = unsafe { Large::from_reference(&reference) };
+        let large = Unreachable::new(Box::into_raw(Box::new(large)));
+        // SAFETY: the box is owned by this closure alone.
+        unsafe { guard.defer_unchecked(move || drop(Box::from_raw(large.into_raw()))) };
+    }
+}
+
+/// Records of a state's body and their bytes.
+fn settled(state: &LeafState) -> (i64, i64) {
+    let dictionary = state.dictionary.as_deref();
+    let bytes = (0..state.body.len()).map(|index| {
+        let record = state.body.record(index);
+        let key_bytes = state.body.prefix().len() + record.suffix.len();
+        key_bytes as i64 + raw_len(record.tag.kind(), record.payload, dictionary) as i64
+    });
+    (state.body.len() as i64, bytes.sum())
+}
+
+/// Raw bytes of an inline value at most, as far as the decoder is concerned.
+pub(crate) const INLINE_LIMIT: usize = 64 << 10;
+
+fn generation(state: &LeafState) -> Option<u32> {
+    state.dictionary.as_ref().map(|dictionary| dictionary.generation())
+}
+
+/// Bytes of a value as the user sees it.
+fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary>) -> u64 {
+    match (kind, dictionary) {
+        (Kind::Coded, Some(dictionary)) => dictionary.raw_len(payload).map_or(0, |len| len as u64),
+        // SAFETY: a record of this kind owns its reference, and its release comes after this.
+        (Kind::Large, _) => unsafe { crate::large::LargeHandle::borrow(payload) }.len(),
+        _ => payload.len() as u64,
+    }
+}

@@ -1,0 +1,220 @@
+//! Planning a pack: merging, coding and cutting records, of one leaf or of two neighbours.
+
+use std::sync::Arc;
+
+use ziptier_codec::token::{Dictionary, Effort};
+
+use super::{
+    BODY_BYTES_FULL, BODY_BYTES_MAX, Goal, INLINE_LIMIT, Pieces, RECORDS_FULL, Scratch, generation, raw_len,
+};
+use crate::body::{Body, Builder, Entry, EntryKey, RECORDS_MAX};
+use crate::core::Core;
+use crate::large::{Large, LargeHandle};
+use crate::leaf::LeafState;
+use crate::memory::Gauges;
+use crate::merge::{Merged, Newest, merge};
+use crate::record::{Kind, array, now_ms};
+
+/// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
+const RECODED_BYTES_MAX: u64 = 64 << 20;
+
+impl Core {
+    /// Whether the merged records of a leaf stay within one body, counting updates once. Sizes are taken before
+    /// coding, so a leaf close to the limit may be closed for nothing.
+    pub(super) fn fits_one_body(&self, state: &LeafState, newest: &Newest<'_>, goal: Goal) -> bool {
+        let mut records = 0;
+        let mut bytes = 0;
+        merge(&state.body, &newest.pending, now_ms(), |merged| match merged {
+            Merged::Kept(_, entry) => {
+                records += 1;
+                bytes += match (goal, &state.dictionary, entry.kind) {
+                    (Goal::Heat, Some(dictionary), Kind::Coded) => {
+                        dictionary.raw_len(entry.payload).unwrap_or(entry.payload.len())
+                    }
+                    _ => entry.payload.len(),
+                } + 8
+            }
+            Merged::Fresh(entry) => {
+                records += 1;
+                bytes += entry.payload.len() + entry.key.len() + 8;
+            }
+            Merged::Dropped(_) | Merged::Expired(_) => {}
+        });
+        records <= RECORDS_MAX && bytes <= BODY_BYTES_MAX
+    }
+
+    /// Merges and codes the records of adjacent leaves and cuts them into bodies.
+    pub(super) fn plan<'a>(
+        &self,
+        leaves: &'a [(&'a LeafState, Newest<'a>)],
+        goal: Goal,
+        scratch: &mut Scratch,
+    ) -> Pieces {
+        let current = self.dictionaries.current();
+        let first = leaves[0].0;
+        let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
+        let heated = goal == Goal::Heat || (goal == Goal::Keep && first.heated);
+        let target = match (goal, &first.dictionary) {
+            (Goal::Keep, Some(own)) if same_dictionary => Some(own.clone()),
+            _ => current,
+        };
+        let target_generation = target.as_ref().map(|dictionary| dictionary.generation());
+        let mut pieces = Pieces { dictionary: target.clone(), heated, ..Pieces::default() };
+
+        // Values that must change their coding are decoded first. One that is damaged keeps the whole leaf as it
+        // is: its bytes are never lost, and a get of it says what is wrong.
+        scratch.raw.clear();
+        let mut decoded: Vec<Vec<Option<(usize, usize)>>> = Vec::with_capacity(leaves.len());
+        for (state, _) in leaves {
+            let mut spans = Vec::new();
+            if heated || goal == Goal::Recode || generation(state) != target_generation {
+                for index in 0..state.body.len() {
+                    let record = state.body.record(index);
+                    spans.push(match (record.tag.kind(), &state.dictionary) {
+                        (Kind::Coded, Some(own)) => {
+                            let start = scratch.raw.len();
+                            match own.decode_append(record.payload, &mut scratch.raw, INLINE_LIMIT) {
+                                Ok(_) => Some((start, scratch.raw.len())),
+                                Err(_) if leaves.len() == 1 && goal != Goal::Keep => {
+                                    self.stats.damaged.raise();
+                                    return self.plan(leaves, Goal::Keep, scratch);
+                                }
+                                Err(_) => None,
+                            }
+                        }
+                        (Kind::Large, _) if !heated => {
+                            // SAFETY: the record of a readable state owns its reference.
+                            let old = unsafe { LargeHandle::borrow(record.payload) };
+                            recode_large(old, target.as_ref(), &self.gauges).map(|new| {
+                                let start = scratch.raw.len();
+                                scratch.raw.extend_from_slice(&LargeHandle::to(&new).reference());
+                                pieces.recoded.push(new);
+                                (start, scratch.raw.len())
+                            })
+                        }
+                        _ => None,
+                    });
+                }
+            }
+            decoded.push(spans);
+        }
+
+        let now_ms = now_ms();
+        let mut entries: Vec<Entry<'_>> = Vec::with_capacity(RECORDS_MAX + 16);
+        let mut uncoded: Vec<usize> = Vec::new();
+        let mut fresh = 0;
+        let mut fresh_at_end = 0;
+        for ((state, newest), spans) in leaves.iter().zip(&decoded) {
+            let dictionary = state.dictionary.as_deref();
+            merge(&state.body, &newest.pending, now_ms, |merged| match merged {
+                Merged::Kept(index, mut entry) => {
+                    if let Some((start, end)) = spans.get(index).copied().flatten() {
+                        if entry.kind == Kind::Large {
+                            pieces.released.push(array(entry.payload));
+                        } else {
+                            entry.kind = Kind::Raw;
+                        }
+                        entry.payload = &scratch.raw[start..end];
+                    }
+                    if entry.kind == Kind::Raw && !spans.is_empty() {
+                        uncoded.push(entries.len());
+                    }
+                    entries.push(entry);
+                    fresh_at_end = 0;
+                }
+                Merged::Fresh(entry) => {
+                    if entry.kind == Kind::Raw {
+                        uncoded.push(entries.len());
+                    }
+                    pieces.records += 1;
+                    pieces.logical_bytes +=
+                        (entry.key.len() as u64 + raw_len(entry.kind, entry.payload, None)) as i64;
+                    entries.push(entry);
+                    fresh += 1;
+                    fresh_at_end += 1;
+                }
+                Merged::Dropped(index) => {
+                    let record = state.body.record(index);
+                    let key_bytes = state.body.prefix().len() + record.suffix.len();
+                    pieces.records -= 1;
+                    pieces.logical_bytes -=
+                        (key_bytes as u64 + raw_len(record.tag.kind(), record.payload, dictionary)) as i64;
+                    if record.tag.kind() == Kind::Large {
+                        pieces.released.push(array(record.payload));
+                    }
+                }
+                Merged::Expired(pending) => {
+                    if pending.kind == Kind::Large {
+                        pieces.released.push(array(pending.value));
+                    }
+                }
+            });
+            pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
+        }
+
+        if let (Some(dictionary), false) = (&target, heated) {
+            let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
+            let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
+            if effort == Effort::Fast {
+                pieces.loose =
+                    leaves.iter().map(|(state, _)| usize::from(state.loose)).sum::<usize>() + values.len();
+            }
+            scratch.coded.encode(dictionary, &mut scratch.encoder, effort, &values);
+            for (index, coded) in uncoded.iter().zip(scratch.coded.values()) {
+                self.code_entry(&mut entries[*index], coded, &mut pieces);
+            }
+        }
+        // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
+        let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
+        pieces.bodies = cut(&entries, fill, &mut scratch.builder);
+        pieces
+    }
+}
+
+/// A large value coded with another dictionary; `None` when it stays as it is.
+fn recode_large(
+    old: LargeHandle<'_>,
+    target: Option<&Arc<Dictionary>>,
+    gauges: &Arc<Gauges>,
+) -> Option<Arc<Large>> {
+    let target = target?;
+    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX {
+        return None;
+    }
+    let mut raw = Vec::new();
+    old.read_at(0, usize::MAX, &mut raw).ok()?;
+    let new = Large::new(&raw, Some(target), gauges);
+    // One that was coded before must change, so that its dictionary can go.
+    (old.generation().is_some() || new.held_bytes() < old.held_bytes()).then(|| Arc::new(new))
+}
+
+/// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a
+/// rest, or pieces alike if they do not fit one body.
+fn cut(entries: &[Entry<'_>], fill: bool, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
+    if entries.is_empty() {
+        return vec![(Vec::new(), Body::empty())];
+    }
+    if !fill && entries.len() <= RECORDS_MAX && Builder::size(entries) <= BODY_BYTES_MAX {
+        return vec![(Vec::new(), builder.build(entries))];
+    }
+    let mut bodies = Vec::new();
+    let mut start = 0;
+    while start < entries.len() {
+        let rest = &entries[start..];
+        let mut count = Builder::fitting(&rest[..rest.len().min(RECORDS_FULL)], BODY_BYTES_FULL);
+        if !fill {
+            count = count.min(rest.len().div_ceil(rest.len().div_ceil(count)));
+        }
+        let low = if start == 0 { Vec::new() } else { separator(entries[start - 1].key, rest[0].key) };
+        bodies.push((low, builder.build(&rest[..count])));
+        start += count;
+    }
+    bodies
+}
+
+/// The shortest key that is above `below` and not above `first`.
+fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
+    let mut separator = first.to_vec();
+    separator.truncate(below.shared(&first) + 1);
+    separator
+}

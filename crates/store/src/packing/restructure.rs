@@ -1,0 +1,135 @@
+//! Splits and joins: closing leaves, and cutting their records into leaves anew.
+
+use std::sync::Arc;
+
+use crossbeam_epoch::Guard;
+
+use super::{Goal, Pieces, Scratch, settled};
+use crate::body::Body;
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::merge::{large_references, newest};
+
+/// Which leaves a pack may cut or join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Span {
+    /// The records of one leaf.
+    One,
+    /// The records of a leaf and its right neighbour.
+    WithRight,
+}
+
+impl Core {
+    /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free; what is left over
+    /// becomes a leaf of its own.
+    pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
+        self.restructure(leaf, Span::WithRight, Goal::Keep, guard, scratch);
+    }
+
+    /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew.
+    pub(super) fn split(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
+        self.restructure(leaf, Span::One, goal, guard, scratch);
+    }
+
+    /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew.
+    fn restructure(&self, leaf: &Leaf, span: Span, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
+        let right = match span {
+            Span::One => None,
+            Span::WithRight => {
+                let Some(right) = leaf.state(guard).right(guard) else { return };
+                let Some(ownership) = right.try_own() else { return };
+                if right.state(guard).closed {
+                    return;
+                }
+                Some((right, ownership))
+            }
+        };
+        let left_state = self.close(leaf, guard);
+        let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
+        if let (Some((right, _)), Some(right_state)) = (&right, right_state)
+            && (left_state.is_unsettled() || right_state.is_unsettled())
+        {
+            // Somebody writes here after all: quiet leaves only are worth filling.
+            self.reopen(leaf, left_state, guard);
+            self.reopen(right, right_state, guard);
+            return;
+        }
+        let states: Vec<_> = std::iter::once(left_state)
+            .chain(right_state)
+            .map(|state| (state, newest(state.landings(), &self.committed)))
+            .collect();
+        let pieces = self.plan(&states, goal, scratch);
+        self.account(&pieces);
+        let last = right_state.unwrap_or(left_state);
+
+        // New leaves from right to left, so that each knows its neighbour.
+        let mut high = last.high.clone();
+        let mut neighbour = last.right;
+        let mut added = Vec::with_capacity(pieces.bodies.len());
+        for (low, body) in pieces.bodies[1..].iter().rev() {
+            let low: Arc<[u8]> = Arc::from(low.as_slice());
+            let mut state = LeafState::new(body.clone(), high, neighbour);
+            state.dictionary = pieces.dictionary.clone();
+            state.loose = pieces.loose_of(body);
+            state.heated = pieces.heated;
+            high = Some(low.clone());
+            let new = Leaf::new(low, state, self.gauges.clone());
+            if span == Span::WithRight {
+                // Both were quiet, so this one is.
+                new.is_quiet();
+            }
+            neighbour = RightSibling::to(&new);
+            added.push(new);
+        }
+        let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
+        state.dictionary = pieces.dictionary.clone();
+        state.loose = pieces.loose_of(&pieces.bodies[0].1);
+        state.heated = pieces.heated;
+        let published = leaf.publish(left_state, state, guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        match &right {
+            Some(_) => self.stats.merges.raise(),
+            None if !added.is_empty() => self.stats.splits.raise(),
+            None => {}
+        }
+        if right.is_some() || !added.is_empty() {
+            self.index.change(right.as_ref().map(|(right, _)| *right), added, guard);
+        }
+        // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
+        if let Some((_, ownership)) = right {
+            std::mem::forget(ownership);
+        }
+        self.settle_large(pieces.recoded, pieces.released, guard);
+    }
+
+    /// Takes every record out of `leaf`, which the caller owns.
+    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) {
+        let state = self.close(leaf, guard);
+        let (records, logical_bytes) = settled(state);
+        let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
+        new.dictionary = state.dictionary.clone();
+        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
+        let writer = leaf.lock_writer();
+        let published = leaf.publish(state, new, guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        // Who decided on an update from what was there must look again.
+        leaf.note_append();
+        drop(writer);
+        self.settle_large(Vec::new(), large_references(state), guard);
+    }
+
+    /// Stops appends to `leaf`, which the caller owns, until another state is published.
+    fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
+        let _writer = leaf.lock_writer();
+        let state = leaf.state(guard);
+        let closed = leaf.publish(state, LeafState { closed: true, ..state.clone() }, guard);
+        assert!(closed, "under the writer lock only the owner publishes");
+        leaf.state(guard)
+    }
+
+    /// Lets a leaf that the caller owns and closed take appends again.
+    fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
+        let reopened = leaf.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
+        assert!(reopened, "nobody changes a closed leaf but its owner");
+    }
+}

@@ -1,0 +1,284 @@
+//! Iteration in key order, both ways.
+//!
+//! An iterator is no snapshot: it copies one leaf's records at a time and holds nothing between two calls. A key
+//! that is present throughout appears exactly once and in order; one that is written meanwhile at most once.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::Error;
+use crate::body::EntryKey;
+use crate::core::{Copied, Core, copy_found};
+use crate::large::LargeHandle;
+use crate::leaf::LeafState;
+use crate::merge::{Merged, compare, merge, newest};
+use crate::record::{Found, Kind, Meta, Payload, now_ms};
+
+/// A record that was copied out of a leaf, or the reason why it could not be.
+struct Copy {
+    key: Vec<u8>,
+    meta: Meta,
+    value: Result<CopiedValue, String>,
+}
+
+enum CopiedValue {
+    /// The iterator was not asked for values.
+    Skipped,
+    Inline(Vec<u8>),
+    Large(std::sync::Arc<crate::large::Large>),
+}
+
+/// Iterator over keys and values in key order. See [`Store::range`](crate::Store::range).
+pub struct Range<'s> {
+    core: &'s Core,
+    /// What lies between the two ends and was not copied yet.
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    front: VecDeque<Copy>,
+    back: VecDeque<Copy>,
+}
+
+impl<'s> Range<'s> {
+    pub(crate) fn new(core: &'s Core, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self { core, from, to, front: VecDeque::new(), back: VecDeque::new() }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        use Bound::{Excluded, Included, Unbounded};
+        match (&self.from, &self.to) {
+            (Unbounded, _) => matches!(&self.to, Excluded(to) if to.is_empty()),
+            (_, Unbounded) => false,
+            (Included(from), Included(to)) => from > to,
+            (Included(from) | Excluded(from), Excluded(to)) | (Excluded(from), Included(to)) => from >= to,
+        }
+    }
+
+    fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let value = match copy.value {
+            Ok(CopiedValue::Inline(value)) => Ok(value),
+            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
+            Ok(CopiedValue::Large(large)) => {
+                let mut value = Vec::new();
+                large.read_at(0, usize::MAX, &mut value).map(|()| value)
+            }
+            Err(reason) => Err(reason),
+        };
+        match value {
+            Ok(value) => Ok((copy.key, value)),
+            Err(reason) => Err(self.core.damaged(&copy.key, reason)),
+        }
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.front.is_empty() && !self.is_exhausted() {
+            let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
+            self.front.extend(records);
+            self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
+            if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
+                // Nothing lies beyond: an empty interval is the end.
+                self.to = Bound::Excluded(Vec::new());
+                self.from = Bound::Unbounded;
+            }
+        }
+        let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
+        Some(self.finish(copy))
+    }
+}
+
+impl DoubleEndedIterator for Range<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        while self.back.is_empty() && !self.is_exhausted() {
+            let (records, next) = self.core.copy_leaf_below(&self.from, &self.to);
+            // `back` is popped from its front, so it holds descending keys.
+            self.back.extend(records.into_iter().rev());
+            self.to = Bound::Excluded(next.unwrap_or_default());
+        }
+        let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
+        Some(self.finish(copy))
+    }
+}
+
+impl Core {
+    /// Up to `limit` keys from `from` on, with what is known of their values.
+    pub(crate) fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
+        let mut from = from.map(<[u8]>::to_vec);
+        let mut keys = Vec::new();
+        while keys.len() < limit {
+            let (records, next) = self.copy_leaf_from(&from, &Bound::Unbounded, false);
+            for copy in records {
+                match copy.value {
+                    Ok(_) => keys.push((copy.key, copy.meta)),
+                    Err(reason) => return Err(self.damaged(&copy.key, reason)),
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        keys.truncate(limit);
+        Ok(keys)
+    }
+
+    /// Keys that exist, landings included.
+    pub(crate) fn count_keys(&self) -> u64 {
+        let settled_records = self.gauges.records.load(std::sync::atomic::Ordering::Relaxed).max(0) as u64;
+        if self.gauges.landing.held() == 0 {
+            return settled_records;
+        }
+        let mut count = 0;
+        let mut cursor: Vec<u8> = Vec::new();
+        loop {
+            let guard = pin();
+            let (_, state) = self.locate(&cursor, &guard);
+            if state.is_unsettled() {
+                let newest = newest(state.landings(), &self.committed);
+                merge(&state.body, &newest.pending, now_ms(), |merged| {
+                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(_)));
+                });
+            } else {
+                count += state.body.len() as u64;
+            }
+            match &state.high {
+                Some(high) => {
+                    cursor.clear();
+                    cursor.extend_from_slice(high);
+                }
+                None => return count,
+            }
+        }
+    }
+
+    /// The records of the leaf at the lower bound, and the bound for the next leaf.
+    fn copy_leaf_from(
+        &self,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        with_values: bool,
+    ) -> (Vec<Copy>, Option<Bound<Vec<u8>>>) {
+        let cursor: &[u8] = match from {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        };
+        let guard = pin();
+        let (_, state) = self.locate(cursor, &guard);
+        let records = self.copy_state(state, from, to, with_values, &guard);
+        (records, state.high.as_ref().map(|high| Bound::Included(high.to_vec())))
+    }
+
+    /// The records of the leaf just below the upper bound, and its lowest key if there are leaves below.
+    fn copy_leaf_below(&self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> (Vec<Copy>, Option<Vec<u8>>) {
+        let guard = pin();
+        let mut leaf = match to {
+            Bound::Included(key) => self.locate(key, &guard).0,
+            Bound::Excluded(key) => match self.index.find_below(key, &guard) {
+                Some(leaf) => leaf,
+                None => return (Vec::new(), None),
+            },
+            Bound::Unbounded => self.index.last(&guard),
+        };
+        // A split may have moved the upper part of the leaf to the right since the index was read.
+        loop {
+            let state = leaf.state(&guard);
+            let beyond = match (to, &state.high) {
+                (_, None) => false,
+                (Bound::Unbounded, Some(_)) => true,
+                (Bound::Included(key), Some(high)) => **high <= **key,
+                (Bound::Excluded(key), Some(high)) => **high < **key,
+            };
+            match state.right(&guard) {
+                Some(right) if beyond => leaf = right,
+                _ => {
+                    let low = leaf.low();
+                    let records = self.copy_state(state, from, to, true, &guard);
+                    return (records, (!low.is_empty()).then(|| low.to_vec()));
+                }
+            }
+        }
+    }
+
+    fn copy_state(
+        &self,
+        state: &LeafState,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        with_values: bool,
+        _guard: &Guard,
+    ) -> Vec<Copy> {
+        let newest = newest(state.landings(), &self.committed);
+        let mut copies = Vec::new();
+        merge(&state.body, &newest.pending, now_ms(), |merged| {
+            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = merged else { return };
+            if !within(entry.key, from, to) {
+                return;
+            }
+            let payload = match (entry.kind, &state.dictionary) {
+                (Kind::Coded, Some(dictionary)) => Payload::Coded(entry.payload, dictionary),
+                // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
+                (Kind::Large, _) => Payload::Large(unsafe { LargeHandle::borrow(entry.payload) }),
+                _ => Payload::Raw(entry.payload),
+            };
+            let found =
+                Found { payload, expires_at_ms: entry.fields.expires_at_ms, flags: entry.fields.flags };
+            copies.push(copy_record(entry.key.to_vec(), found, with_values));
+        });
+        copies
+    }
+}
+
+fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool) -> Copy {
+    let mut meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
+    if !with_value {
+        let value = crate::core::found_len(&found).map(|len| {
+            meta.len = len;
+            CopiedValue::Skipped
+        });
+        return Copy { key, meta, value };
+    }
+    let mut bytes = Vec::new();
+    let value = match copy_found(found, &mut bytes) {
+        Copied::Inline(_) => {
+            meta.len = bytes.len() as u64;
+            Ok(CopiedValue::Inline(bytes))
+        }
+        Copied::Large(large, large_meta) => {
+            meta = large_meta;
+            Ok(CopiedValue::Large(large))
+        }
+        Copied::Damaged(reason) => Err(reason),
+    };
+    Copy { key, meta, value }
+}
+
+fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
+    let above = match from {
+        Bound::Included(from) => compare(key, from).is_ge(),
+        Bound::Excluded(from) => compare(key, from).is_gt(),
+        Bound::Unbounded => true,
+    };
+    above
+        && match to {
+            Bound::Included(to) => compare(key, to).is_le(),
+            Bound::Excluded(to) => compare(key, to).is_lt(),
+            Bound::Unbounded => true,
+        }
+}
+
+/// The first key above every key that begins with `prefix`; `None` when there is none.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.last_mut() {
+        if *last < u8::MAX {
+            *last += 1;
+            return Some(end);
+        }
+        end.pop();
+    }
+    None
+}

@@ -1,0 +1,245 @@
+//! A record: key, value or tombstone, optional expiry, optional flags, and how each lies in bytes.
+//!
+//! A record begins with a [`Tag`] that says what follows; absent fields take no bytes. Landing and body share the
+//! tag and the fields behind it and differ only in how they store keys.
+
+use crate::large::LargeHandle;
+use std::sync::Arc;
+use ziptier_codec::token::Dictionary;
+
+/// What a key carries beside its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutMeta {
+    /// When the key ceases to exist, in milliseconds since the Unix epoch.
+    pub expires_at_ms: Option<u64>,
+    /// Opaque to the store.
+    pub flags: u32,
+}
+
+/// What is known of a stored value without its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Bytes of the value.
+    pub len: u64,
+    /// When the key ceases to exist, in milliseconds since the Unix epoch.
+    pub expires_at_ms: Option<u64>,
+    /// As given when the value was put.
+    pub flags: u32,
+}
+
+/// What kind of record a tag announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The value's bytes.
+    Raw = 0,
+    /// The value coded by the body's dictionary.
+    Coded = 1,
+    /// A reference to a value outside the leaf.
+    Large = 2,
+    /// The key does not exist.
+    Tombstone = 3,
+    /// A new expiry for the value below.
+    Touch = 4,
+}
+
+/// First byte of a record: kind and which optional fields follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(pub(crate) u8);
+
+const KIND_BITS: u8 = 0b111;
+const HAS_EXPIRY: u8 = 1 << 3;
+const HAS_FLAGS: u8 = 1 << 4;
+const HAS_BATCH: u8 = 1 << 5;
+
+/// Bytes of an expiry: 48 bits of milliseconds reach the year 10889.
+const EXPIRY_BYTES: usize = 6;
+/// The latest expiry that can be stored; later ones never come.
+pub(crate) const EXPIRES_AT_MS_MAX: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
+
+impl Tag {
+    pub(crate) fn new(kind: Kind, fields: &Fields) -> Self {
+        let mut tag = kind as u8;
+        if fields.expires_at_ms.is_some() {
+            tag |= HAS_EXPIRY;
+        }
+        if fields.flags != 0 {
+            tag |= HAS_FLAGS;
+        }
+        if fields.batch.is_some() {
+            tag |= HAS_BATCH;
+        }
+        Self(tag)
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        match self.0 & KIND_BITS {
+            0 => Kind::Raw,
+            1 => Kind::Coded,
+            2 => Kind::Large,
+            3 => Kind::Tombstone,
+            _ => Kind::Touch,
+        }
+    }
+
+    /// Bytes of the optional fields behind this tag.
+    #[inline]
+    pub(crate) fn field_bytes(self) -> usize {
+        if self.0 <= KIND_BITS {
+            return 0;
+        }
+        let mut bytes = 0;
+        if self.0 & HAS_EXPIRY != 0 {
+            bytes += EXPIRY_BYTES;
+        }
+        if self.0 & HAS_FLAGS != 0 {
+            bytes += 4;
+        }
+        if self.0 & HAS_BATCH != 0 {
+            bytes += 8;
+        }
+        bytes
+    }
+}
+
+/// The optional fields of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fields {
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) flags: u32,
+    /// The batch that wrote the record: it exists once that batch is committed.
+    pub(crate) batch: Option<u64>,
+}
+
+impl Fields {
+    pub(crate) fn of(meta: PutMeta) -> Self {
+        Self {
+            expires_at_ms: meta.expires_at_ms.map(|at| at.min(EXPIRES_AT_MS_MAX)),
+            flags: meta.flags,
+            batch: None,
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        if let Some(at) = self.expires_at_ms {
+            out.extend_from_slice(&at.to_le_bytes()[..EXPIRY_BYTES]);
+        }
+        if self.flags != 0 {
+            out.extend_from_slice(&self.flags.to_le_bytes());
+        }
+        if let Some(batch) = self.batch {
+            out.extend_from_slice(&batch.to_le_bytes());
+        }
+    }
+
+    /// Reads the fields that `tag` announces and returns what lies behind them.
+    #[inline]
+    pub(crate) fn read(tag: Tag, bytes: &[u8]) -> (Self, &[u8]) {
+        if tag.0 <= KIND_BITS {
+            return (Self::default(), bytes);
+        }
+        Self::read_present(tag, bytes)
+    }
+
+    fn read_present(tag: Tag, mut bytes: &[u8]) -> (Self, &[u8]) {
+        let mut fields = Self::default();
+        if tag.0 & HAS_EXPIRY != 0 {
+            let mut at = [0; 8];
+            at[..EXPIRY_BYTES].copy_from_slice(&bytes[..EXPIRY_BYTES]);
+            fields.expires_at_ms = Some(u64::from_le_bytes(at));
+            bytes = &bytes[EXPIRY_BYTES..];
+        }
+        if tag.0 & HAS_FLAGS != 0 {
+            fields.flags = u32::from_le_bytes(array(bytes));
+            bytes = &bytes[4..];
+        }
+        if tag.0 & HAS_BATCH != 0 {
+            fields.batch = Some(u64::from_le_bytes(array(bytes)));
+            bytes = &bytes[8..];
+        }
+        (fields, bytes)
+    }
+}
+
+/// The first `N` bytes.
+#[inline]
+pub(crate) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[..N]);
+    array
+}
+
+/// Appends `value` as a little-endian base-128 number of at most five bytes.
+pub(crate) fn write_varint(mut value: u32, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Reads what [`write_varint`] wrote, and what lies behind it.
+#[inline]
+pub(crate) fn read_varint(bytes: &[u8]) -> (u32, &[u8]) {
+    let first = bytes[0];
+    if first < 0x80 {
+        return (u32::from(first), &bytes[1..]);
+    }
+    let mut value = 0;
+    let mut at = 0;
+    loop {
+        let byte = bytes[at];
+        value |= u32::from(byte & 0x7f) << (7 * at);
+        at += 1;
+        if byte < 0x80 {
+            return (value, &bytes[at..]);
+        }
+    }
+}
+
+/// The bytes of a value, where they lie.
+#[derive(Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    Raw(&'a [u8]),
+    Coded(&'a [u8], &'a Arc<Dictionary>),
+    Large(LargeHandle<'a>),
+}
+
+/// A value that a look-up found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found<'a> {
+    pub(crate) payload: Payload<'a>,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) flags: u32,
+}
+
+impl Found<'_> {
+    /// Whether the record's time has come. Reads the clock only where there is an expiry.
+    #[inline]
+    pub(crate) fn expired(&self) -> bool {
+        self.expires_at_ms.is_some_and(|at| at <= now_ms())
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What a leaf says of a key.
+pub(crate) enum Lookup<'a> {
+    Found(Found<'a>),
+    /// A tombstone: nothing below counts.
+    Deleted,
+    /// Nothing here.
+    Absent,
+}
+
+/// Hash of a key: it selects fingerprints in landings and bodies, and is part of no promise outside them.
+#[inline]
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}

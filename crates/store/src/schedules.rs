@@ -1,0 +1,275 @@
+//! Schedule exploration of the lock-free parts, by `shuttle`: thousands of interleavings of a few threads, each
+//! replayable from the seed that a failure prints. Built with `--cfg shuttle` only (`make shuttle`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_epoch::pin;
+use shuttle::thread;
+
+use crate::batch::Batch;
+use crate::body::Body;
+use crate::core::Core;
+use crate::index::Index;
+use crate::landing::{Landing, RecordBytes};
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::memory::Gauges;
+use crate::options::{CodecChoice, Options};
+use crate::packing::Goal;
+use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
+
+const SCHEDULES: usize = 2_000;
+
+/// A store core without background threads: every step is one of the explored threads'.
+fn core() -> Arc<Core> {
+    let options =
+        Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
+    Arc::new(Core::new(&options))
+}
+
+fn get(core: &Core, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    core.read(key, &mut value).expect("nothing is damaged").map(|_| value)
+}
+
+fn put(core: &Core, key: &[u8], value: &[u8]) {
+    core.put(key, value, PutMeta::default()).expect("no limit is set");
+}
+
+#[test]
+fn a_reader_of_a_landing_sees_whole_records_in_order() {
+    shuttle::check_random(
+        || {
+            let landing = Arc::new(Landing::new(512));
+            let writer = {
+                let landing = landing.clone();
+                thread::spawn(move || {
+                    let mut record = RecordBytes::default();
+                    for round in 1..=4u8 {
+                        record.lay_out(Kind::Raw, &Fields::default(), b"key", &[round; 8]);
+                        assert!(landing.append(&record, key_hash(b"key")));
+                    }
+                })
+            };
+            let mut last = 0;
+            for _ in 0..4 {
+                let none = AtomicU64::new(0);
+                if let Lookup::Found(Found { payload: Payload::Raw(value), .. }) =
+                    landing.find(b"key", key_hash(b"key"), &none, || Lookup::Absent)
+                {
+                    assert!(value.iter().all(|byte| *byte == value[0]) && value[0] >= last);
+                    last = value[0];
+                }
+                thread::yield_now();
+            }
+            writer.join().expect("the writer ends");
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn of_two_states_published_over_one_the_later_loses() {
+    shuttle::check_random(
+        || {
+            let gauges = Arc::new(Gauges::new(None));
+            let state = LeafState::new(Body::empty(), None, RightSibling::none());
+            let leaf = Leaf::new(Arc::from(&b""[..]), state, gauges);
+            let wins: Vec<_> = (0..2)
+                .map(|_| {
+                    let leaf = leaf.clone();
+                    thread::spawn(move || {
+                        let guard = pin();
+                        let seen = leaf.state(&guard);
+                        thread::yield_now();
+                        leaf.publish(seen, LeafState { heated: true, ..seen.clone() }, &guard)
+                            || leaf.state(&guard).heated
+                    })
+                })
+                .collect();
+            assert!(wins.into_iter().all(|thread| thread.join().expect("it ends")));
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn a_lookup_beside_a_split_of_the_index_finds_a_leaf_at_or_left_of_the_key() {
+    shuttle::check_random(
+        || {
+            let gauges = Arc::new(Gauges::new(None));
+            let leaf = |low: &[u8]| {
+                let state = LeafState::new(Body::empty(), None, RightSibling::none());
+                Leaf::new(Arc::from(low), state, gauges.clone())
+            };
+            let index = Arc::new(Index::new(leaf(b""), gauges.clone()));
+            for n in 0..64u8 {
+                index.change(None, vec![leaf(&[b'a', n])], &pin());
+            }
+            let added = leaf(b"b");
+            let changer = {
+                let index = index.clone();
+                thread::spawn(move || {
+                    let guard = pin();
+                    index.change(None, vec![added], &guard);
+                    index.change(Some(index.find(&[b'a', 63], &guard)), Vec::new(), &guard);
+                })
+            };
+            for _ in 0..3 {
+                let guard = pin();
+                assert!(&*index.find(b"b", &guard).low() <= b"b".as_slice());
+                assert_eq!(*index.find(&[b'a', 7], &guard).low(), [b'a', 7]);
+                thread::yield_now();
+            }
+            changer.join().expect("the changer ends");
+            assert_eq!(*index.find(&[b'a', 63], &pin()).low(), [b'a', 62]);
+        },
+        SCHEDULES / 4,
+    );
+}
+
+#[test]
+fn an_acknowledged_write_is_read_whatever_maintenance_does() {
+    shuttle::check_random(
+        || {
+            let core = core();
+            for n in 0..6u8 {
+                put(&core, &[b'k', n], &[n; 60]);
+            }
+            let writers: Vec<_> = (0..2u8)
+                .map(|writer| {
+                    let core = core.clone();
+                    thread::spawn(move || {
+                        for round in 0..4u8 {
+                            put(&core, &[b'k', writer], &[round; 60]);
+                            assert_eq!(get(&core, &[b'k', writer]).as_deref(), Some(&[round; 60][..]));
+                        }
+                    })
+                })
+                .collect();
+            let sweeper = {
+                let core = core.clone();
+                thread::spawn(move || core.settle())
+            };
+            assert_eq!(get(&core, &[b'k', 5]).as_deref(), Some(&[5; 60][..]));
+            for thread in writers.into_iter().chain([sweeper]) {
+                thread.join().expect("it ends");
+            }
+            core.settle();
+            for n in 0..6u8 {
+                let expected = if n < 2 { 3 } else { n };
+                assert_eq!(get(&core, &[b'k', n]).as_deref(), Some(&[expected; 60][..]));
+            }
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn splits_and_fills_beside_writers_lose_nothing() {
+    shuttle::check_random(
+        || {
+            let core = core();
+            // A body that is almost too large already: the first pack of a landing splits it, while the landing
+            // that is open has room for a late writer.
+            for n in 0..5u8 {
+                put(&core, &[b'k', n], &[n; 2_000]);
+            }
+            core.settle();
+            let writers: Vec<_> = (0..2u8)
+                .map(|writer| {
+                    let core = core.clone();
+                    thread::spawn(move || {
+                        for round in 0..5u8 {
+                            let n = 10 + round * 2 + writer;
+                            put(&core, &[b'k', n], &[n; 60]);
+                        }
+                    })
+                })
+                .collect();
+            let sweeper = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    core.settle();
+                    core.settle();
+                })
+            };
+            for thread in writers.into_iter().chain([sweeper]) {
+                thread.join().expect("it ends");
+            }
+            for n in 0..20u8 {
+                let expected = match n {
+                    0..5 => Some(vec![n; 2_000]),
+                    5..10 => None,
+                    _ => Some(vec![n; 60]),
+                };
+                assert_eq!(get(&core, &[b'k', n]), expected, "key {n}");
+            }
+            assert_eq!(core.count_keys(), 15);
+            assert!(core.stats.splits.get() > 0);
+        },
+        SCHEDULES / 2,
+    );
+}
+
+#[test]
+fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
+    shuttle::check_random(
+        || {
+            let core = core();
+            put(&core, b"k", &[1; 60]);
+            core.settle();
+            // The next record does not fit the landing any more.
+            (0..3u8).for_each(|n| put(&core, &[b'k', n], &[n; 60]));
+            let owner = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    let guard = pin();
+                    let (leaf, _) = core.locate(b"k", &guard);
+                    if let Some(_ownership) = leaf.try_own() {
+                        Core::with_scratch(|scratch| core.pack(leaf, Goal::Heat, &guard, scratch));
+                    }
+                })
+            };
+            put(&core, &[b'k', 3], &[3; 60]);
+            owner.join().expect("it ends");
+            for n in 0..4u8 {
+                assert_eq!(get(&core, &[b'k', n]).as_deref(), Some(&[n; 60][..]));
+            }
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn a_batch_is_seen_whole() {
+    shuttle::check_random(
+        || {
+            let core = core();
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for round in 1..=2u8 {
+                        let batch = Batch::new().put(b"a", &[round; 100]).put(b"z", &[round; 100]);
+                        assert!(core.write(&batch).expect("no limit is set"));
+                    }
+                })
+            };
+            let other = {
+                let core = core.clone();
+                thread::spawn(move || put(&core, b"m", &[9; 100]))
+            };
+            for _ in 0..3 {
+                // What was seen of the later key's write must already hold for the other.
+                let z = get(&core, b"z").map_or(0, |value| value[0]);
+                let a = get(&core, b"a").map_or(0, |value| value[0]);
+                assert!(a >= z, "half a batch was seen: a {a}, z {z}");
+            }
+            writer.join().expect("the writer ends");
+            other.join().expect("the writer ends");
+            assert_eq!(get(&core, b"a"), get(&core, b"z"));
+            assert!(core.committed.load(Ordering::Relaxed) == 2);
+        },
+        SCHEDULES,
+    );
+}

@@ -1,0 +1,152 @@
+//! Counters of what the store did since it was opened.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use thread_local::ThreadLocal;
+
+/// What the store did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Reads answered from a raw value of a body.
+    pub reads_raw: u64,
+    /// Reads answered from a coded value.
+    pub reads_coded: u64,
+    /// Reads answered from a packed body.
+    pub reads_packed: u64,
+    /// Reads answered from a landing.
+    pub reads_landing: u64,
+    /// Reads of large values.
+    pub reads_large: u64,
+    /// Reads that found no value.
+    pub misses: u64,
+    /// Records appended.
+    pub writes: u64,
+    /// Packs by background threads.
+    pub packs_background: u64,
+    /// Packs by writers, because no background thread exists or keeps up.
+    pub packs_foreground: u64,
+    /// Leaves that were split.
+    pub splits: u64,
+    /// Leaves that were merged with their neighbour.
+    pub merges: u64,
+    /// Leaves made raw because they are hot.
+    pub heated: u64,
+    /// Hot leaves coded again.
+    pub cooled: u64,
+    /// Leaves coded anew with a later dictionary.
+    pub recoded: u64,
+    /// Dictionaries trained.
+    pub trainings: u64,
+    /// Dictionaries taken into use.
+    pub adoptions: u64,
+    /// Generation of the dictionary in use, 0 for none.
+    pub dictionary_generation: u32,
+    /// Bits per token of the dictionary in use, 0 for none.
+    pub dictionary_bits: u32,
+    /// Values whose check failed.
+    pub damaged: u64,
+    /// Raw bytes of the values given to the encoder.
+    pub coded_raw_bytes: u64,
+    /// What the encoder, or the raw value where that was smaller, made of them.
+    pub coded_bytes: u64,
+}
+
+/// A counter that several threads raise now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn raise(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Counters that one thread raises at every operation: nobody else writes them.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ThreadCounters {
+    pub(crate) reads_raw: OwnCounter,
+    pub(crate) reads_coded: OwnCounter,
+    pub(crate) reads_landing: OwnCounter,
+    pub(crate) reads_large: OwnCounter,
+    pub(crate) misses: OwnCounter,
+    pub(crate) writes: OwnCounter,
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct OwnCounter(AtomicU64);
+
+impl OwnCounter {
+    /// Adds one and returns the new count.
+    #[inline]
+    pub(crate) fn raise(&self) -> u64 {
+        let count = self.0.load(Relaxed) + 1;
+        self.0.store(count, Relaxed);
+        count
+    }
+}
+
+/// All counters of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) threads: ThreadLocal<ThreadCounters>,
+    pub(crate) packs_background: Counter,
+    pub(crate) packs_foreground: Counter,
+    pub(crate) splits: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) heated: Counter,
+    pub(crate) cooled: Counter,
+    pub(crate) recoded: Counter,
+    pub(crate) trainings: Counter,
+    pub(crate) adoptions: Counter,
+    pub(crate) damaged: Counter,
+    pub(crate) coded_raw_bytes: Counter,
+    pub(crate) coded_bytes: Counter,
+}
+
+impl Counters {
+    /// The calling thread's own counters.
+    #[inline]
+    pub(crate) fn own(&self) -> &ThreadCounters {
+        self.threads.get_or_default()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let sum = |pick: fn(&ThreadCounters) -> &OwnCounter| {
+            self.threads.iter().map(|thread| pick(thread).0.load(Relaxed)).sum()
+        };
+        Stats {
+            reads_raw: sum(|thread| &thread.reads_raw),
+            reads_coded: sum(|thread| &thread.reads_coded),
+            reads_packed: 0,
+            reads_landing: sum(|thread| &thread.reads_landing),
+            reads_large: sum(|thread| &thread.reads_large),
+            misses: sum(|thread| &thread.misses),
+            writes: sum(|thread| &thread.writes),
+            packs_background: self.packs_background.get(),
+            packs_foreground: self.packs_foreground.get(),
+            splits: self.splits.get(),
+            merges: self.merges.get(),
+            heated: self.heated.get(),
+            cooled: self.cooled.get(),
+            recoded: self.recoded.get(),
+            trainings: self.trainings.get(),
+            adoptions: self.adoptions.get(),
+            dictionary_generation: 0,
+            dictionary_bits: 0,
+            damaged: self.damaged.get(),
+            coded_raw_bytes: self.coded_raw_bytes.get(),
+            coded_bytes: self.coded_bytes.get(),
+        }
+    }
+}

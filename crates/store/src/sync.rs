@@ -1,0 +1,56 @@
+//! The few synchronisation primitives of the store, and where a schedule explorer may interrupt them.
+//!
+//! Under `--cfg shuttle` locks and threads are the explorer's, and [`interleave`] is a point where another
+//! thread may run; otherwise both cost nothing beyond the primitive.
+
+#[cfg(not(shuttle))]
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(not(shuttle))]
+pub(crate) use std::thread_local;
+
+#[cfg(shuttle)]
+pub(crate) use explored::{Mutex, MutexGuard};
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
+
+/// A point between two steps of a lock-free protocol.
+#[inline(always)]
+pub(crate) fn interleave() {
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+}
+
+/// Waits a moment for another thread's step: `round` grows with every call of one wait.
+pub(crate) fn back_off(round: u32) {
+    #[cfg(shuttle)]
+    {
+        let _ = round;
+        shuttle::thread::yield_now();
+    }
+    #[cfg(not(shuttle))]
+    match round {
+        0..4 => (0..1 << round).for_each(|_| std::hint::spin_loop()),
+        4..256 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    }
+}
+
+#[cfg(shuttle)]
+mod explored {
+    pub(crate) use shuttle::sync::MutexGuard;
+
+    /// `parking_lot`'s interface over the explorer's mutex.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no holder of a store's lock panics")
+        }
+    }
+}

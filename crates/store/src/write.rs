@@ -1,0 +1,336 @@
+//! Writing one record: append to the landing of the leaf that owns the key.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::Error;
+use crate::core::{Copied, Core, check_key, copy_found};
+use crate::landing::{Landing, RecordBytes};
+use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
+use crate::leaf::{Leaf, LeafState};
+use crate::options::VALUE_BYTES_MAX;
+use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::sync::back_off;
+
+crate::sync::thread_local! {
+    static RECORD: RefCell<RecordBytes> = RefCell::default();
+    static VALUE: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// Retired bytes that writers do not wait for, however small the store.
+const RETIRED_BYTES_MIN: u64 = 256 << 10;
+/// Rounds that a writer waits for retired bytes at most: their readers never hold them for long.
+const RETIRED_ROUNDS_MAX: u32 = 300;
+
+/// What to do with a key, decided from what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Update {
+    /// Put this value.
+    Put(Vec<u8>, PutMeta),
+    /// Delete the key.
+    Delete,
+    /// Give the key another expiry, and leave its value alone.
+    Expire(Option<u64>),
+    /// Leave the key as it is.
+    Keep,
+}
+
+/// A value on its way into a record: its bytes, or its large value, which is dropped if the record is not written.
+pub(crate) enum NewValue<'a> {
+    Inline(&'a [u8]),
+    Large(Option<Arc<Large>>),
+    None,
+}
+
+impl<'a> NewValue<'a> {
+    pub(crate) fn new(core: &Core, value: &'a [u8]) -> Result<Self, Error> {
+        if value.len() as u64 > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLong { len: value.len() as u64 });
+        }
+        if value.len() <= INLINE_BYTES_MAX {
+            return Ok(Self::Inline(value));
+        }
+        core.admit(value.len())?;
+        Ok(Self::Large(Some(core.new_large(value))))
+    }
+
+    /// Lays out the record. A reference that is laid out still belongs to this value until [`NewValue::written`].
+    pub(crate) fn lay_out(&self, record: &mut RecordBytes, mut fields: Fields, key: &[u8], kind: Kind) {
+        match self {
+            Self::Inline(bytes) => record.lay_out(kind, &fields, key, bytes),
+            Self::Large(large) => {
+                let large = large.as_ref().expect("a value is written once");
+                record.lay_out(Kind::Large, &fields, key, &LargeHandle::to(large).reference());
+            }
+            Self::None => {
+                if kind == Kind::Tombstone {
+                    fields = Fields { batch: fields.batch, ..Fields::default() };
+                }
+                record.lay_out(kind, &fields, key, &[]);
+            }
+        }
+    }
+
+    /// The record was published: its reference belongs to it now.
+    pub(crate) fn written(&mut self) {
+        if let Self::Large(large) = self
+            && let Some(large) = large.take()
+        {
+            let _owned_by_record = large.into_reference();
+        }
+    }
+}
+
+/// How an attempt to append ended.
+pub(crate) enum Append {
+    Done,
+    /// The leaf is no longer what the caller saw.
+    Changed,
+    /// Both landings are full.
+    Full,
+    /// The leaf is being cut.
+    Closed,
+}
+
+impl Core {
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
+        check_key(key)?;
+        let mut value = NewValue::new(self, value)?;
+        self.append(key, Kind::Raw, Fields::of(meta), &mut value, None).map(|_| ())
+    }
+
+    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`.
+    pub(crate) fn modify(
+        &self,
+        key: &[u8],
+        with_value: bool,
+        mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
+    ) -> Result<Update, Error> {
+        check_key(key)?;
+        let mut bytes = VALUE.with(RefCell::take);
+        let result = loop {
+            let (seen, appends) = match self.read_versioned(key, with_value, &mut bytes) {
+                Ok(read) => read,
+                Err(error) => break Err(error),
+            };
+            let update = decide(seen.map(|meta| (bytes.as_slice(), meta)));
+            let written = match &update {
+                Update::Keep => break Ok(update),
+                Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
+                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, Some(appends))
+                }),
+                Update::Delete if seen.is_none() => break Ok(update),
+                Update::Delete => {
+                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, Some(appends))
+                }
+                Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
+                Update::Expire(expires_at_ms) => {
+                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags: 0 });
+                    self.append(key, Kind::Touch, fields, &mut NewValue::None, Some(appends))
+                }
+            };
+            match written {
+                Ok(true) => break Ok(update),
+                Ok(false) => continue,
+                Err(error) => break Err(error),
+            }
+        };
+        bytes.clear();
+        if bytes.capacity() <= 1 << 20 {
+            VALUE.with(|value| value.replace(bytes));
+        }
+        result
+    }
+
+    /// What `key` holds and the leaf's append count at that moment, which no other leaf ever has.
+    fn read_versioned(
+        &self,
+        key: &[u8],
+        with_value: bool,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Option<Meta>, u64), Error> {
+        bytes.clear();
+        let guard = pin();
+        let (appends, found) = loop {
+            let (leaf, _) = self.locate(key, &guard);
+            // The count is read first: an append in between makes the write fail, never succeed on an old value.
+            let appends = leaf.appends();
+            let state = leaf.state(&guard);
+            if !state.covers(key) {
+                continue;
+            }
+            let found: Option<Found<'_>> = match state.find(key, key_hash(key), &self.committed).0 {
+                Lookup::Found(found) if !found.expired() => Some(found),
+                _ => None,
+            };
+            break (appends, found);
+        };
+        let Some(found) = found else { return Ok((None, appends)) };
+        if !with_value {
+            let len = crate::core::found_len(&found).map_err(|reason| self.damaged(key, reason))?;
+            return Ok((Some(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags }), appends));
+        }
+        let copied = copy_found(found, bytes);
+        drop(guard);
+        let meta = match copied {
+            Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
+            Copied::Large(large, meta) => {
+                large.read_at(0, usize::MAX, bytes).map_err(|reason| self.damaged(key, reason))?;
+                meta
+            }
+            Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+        };
+        Ok((Some(meta), appends))
+    }
+
+    /// Appends a record; `Ok(false)` when `expected` is given and the leaf was written to since.
+    fn append(
+        &self,
+        key: &[u8],
+        kind: Kind,
+        fields: Fields,
+        value: &mut NewValue<'_>,
+        expected: Option<u64>,
+    ) -> Result<bool, Error> {
+        let hash = key_hash(key);
+        RECORD.with(|record| {
+            let record = &mut *record.borrow_mut();
+            value.lay_out(record, fields, key, kind);
+            let mut round = 0;
+            self.wait_for_retired();
+            loop {
+                let guard = pin();
+                match self.try_append(key, hash, record, expected, &guard)? {
+                    Append::Done => {
+                        value.written();
+                        self.stats.own().writes.raise();
+                        return Ok(true);
+                    }
+                    Append::Changed => return Ok(false),
+                    Append::Full => {
+                        let (leaf, _) = self.locate(key, &guard);
+                        if self.pack_unowned(leaf, &guard) {
+                            self.stats.packs_foreground.raise();
+                            guard.flush();
+                            continue;
+                        }
+                    }
+                    Append::Closed => {}
+                }
+                drop(guard);
+                back_off(round);
+                round += 1;
+            }
+        })
+    }
+
+    fn try_append(
+        &self,
+        key: &[u8],
+        hash: u64,
+        record: &RecordBytes,
+        expected: Option<u64>,
+        guard: &Guard,
+    ) -> Result<Append, Error> {
+        let (mut leaf, _) = self.locate(key, guard);
+        loop {
+            let writer = leaf.lock_writer();
+            let state = leaf.state(guard);
+            if state.closed {
+                return Ok(Append::Closed);
+            }
+            if !state.covers(key) {
+                leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
+                continue;
+            }
+            if expected.is_some_and(|appends| appends != leaf.appends()) {
+                return Ok(Append::Changed);
+            }
+            if let Some(open) = &state.open
+                && open.append(record, hash)
+            {
+                leaf.note_append();
+                return Ok(Append::Done);
+            }
+            if state.open.is_some() && state.sealed.is_some() {
+                return Ok(Append::Full);
+            }
+            self.admit(record.landing_bytes())?;
+            let sealing = state.open.is_some();
+            self.open_landing(leaf, record, hash, guard);
+            leaf.note_append();
+            drop(writer);
+            if sealing {
+                self.sealed(leaf, guard);
+            }
+            return Ok(Append::Done);
+        }
+    }
+
+    /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and
+    /// saw that no landing is sealed.
+    fn open_landing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
+        let landing = Arc::new(Landing::new(self.landing_bytes.max(record.landing_bytes())));
+        let fits = landing.append(record, hash);
+        assert!(fits, "a landing is made large enough for its first record");
+        loop {
+            let state = leaf.state(guard);
+            let new = LeafState {
+                open: Some(landing.clone()),
+                sealed: state.open.clone().or_else(|| state.sealed.clone()),
+                ..state.clone()
+            };
+            if leaf.publish(state, new, guard) {
+                return;
+            }
+        }
+    }
+
+    /// A landing of `leaf` was sealed: packs it, or hands it to the packers where that was asked for and they keep
+    /// up.
+    pub(crate) fn sealed(&self, leaf: &Leaf, guard: &Guard) {
+        if self.background_packing && self.queue.push(leaf, guard) {
+            return;
+        }
+        if self.pack_unowned(leaf, guard) {
+            self.stats.packs_foreground.raise();
+            guard.flush();
+            if !self.has_background {
+                self.maintain_dictionary_inline();
+            }
+        }
+    }
+
+    /// Whether `bytes` more may be held.
+    pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
+        let limit_bytes = self.gauges.limit();
+        if limit_bytes == u64::MAX {
+            return Ok(());
+        }
+        let used_bytes = self.gauges.held();
+        if used_bytes + bytes as u64 > limit_bytes {
+            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
+        }
+        Ok(())
+    }
+
+    /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
+    pub(crate) fn wait_for_retired(&self) {
+        let mut round = 0;
+        loop {
+            let retired_bytes = self.gauges.retired.held();
+            if retired_bytes <= RETIRED_BYTES_MIN
+                || retired_bytes <= self.gauges.held() / 100
+                || round == RETIRED_ROUNDS_MAX
+            {
+                return;
+            }
+            pin().flush();
+            back_off(round);
+            round += 1;
+        }
+    }
+}

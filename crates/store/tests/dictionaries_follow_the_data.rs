@@ -1,0 +1,103 @@
+//! A dictionary that is trained on yesterday's data compresses nothing today, and a store that keeps training on
+//! data that cannot be compressed burns a core for ever.
+
+#![allow(clippy::unwrap_used)]
+
+use ziptier::{CodecChoice, Options, Store};
+
+fn open() -> Store {
+    // No background thread: the writer trains, so that the test sees every step.
+    let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
+    Store::open(options).unwrap()
+}
+
+fn log_line(n: u64, random: &mut fastrand::Rng) -> Vec<u8> {
+    let host = random.u32(..200);
+    format!(
+        "2026-03-{:02}T12:{:02}:{:02}Z host-{host} INFO session opened for user u{} from 10.1.{}.{} port {n}",
+        n % 28 + 1,
+        n % 60,
+        n % 59,
+        random.u32(..5000),
+        host % 250,
+        random.u32(..250)
+    )
+    .into_bytes()
+}
+
+fn table_row(n: u64, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut row = b"\x00\x17\x03ROW|".to_vec();
+    for column in 0..12 {
+        let names = ["BRUSHED STEEL", "LARGE PLATED TIN", "SMALL ANODIZED", "PROMO COPPER"];
+        row.extend_from_slice(names[(random.u64(..) as usize + column) % 4].as_bytes());
+        row.extend_from_slice(&(n as u32 / 1000).to_le_bytes());
+    }
+    row
+}
+
+fn load(store: &Store, keys: std::ops::Range<u64>, value: fn(u64, &mut fastrand::Rng) -> Vec<u8>) {
+    let mut random = fastrand::Rng::with_seed(keys.start);
+    for n in keys {
+        let bytes = value(n, &mut random);
+        store.put(format!("key:{n:012}").as_bytes(), &bytes).unwrap();
+    }
+}
+
+fn check(store: &Store, keys: std::ops::Range<u64>, value: fn(u64, &mut fastrand::Rng) -> Vec<u8>) {
+    let mut random = fastrand::Rng::with_seed(keys.start);
+    for n in keys {
+        let expected = value(n, &mut random);
+        assert_eq!(store.get(format!("key:{n:012}").as_bytes()).unwrap(), Some(expected), "key {n}");
+    }
+}
+
+fn held_per_raw(store: &Store) -> f64 {
+    let memory = store.memory();
+    memory.total_bytes() as f64 / memory.logical_bytes as f64
+}
+
+#[test]
+fn a_store_of_text_is_coded_once_it_is_large_enough() {
+    let store = open();
+    load(&store, 0..1_000, log_line);
+    store.settle().unwrap();
+    assert_eq!(store.stats().adoptions, 0, "a dictionary costs more than 100 KB of data can save");
+    load(&store, 1_000..150_000, log_line);
+    store.settle().unwrap();
+    let stats = store.stats();
+    assert!(stats.adoptions >= 1 && stats.dictionary_bits >= 12, "{stats:?}");
+    assert!(held_per_raw(&store) < 0.6, "{:?}", store.memory());
+    check(&store, 0..1_000, log_line);
+    check(&store, 1_000..150_000, log_line);
+}
+
+#[test]
+fn data_that_changes_its_nature_gets_a_new_dictionary() {
+    let store = open();
+    load(&store, 0..120_000, log_line);
+    store.settle().unwrap();
+    let first = store.stats();
+    assert!(first.adoptions >= 1);
+    load(&store, 120_000..300_000, table_row);
+    store.settle().unwrap();
+    let second = store.stats();
+    assert!(second.dictionary_generation > first.dictionary_generation, "{second:?}");
+    assert!(held_per_raw(&store) < 0.5, "{:?} {:?}", store.memory(), second);
+    check(&store, 0..120_000, log_line);
+    check(&store, 120_000..300_000, table_row);
+}
+
+#[test]
+fn incompressible_data_is_not_trained_on_for_ever() {
+    let store = open();
+    let random_bytes = |_, random: &mut fastrand::Rng| (0..128).map(|_| random.u8(..)).collect();
+    for round in 0..20 {
+        load(&store, round * 20_000..(round + 1) * 20_000, random_bytes);
+        store.settle().unwrap();
+    }
+    let stats = store.stats();
+    assert_eq!(stats.adoptions, 0, "nothing can be saved: {stats:?}");
+    assert!(stats.trainings <= 12, "back-off: {stats:?}");
+    assert!(held_per_raw(&store) < 1.12, "{:?}", store.memory());
+    check(&store, 0..20_000, random_bytes);
+}

@@ -1,0 +1,99 @@
+//! A key past its time must be gone for every call at the same moment, and its bytes must be given back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ziptier::{Batch, Condition, Options, PutMeta, Store, Update, Values};
+
+fn in_ms(ms: u64) -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64 + ms
+}
+
+/// Bytes come back when their last reader, perhaps one of another test, has gone on.
+fn assert_large_bytes_come_back(store: &Store) {
+    for _ in 0..500 {
+        store.settle().unwrap();
+        if store.memory().large_bytes == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("after 5 seconds {:?} are left", store.memory());
+}
+
+fn open() -> Store {
+    Store::open(Options { background_threads: 0, ..Options::default() }).unwrap()
+}
+
+#[test]
+fn every_call_sees_an_expired_key_as_absent() {
+    let store = open();
+    for settled in [false, true] {
+        let meta = PutMeta { expires_at_ms: Some(in_ms(60)), flags: 7 };
+        store.put_with(b"brief", b"value", meta).unwrap();
+        store.put(b"lasting", b"value").unwrap();
+        if settled {
+            store.settle().unwrap();
+        }
+        assert_eq!(store.meta(b"brief").unwrap().unwrap().flags, 7);
+        assert_eq!(store.len(), 2);
+        std::thread::sleep(Duration::from_millis(80));
+        assert_eq!(store.get(b"brief").unwrap(), None);
+        assert_eq!(store.meta(b"brief").unwrap(), None);
+        assert_eq!(store.read_at(b"brief", 0, 3, &mut Vec::new()).unwrap(), None);
+        let mut values = Values::default();
+        store.multi_get(&[b"brief".as_slice(), b"lasting"], &mut values).unwrap();
+        assert_eq!((values.get(0), values.get(1)), (None, Some(&b"value"[..])));
+        assert_eq!(store.range(..).count(), 1);
+        assert!(!store.delete(b"brief").unwrap());
+        assert!(!store.set_expiry(b"brief", None).unwrap());
+        assert!(!store.write(&Batch::new().require(b"brief", Condition::Exists)).unwrap());
+        store
+            .update(b"brief", |old| {
+                assert!(old.is_none());
+                Update::Keep
+            })
+            .unwrap();
+        store.settle().unwrap();
+        assert_eq!(store.len(), 1);
+    }
+}
+
+#[test]
+fn an_expiry_can_be_changed_and_taken_away_without_the_value() {
+    let store = open();
+    let large = vec![5; 300_000];
+    for (key, value) in [(b"small".as_slice(), b"value".as_slice()), (b"large", &large)] {
+        store.put(key, value).unwrap();
+        assert!(store.set_expiry(key, Some(in_ms(100_000))).unwrap());
+        assert!(store.meta(key).unwrap().unwrap().expires_at_ms.is_some());
+        store.settle().unwrap();
+        assert!(store.meta(key).unwrap().unwrap().expires_at_ms.is_some());
+        assert!(store.set_expiry(key, None).unwrap());
+        assert_eq!(store.meta(key).unwrap().unwrap().expires_at_ms, None);
+        store.settle().unwrap();
+        assert_eq!(store.get(key).unwrap().as_deref(), Some(value));
+        assert!(store.set_expiry(key, Some(1)).unwrap());
+        assert_eq!(store.get(key).unwrap(), None);
+    }
+    store.settle().unwrap();
+    assert!(store.is_empty());
+    assert_large_bytes_come_back(&store);
+}
+
+#[test]
+fn a_background_thread_gives_the_bytes_of_expired_keys_back() {
+    let store = Store::open(Options::default()).unwrap();
+    for n in 0..20_000u32 {
+        let meta = PutMeta { expires_at_ms: Some(in_ms(300)), flags: 0 };
+        store.put_with(&n.to_be_bytes(), &[1; 100], meta).unwrap();
+    }
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(100));
+        if store.memory().logical_bytes == 0 {
+            return;
+        }
+    }
+    panic!("after 10 seconds {:?} are left", store.memory());
+}

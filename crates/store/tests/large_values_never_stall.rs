@@ -1,0 +1,88 @@
+//! A 100 MB value that is written or read must not hold up anybody else, and reading a part of it must not decode
+//! the whole.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ziptier::{Error, Options, Store, VALUE_BYTES_MAX};
+
+/// Bytes come back when their last reader, perhaps one of another test, has gone on.
+fn assert_large_bytes_come_back(store: &Store) {
+    for _ in 0..500 {
+        store.settle().unwrap();
+        if store.memory().large_bytes == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("after 5 seconds {:?} are left", store.memory());
+}
+
+#[test]
+fn small_operations_go_on_beside_a_hundred_megabytes() {
+    let store = Store::open(Options::default()).unwrap();
+    let huge: Vec<u8> = (0..100u32 << 20).map(|n| (n / 7) as u8).collect();
+    let stop = AtomicBool::new(false);
+    let (longest, operations) = std::thread::scope(|scope| {
+        let small = scope.spawn(|| {
+            let (mut longest, mut operations, mut value) = (Duration::ZERO, 0u64, Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                let key = (operations % 1000).to_be_bytes();
+                store.put(&key, b"small").unwrap();
+                assert!(store.get_into(&key, &mut value).unwrap().is_some());
+                longest = longest.max(began.elapsed());
+                operations += 1;
+            }
+            (longest, operations)
+        });
+        // Its key lies among theirs, in the same leaf.
+        store.put(&500u64.to_be_bytes()[..7], &huge).unwrap();
+        let began = Instant::now();
+        assert_eq!(store.get(&500u64.to_be_bytes()[..7]).unwrap().as_deref(), Some(&huge[..]));
+        let whole = began.elapsed();
+        let (began, mut part) = (Instant::now(), Vec::new());
+        store.read_at(&500u64.to_be_bytes()[..7], 77_777_777, 1_000, &mut part).unwrap();
+        assert_eq!(part, &huge[77_777_777..77_778_777]);
+        assert!(began.elapsed() < whole / 4, "a part took {:?}, the whole {whole:?}", began.elapsed());
+        store.delete(&500u64.to_be_bytes()[..7]).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        small.join().unwrap()
+    });
+    assert!(operations > 1_000);
+    // A stall would be the time of 100 MB; on a busy machine a thread may wait for its turn that long elsewhere.
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    assert_large_bytes_come_back(&store);
+}
+
+#[test]
+fn what_is_out_of_range_is_refused_in_one_sentence() {
+    let store = Store::open(Options::default()).unwrap();
+    let cases: [(Error, &str); 3] = [
+        (store.put(b"", b"value").unwrap_err(), "the key is empty; a key has 1 to 65536 bytes"),
+        (store.put(&[1; 65_537], b"").unwrap_err(), "the key has 65537 bytes; a key has at most 65536"),
+        (
+            store.put(b"key", &vec![0; VALUE_BYTES_MAX as usize + 1]).unwrap_err(),
+            "the value has 536870913 bytes; a value has at most 536870912",
+        ),
+    ];
+    for (error, sentence) in cases {
+        assert_eq!(error.to_string(), sentence);
+    }
+    assert!(store.is_empty());
+    store.put(&[1; 65_536], b"the longest key").unwrap();
+    assert_eq!(store.get(&[1; 65_536]).unwrap().as_deref(), Some(&b"the longest key"[..]));
+    for (options, part) in [
+        (Options { memory_limit_bytes: Some(1000), ..Options::default() }, "too small"),
+        (Options { landing_bytes: 1, ..Options::default() }, "256 to 65536"),
+        (Options { background_threads: 1000, ..Options::default() }, "at most 64"),
+    ] {
+        assert!(Store::open(options).unwrap_err().to_string().contains(part));
+    }
+    assert_eq!(
+        "gzip".parse::<ziptier::CodecChoice>().unwrap_err().to_string(),
+        "there is no codec 'gzip'; the codecs are auto, none and token"
+    );
+}

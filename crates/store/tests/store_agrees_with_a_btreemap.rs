@@ -1,0 +1,273 @@
+//! A store that loses a key in a split, keeps a deleted one, or iterates out of order passes many a benchmark. Here
+//! random operations run against the store and a `BTreeMap` at once, and every answer must be the same.
+//!
+//! `ZIPTIER_SEED=n` repeats the run of one seed; a failure names its seed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use ziptier::{Batch, CodecChoice, Condition, Meta, Options, PutMeta, Store, Update, Values};
+
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
+
+const NEVER_MS: u64 = 4_000_000_000_000;
+const LONG_AGO_MS: u64 = 1_000;
+
+struct Run {
+    store: Store,
+    model: Model,
+    random: fastrand::Rng,
+    keys: u32,
+    text: Vec<u8>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let options = Options {
+            codec: [CodecChoice::Auto, CodecChoice::None, CodecChoice::Token][random.usize(..3)],
+            landing_bytes: [256, 512, 1024, 4096][random.usize(..4)],
+            background_threads: random.usize(..3),
+            background_packing: random.bool(),
+            ..Options::default()
+        };
+        let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
+        let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
+        let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
+        Self { store: Store::open(options).unwrap(), model: Model::new(), random, keys, text }
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let number = self.random.u32(..self.keys);
+        match number % 7 {
+            0 => format!("key:{number:012}").into_bytes(),
+            1 => format!("user/{}/{number}", number % 13).into_bytes(),
+            2 => number.to_be_bytes().to_vec(),
+            3 => vec![0; 1 + number as usize % 300],
+            4 => format!("{:x}", number.wrapping_mul(0x9e37_79b9)).into_bytes(),
+            5 => vec![255; 1 + number as usize % 40],
+            _ => [b"common prefix that is rather long ".as_slice(), &number.to_le_bytes()].concat(),
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = match self.random.u32(..100) {
+            0..5 => 0,
+            5..80 => self.random.usize(..200),
+            80..97 => self.random.usize(..3_000),
+            97..99 => self.random.usize(..20_000),
+            _ => self.random.usize(..200_000),
+        };
+        if self.random.u32(..10) == 0 {
+            return (0..len).map(|_| self.random.u8(..)).collect();
+        }
+        let start = self.random.usize(..self.text.len());
+        self.text[start..].iter().chain(&self.text).copied().cycle().take(len).collect()
+    }
+
+    fn meta(&mut self) -> PutMeta {
+        PutMeta {
+            expires_at_ms: match self.random.u32(..20) {
+                0 => Some(LONG_AGO_MS),
+                1..4 => Some(NEVER_MS + self.random.u64(..1000)),
+                _ => None,
+            },
+            flags: if self.random.u32(..10) == 0 { self.random.u32(..) } else { 0 },
+        }
+    }
+
+    fn model_put(&mut self, key: &[u8], value: Vec<u8>, meta: PutMeta) {
+        if meta.expires_at_ms == Some(LONG_AGO_MS) {
+            self.model.remove(key);
+        } else {
+            self.model.insert(key.to_vec(), (value, meta));
+        }
+    }
+
+    fn expected_meta((value, meta): &(Vec<u8>, PutMeta)) -> Meta {
+        Meta { len: value.len() as u64, expires_at_ms: meta.expires_at_ms, flags: meta.flags }
+    }
+
+    fn step(&mut self) {
+        let key = self.key();
+        match self.random.u32(..100) {
+            0..35 => {
+                let (value, meta) = (self.value(), self.meta());
+                self.store.put_with(&key, &value, meta).unwrap();
+                self.model_put(&key, value, meta);
+            }
+            35..60 => {
+                let mut value = vec![1, 2, 3];
+                let meta = self.store.get_into(&key, &mut value).unwrap();
+                let expected = self.model.get(&key);
+                assert_eq!(meta, expected.map(Self::expected_meta));
+                assert_eq!(value, expected.map(|(value, _)| value.clone()).unwrap_or_default());
+                assert_eq!(self.store.meta(&key).unwrap(), meta);
+            }
+            60..70 => {
+                assert_eq!(self.store.delete(&key).unwrap(), self.model.remove(&key).is_some());
+            }
+            70..75 => {
+                let expires_at_ms = self.meta().expires_at_ms;
+                let existed = self.store.set_expiry(&key, expires_at_ms).unwrap();
+                assert_eq!(existed, self.model.contains_key(&key));
+                if let Some((value, meta)) = self.model.remove(&key) {
+                    self.model_put(&key, value, PutMeta { expires_at_ms, ..meta });
+                }
+            }
+            75..80 => {
+                let appended = self.value();
+                self.store
+                    .update(&key, |old| match old {
+                        Some((old, _)) if old.len() < 10_000 => {
+                            Update::Put([old, &appended].concat(), PutMeta::default())
+                        }
+                        Some(_) => Update::Delete,
+                        None => Update::Put(appended.clone(), PutMeta::default()),
+                    })
+                    .unwrap();
+                match self.model.remove(&key) {
+                    Some((old, _)) if old.len() < 10_000 => {
+                        self.model_put(&key, [old, appended].concat(), PutMeta::default());
+                    }
+                    Some(_) => {}
+                    None => self.model_put(&key, appended, PutMeta::default()),
+                }
+            }
+            80..85 => self.batch(key),
+            85..88 => {
+                let keys: Vec<_> = (0..10).map(|_| self.key()).collect();
+                let mut values = Values::default();
+                self.store.multi_get(&keys, &mut values).unwrap();
+                for (index, key) in keys.iter().enumerate() {
+                    assert_eq!(values.get(index), self.model.get(key).map(|(value, _)| value.as_slice()));
+                }
+            }
+            88..90 => {
+                let (offset, len) = (self.random.u64(..100_000), self.random.usize(..100_000));
+                let mut part = Vec::new();
+                let meta = self.store.read_at(&key, offset, len, &mut part).unwrap();
+                let expected = self.model.get(&key);
+                assert_eq!(meta, expected.map(Self::expected_meta));
+                if let Some((value, _)) = expected {
+                    let start = value.len().min(offset as usize);
+                    assert_eq!(part, &value[start..value.len().min(start + len)]);
+                }
+            }
+            90..99 => self.range(key),
+            _ => {
+                if self.random.u32(..20) == 0 {
+                    self.store.clear().unwrap();
+                    self.model.clear();
+                } else {
+                    self.store.settle().unwrap();
+                }
+                assert_eq!(self.store.len(), self.model.len() as u64);
+            }
+        }
+    }
+
+    fn batch(&mut self, key: Vec<u8>) {
+        let mut batch = Batch::new();
+        let condition = match self.random.u32(..4) {
+            0 => Some((Condition::Exists, self.model.contains_key(&key))),
+            1 => Some((Condition::Absent, !self.model.contains_key(&key))),
+            2 => {
+                let value = self.model.get(&key).map_or_else(Vec::new, |(value, _)| value.clone());
+                Some((Condition::ValueIs(value), self.model.contains_key(&key)))
+            }
+            _ => None,
+        };
+        let holds = condition.as_ref().is_none_or(|(_, holds)| *holds);
+        if let Some((condition, _)) = condition {
+            batch = batch.require(&key, condition);
+        }
+        for _ in 0..self.random.usize(..30) {
+            let key = self.key();
+            if self.random.u32(..4) == 0 {
+                batch = batch.delete(&key);
+                if holds {
+                    self.model.remove(&key);
+                }
+            } else {
+                let value = self.value();
+                batch = batch.put(&key, &value);
+                if holds {
+                    self.model_put(&key, value, PutMeta::default());
+                }
+            }
+        }
+        assert_eq!(self.store.write(&batch).unwrap(), holds);
+    }
+
+    fn range(&mut self, key: Vec<u8>) {
+        let other = self.key();
+        let (from, to) = if key <= other { (key, other) } else { (other, key) };
+        let bound = |key: &[u8], random: &mut fastrand::Rng| match random.u32(..5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Included(key.to_vec()),
+            _ => Bound::Excluded(key.to_vec()),
+        };
+        let (from, to) = (bound(&from, &mut self.random), bound(&to, &mut self.random));
+        if let (Bound::Excluded(from), Bound::Excluded(to)) = (&from, &to)
+            && from == to
+        {
+            return; // `BTreeMap` panics on this, the store has nothing to give
+        }
+        let mut expected: std::collections::VecDeque<_> = self
+            .model
+            .range((from.clone(), to.clone()))
+            .map(|(key, (value, _))| (key.clone(), value.clone()))
+            .collect();
+        let mut range = self.store.range((from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice)));
+        for _ in 0..200 {
+            let (got, wanted) = if self.random.bool() {
+                (range.next(), expected.pop_front())
+            } else {
+                (range.next_back(), expected.pop_back())
+            };
+            let got = got.transpose().unwrap();
+            assert_eq!(got, wanted);
+            if wanted.is_none() {
+                break;
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        self.store.settle().unwrap();
+        assert_eq!(self.store.len(), self.model.len() as u64);
+        let all: Vec<_> = self.store.range(..).map(|record| record.unwrap()).collect();
+        let expected: Vec<_> =
+            self.model.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+        assert_eq!(all.len(), expected.len());
+        assert!(all == expected, "the store holds other records than the model");
+        let prefix = self.key();
+        let prefix = &prefix[..prefix.len().min(3)];
+        let got: Vec<_> = self.store.prefix(prefix).map(|record| record.unwrap().0).collect();
+        let expected: Vec<_> = self.model.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
+        assert_eq!(got, expected);
+        let logical: usize = self.model.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
+        assert_eq!(self.store.memory().logical_bytes, logical as u64);
+    }
+}
+
+#[test]
+fn store_agrees_with_a_btreemap() {
+    let seeds = match std::env::var("ZIPTIER_SEED") {
+        Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
+        Err(_) => (0..40).collect(),
+    };
+    for seed in seeds {
+        let outcome = std::panic::catch_unwind(|| {
+            let mut run = Run::new(seed);
+            for _ in 0..20_000 {
+                run.step();
+            }
+            run.finish();
+        });
+        assert!(outcome.is_ok(), "failed with ZIPTIER_SEED={seed}");
+    }
+}

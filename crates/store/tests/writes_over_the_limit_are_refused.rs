@@ -1,0 +1,34 @@
+//! A limit that is not kept ends in the kernel killing the process; one that is kept by dropping data is worse.
+
+#![allow(clippy::unwrap_used)]
+
+use ziptier::{Error, Options, Store};
+
+fn text(n: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n);
+    let words = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do"];
+    (0..25).flat_map(|_| [words[random.usize(..10)].as_bytes(), b" "].concat()).collect()
+}
+
+#[test]
+fn a_write_over_the_limit_is_refused_and_changes_nothing() {
+    let limit_bytes = 8 << 20;
+    let store = Store::open(Options { memory_limit_bytes: Some(limit_bytes), ..Options::default() }).unwrap();
+    let mut written = 0u64;
+    let refusal = loop {
+        match store.put(format!("key:{written:012}").as_bytes(), &text(written)) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000_000, "the limit never came");
+    };
+    assert!(matches!(refusal, Error::MemoryLimit { .. }), "{refusal}");
+    assert!(store.memory().total_bytes() <= limit_bytes + limit_bytes / 20);
+    for n in 0..written {
+        assert_eq!(store.get(format!("key:{n:012}").as_bytes()).unwrap(), Some(text(n)));
+    }
+    assert!(matches!(store.put(b"huge", &vec![1; 16 << 20]), Err(Error::MemoryLimit { .. })));
+    assert_eq!(store.get(b"huge").unwrap(), None);
+    store.set_memory_limit(None);
+    store.put(b"one more", b"fits").unwrap();
+}

@@ -98,6 +98,7 @@ impl Core {
         let mut leaf = self.index.find(key, guard);
         let counters = self.stats.own();
         loop {
+            leaf.prefetch_body();
             let state = leaf.state(guard);
             match state.find(key, hash, committed) {
                 (Lookup::Found(found), place) if !found.expired() => {

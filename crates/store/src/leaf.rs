@@ -9,15 +9,15 @@
 //! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use ziptier_codec::token::Dictionary;
 
-use crate::body::Body;
+use crate::body::{Body, DIRECTORY_BYTES};
 use crate::hotness::Clock;
 use crate::landing::Landing;
-use crate::memory::{Gauges, allocated_bytes};
+use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::reclaim::Unreachable;
 use crate::record::Lookup;
 use crate::sync::{Mutex, MutexGuard, interleave};
@@ -130,8 +130,12 @@ impl LeafState {
 }
 
 /// A range of keys. See the module.
+#[repr(C)]
 pub(crate) struct Leaf {
     state: Atomic<LeafState>,
+    /// Where the body lies, or lay a moment ago: in the same cache line as the state's address, so that both are
+    /// fetched from memory at once.
+    body_address: AtomicUsize,
     /// Appends ever made to this leaf, on top of a number of its own: two leaves never show the same count. Raised
     /// under the writer lock, read without it by optimists.
     appends: AtomicU64,
@@ -172,6 +176,7 @@ impl Leaf {
         gauges.index.add(low.len() + 16);
         hold(&gauges, &state, true);
         Arc::new(Self {
+            body_address: AtomicUsize::new(state.body.address()),
             state: Atomic::new(state),
             appends: AtomicU64::new(NEXT_LEAF.fetch_add(1, Ordering::Relaxed).wrapping_mul(LEAF_STRIDE)),
             swept_appends: AtomicU64::new(0),
@@ -197,6 +202,12 @@ impl Leaf {
         unsafe { self.state.load(Ordering::Acquire, guard).deref() }
     }
 
+    /// Asks for the memory that a look-up in this leaf reads first.
+    #[inline]
+    pub(crate) fn prefetch_body(&self) {
+        prefetch(self.body_address.load(Ordering::Relaxed), DIRECTORY_BYTES);
+    }
+
     /// Replaces `current` by `new`, unless another state came between; the old one is retired.
     pub(crate) fn publish(&self, current: &LeafState, new: LeafState, guard: &Guard) -> bool {
         interleave();
@@ -206,9 +217,11 @@ impl Leaf {
         // Counted before it can be seen: who replaces `new` takes away what is added here.
         self.gauges.index.add(STATE_BYTES);
         hold_changed(&self.gauges, current, &new);
+        let body_address = new.body.address();
         let new = Owned::new(new);
         match self.state.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire, guard) {
             Ok(_) => {
+                self.body_address.store(body_address, Ordering::Relaxed);
                 self.gauges.index.take(STATE_BYTES);
                 self.gauges.retire(dead.asked, dead.held);
                 let gauges = self.gauges.clone();

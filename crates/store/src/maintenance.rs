@@ -16,7 +16,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::options::CodecChoice;
-use crate::packing::{BODY_BYTES_FULL, Goal, RECORDS_FULL};
+use crate::packing::{BODY_BYTES_FULL, Goal, RECORDS_FULL, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
 
@@ -38,6 +38,9 @@ const SWEEP_LEAVES: usize = 64;
 const DICTIONARY_PACKS: u32 = 128;
 /// A quiet leaf below this share of a full body is filled from its right neighbour.
 const FULL_PCT: usize = 97;
+/// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
+/// a split are well above it.
+const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
 /// Heated leaves may take one part in this many of all bodies.
@@ -232,8 +235,9 @@ impl Core {
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
-        // What was retired is free three steps of the epoch later, unless somebody still reads.
+        // What was retired is free three steps of the epoch later, once those who read it now are done.
         (0..3).for_each(|_| pin().flush());
+        self.wait_for_retired();
     }
 
     /// Visits up to `leaves` leaves; `true` when that ended a lap.
@@ -305,8 +309,13 @@ impl Core {
                 Goal::Keep => self.stats.packs_background.raise(),
             }
         }
-        if quiet && self.has_room(leaf.state(guard), guard) {
-            Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
+        if quiet {
+            if self.has_room(leaf.state(guard), guard) {
+                Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
+            }
+        } else if self.is_small(leaf.state(guard), guard) {
+            sweep.worked = true;
+            Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
         }
         drop(ownership);
     }
@@ -327,7 +336,7 @@ impl Core {
         }
         if quiet && !state.heated && !state.body.is_empty() {
             let current = self.dictionaries.current().map(|dictionary| dictionary.generation());
-            let stale = state.dictionary.as_ref().map(|own| own.generation()) != current;
+            let stale = generation(state) != current;
             let loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
             if current.is_some() && (stale || loose) {
                 return Some(Goal::Recode);
@@ -338,11 +347,22 @@ impl Core {
         (expired || settles || state.sealed.is_some()).then_some(Goal::Keep)
     }
 
+    /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
+    fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+        let Some(right) = state.right(guard) else { return false };
+        let pair = [state, right.state(guard)];
+        let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
+        let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
+        records * 100 < RECORDS_FULL * JOINED_PCT
+            && bytes * 100 < BODY_BYTES_FULL * JOINED_PCT
+            && pair.iter().all(|state| !state.heated && !state.closed)
+            && generation(pair[0]) == generation(pair[1])
+    }
+
     /// Whether a leaf has room that records of its right neighbour could fill.
     fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
-        let generation = |state: &LeafState| state.dictionary.as_ref().map(|own| own.generation());
         let records_pct = state.body.len() * 100 / RECORDS_FULL;
         let bytes_pct = state.body.asked_bytes() * 100 / BODY_BYTES_FULL;
         // A neighbour's largest record may not fit, however much room there is.

@@ -21,6 +21,22 @@ pub(crate) const fn arc_bytes(bytes: usize) -> usize {
     allocated_bytes(bytes + 2 * size_of::<usize>())
 }
 
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Asks the processor for the cache lines of `bytes` bytes from `address` on, without waiting for them. The address
+/// may be anything.
+#[inline]
+pub(crate) fn prefetch(address: usize, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in (address..address.saturating_add(bytes)).step_by(CACHE_LINE_BYTES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch has no effect but on time, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line as *const i8) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (address, bytes, CACHE_LINE_BYTES);
+}
+
 /// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

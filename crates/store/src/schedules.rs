@@ -213,6 +213,57 @@ fn splits_and_fills_beside_writers_lose_nothing() {
 }
 
 #[test]
+fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
+    shuttle::check_random(
+        || {
+            let core = core();
+            // Too much for one body: two leaves, which deletions make small.
+            (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
+            core.settle();
+            (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
+            assert!(core.stats.splits.get() > 0);
+            let writers: Vec<_> = (0..2u8)
+                .map(|writer| {
+                    let core = core.clone();
+                    thread::spawn(move || {
+                        for round in 0..4u8 {
+                            let key = [b'k', writer * 5];
+                            put(&core, &key, &[round; 60]);
+                            assert_eq!(get(&core, &key).as_deref(), Some(&[round; 60][..]));
+                        }
+                    })
+                })
+                .collect();
+            let joiner = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let guard = pin();
+                        let (leaf, _) = core.locate(b"", &guard);
+                        if let Some(_ownership) = leaf.try_own()
+                            && !leaf.state(&guard).closed
+                        {
+                            Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+                        }
+                    }
+                })
+            };
+            for thread in writers.into_iter().chain([joiner]) {
+                thread.join().expect("it ends");
+            }
+            for n in 0..6u8 {
+                let expected = if n % 5 == 0 { vec![3; 60] } else { vec![n; 20] };
+                assert_eq!(get(&core, &[b'k', n]), Some(expected), "key {n}");
+            }
+            core.settle();
+            assert_eq!(core.count_keys(), 6);
+            assert!(core.stats.merges.get() > 0);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
 fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
     shuttle::check_random(
         || {

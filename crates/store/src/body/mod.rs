@@ -36,6 +36,10 @@ const SAME_TAG: u8 = 1 << 1;
 const SAME_SUFFIX: u8 = 1 << 2;
 const CODED: u8 = 1 << 3;
 
+/// What header, fingerprints and offsets take in most bodies: all that a look-up reads before it knows which record it
+/// wants.
+pub(crate) const DIRECTORY_BYTES: usize = 512;
+
 /// Records a body holds at most: the leaf's clock has two bits for each.
 pub(crate) const RECORDS_MAX: usize = 224;
 
@@ -72,6 +76,11 @@ impl Body {
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where it lies, for [`prefetch`](crate::memory::prefetch) only.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
     }
 
     /// Records.

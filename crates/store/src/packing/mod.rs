@@ -227,7 +227,8 @@ fn settled(state: &LeafState) -> (i64, i64) {
 /// Raw bytes of an inline value at most, as far as the decoder is concerned.
 pub(crate) const INLINE_LIMIT: usize = 64 << 10;
 
-fn generation(state: &LeafState) -> Option<u32> {
+/// The generation of a leaf's dictionary.
+pub(crate) fn generation(state: &LeafState) -> Option<u32> {
     state.dictionary.as_ref().map(|dictionary| dictionary.generation())
 }
 

@@ -15,15 +15,23 @@ use crate::merge::{large_references, newest};
 enum Span {
     /// The records of one leaf.
     One,
-    /// The records of a leaf and its right neighbour.
-    WithRight,
+    /// The records of a leaf and its right neighbour, if nobody writes to either.
+    QuietPair,
+    /// The records of a leaf and its right neighbour, written to or not.
+    Pair,
 }
 
 impl Core {
     /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free; what is left over
     /// becomes a leaf of its own.
     pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
-        self.restructure(leaf, Span::WithRight, Goal::Keep, guard, scratch);
+        self.restructure(leaf, Span::QuietPair, Goal::Keep, guard, scratch);
+    }
+
+    /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free: both are small, and may be
+    /// written to all the time.
+    pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
+        self.restructure(leaf, Span::Pair, Goal::Keep, guard, scratch);
     }
 
     /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew.
@@ -35,7 +43,7 @@ impl Core {
     fn restructure(&self, leaf: &Leaf, span: Span, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
         let right = match span {
             Span::One => None,
-            Span::WithRight => {
+            Span::QuietPair | Span::Pair => {
                 let Some(right) = leaf.state(guard).right(guard) else { return };
                 let Some(ownership) = right.try_own() else { return };
                 if right.state(guard).closed {
@@ -46,7 +54,7 @@ impl Core {
         };
         let left_state = self.close(leaf, guard);
         let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
-        if let (Some((right, _)), Some(right_state)) = (&right, right_state)
+        if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && (left_state.is_unsettled() || right_state.is_unsettled())
         {
             // Somebody writes here after all: quiet leaves only are worth filling.
@@ -59,6 +67,16 @@ impl Core {
             .map(|state| (state, newest(state.landings(), &self.committed)))
             .collect();
         let pieces = self.plan(&states, goal, scratch);
+        if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
+            && pieces.bodies.len() > 1
+            && pieces.bodies[0].1.len() == left_state.body.len()
+            && pieces.recoded.is_empty()
+        {
+            // The neighbour's first record does not fit.
+            self.reopen(leaf, left_state, guard);
+            self.reopen(right, right_state, guard);
+            return;
+        }
         self.account(&pieces);
         let last = right_state.unwrap_or(left_state);
 
@@ -74,7 +92,7 @@ impl Core {
             state.heated = pieces.heated;
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
-            if span == Span::WithRight {
+            if span == Span::QuietPair {
                 // Both were quiet, so this one is.
                 new.is_quiet();
             }

@@ -76,7 +76,12 @@ impl<'a, C: Coder> Context<'a, C> {
         Ok(fits)
     }
 
-    fn decompress_append(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), Damage> {
+    fn decompress_append(
+        &mut self,
+        packed: &[u8],
+        out: &mut Vec<u8>,
+        raw_bytes: usize,
+    ) -> Result<(), Damage> {
         if raw_bytes > self.coder.raw_bytes_max(packed)? {
             return Err(Damage::other_length(packed.len()));
         }

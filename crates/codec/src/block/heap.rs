@@ -10,9 +10,8 @@ const HEADER_BYTES: usize = 16;
 
 /// `malloc`, from Rust's allocator. Null if there is no memory.
 pub(super) fn allocate(bytes: usize) -> *mut c_void {
-    let layout = bytes
-        .checked_add(HEADER_BYTES)
-        .and_then(|total| Layout::from_size_align(total, HEADER_BYTES).ok());
+    let layout =
+        bytes.checked_add(HEADER_BYTES).and_then(|total| Layout::from_size_align(total, HEADER_BYTES).ok());
     let Some(layout) = layout else { return std::ptr::null_mut() };
     // SAFETY: the layout has at least `HEADER_BYTES` bytes, hence is not empty.
     let base = unsafe { alloc(layout) };

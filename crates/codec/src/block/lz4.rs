@@ -113,7 +113,8 @@ unsafe impl Coder for Lz4Coder<'_> {
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
-        let (Ok(packed_bytes), Ok(raw_bytes)) = (c_int::try_from(packed.len()), c_int::try_from(target.len()))
+        let (Ok(packed_bytes), Ok(raw_bytes)) =
+            (c_int::try_from(packed.len()), c_int::try_from(target.len()))
         else {
             return Err(Damage::other_length(packed.len()));
         };
@@ -211,7 +212,8 @@ impl Stream {
         let raw_bytes = c_int::try_from(raw.len()).ok()?;
         let room = c_int::try_from(target.len()).unwrap_or(c_int::MAX);
         let state: *mut c_void = self.words.as_mut_ptr().cast();
-        let dictionary: Option<*const c_void> = prepared.map(|prepared| prepared.stream.words.as_ptr().cast());
+        let dictionary: Option<*const c_void> =
+            prepared.map(|prepared| prepared.stream.words.as_ptr().cast());
         let (source, target) = (raw.as_ptr().cast(), target.as_mut_ptr().cast());
         // SAFETY: the state was initialised by `new` and only LZ4 has touched it since; source and target are valid
         // for the lengths given with them. An attached dictionary is a stream of the same kind, loaded by `load`, is

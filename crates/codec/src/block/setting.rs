@@ -159,9 +159,7 @@ impl Setting {
             (Format::Deflate, "software") if self.huffman == Huffman::Fixed => {
                 Err(cannot("software", "fixed codes only"))
             }
-            (Format::Deflate, "software") if dictionary.is_some() => {
-                Err(cannot("software", "a dictionary"))
-            }
+            (Format::Deflate, "software") if dictionary.is_some() => Err(cannot("software", "a dictionary")),
             (Format::Deflate, "software") => Ok(Arc::new(Libdeflate::new(self.level)?)),
             (Format::Deflate, "zlib") => Ok(Arc::new(Zlib::new(self.level, self.huffman, dictionary)?)),
             (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
@@ -242,7 +240,10 @@ impl fmt::Display for SettingError {
         match self {
             SettingError::Level { engine, format, level, levels } => {
                 let (first, last) = (levels.start(), levels.end());
-                write!(f, "engine {engine} has no level {level} of format {format}: choose {first} to {last}")?;
+                write!(
+                    f,
+                    "engine {engine} has no level {level} of format {format}: choose {first} to {last}"
+                )?;
                 if *first < 0 { write!(f, ", but not 0") } else { Ok(()) }
             }
             SettingError::NoBlocks { format } => write!(f, "format {format} codes single values, not blocks"),
@@ -297,9 +298,12 @@ mod tests {
 
     #[test]
     fn defaults_have_engines() {
-        for (format, engine) in
-            [(Format::None, "cpu"), (Format::Lz4, "cpu"), (Format::Zstd, "cpu"), (Format::Deflate, "software")]
-        {
+        for (format, engine) in [
+            (Format::None, "cpu"),
+            (Format::Lz4, "cpu"),
+            (Format::Zstd, "cpu"),
+            (Format::Deflate, "software"),
+        ] {
             let found = Setting::new(format).engine().unwrap();
             assert_eq!((found.format(), found.name()), (format, engine));
         }

@@ -41,7 +41,10 @@ impl fmt::Display for TrainError {
                 write!(f, "{max_bytes} bytes allowed, at least {min_bytes} are needed")
             }
             TrainError::Samples { samples, bytes, reason } => {
-                write!(f, "{samples} samples of {bytes} bytes together give none ({reason}): give more of them")
+                write!(
+                    f,
+                    "{samples} samples of {bytes} bytes together give none ({reason}): give more of them"
+                )
             }
             TrainError::Unusable => write!(f, "the library refuses what it trained"),
         }

@@ -97,9 +97,7 @@ impl Dictionary {
             return Err(DictionaryError::Length { max, found: content.len() });
         }
         let zstd_decoder = match format {
-            Format::Zstd => {
-                Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?)
-            }
+            Format::Zstd => Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?),
             _ => None,
         };
         let fingerprint = fingerprint(format, &content);

@@ -39,9 +39,8 @@ pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Resu
 /// Bytes of a zstd dictionary before its content.
 fn tables_bytes(dictionary: &[u8]) -> Option<usize> {
     // SAFETY: the dictionary is valid for its length, and the function only reads it.
-    let bytes = unsafe {
-        zstd_safe::zstd_sys::ZDICT_getDictHeaderSize(dictionary.as_ptr().cast(), dictionary.len())
-    };
+    let bytes =
+        unsafe { zstd_safe::zstd_sys::ZDICT_getDictHeaderSize(dictionary.as_ptr().cast(), dictionary.len()) };
     // An error is a number close to the greatest one.
     (bytes <= dictionary.len()).then_some(bytes)
 }

@@ -237,14 +237,15 @@ fn check_frame(
         let result = frame::unpack(codec, format, stored, &mut out, too_small);
         expect(result.is_err() && out == BEFORE, || "a limit is ignored".into())?;
     }
+    let mut damaged = stored.to_vec();
     let step = (stored.len() / 256).max(1);
     for at in (0..stored.len()).step_by(step) {
         let result = frame::unpack(codec, format, &stored[..at], &mut out, raw.len());
         expect(result.is_err() && out == BEFORE, || format!("cut at byte {at}: unnoticed"))?;
-        let mut damaged = stored.to_vec();
         damaged[at] ^= 1 << (at % 8);
         let result = frame::unpack(codec, format, &damaged, &mut out, raw.len());
         expect(result.is_err() && out == BEFORE, || format!("bit {} flipped: unnoticed", at * 8 + at % 8))?;
+        damaged[at] ^= 1 << (at % 8);
     }
     Ok(())
 }
@@ -298,7 +299,7 @@ fn check_payload(codec: &mut dyn BlockCodec, raw: &[u8]) -> Result<(), Failure> 
     let step = (packed.len() / 64).max(1);
     for at in (0..packed.len()).step_by(step) {
         packed[at] ^= 1 << (at % 8);
-        check_damaged_payload(codec, &packed, raw.len())?;
+        check_damaged_payload(codec, &packed, &mut out, raw.len())?;
         packed[at] ^= 1 << (at % 8);
     }
     Ok(())
@@ -308,12 +309,14 @@ fn check_payload(codec: &mut dyn BlockCodec, raw: &[u8]) -> Result<(), Failure> 
 fn check_damaged_payload(
     codec: &mut dyn BlockCodec,
     packed: &[u8],
+    out: &mut Vec<u8>,
     raw_bytes: usize,
 ) -> Result<bool, Failure> {
-    let mut out = Vec::with_capacity(BEFORE.len() + raw_bytes);
+    out.clear();
     out.extend_from_slice(BEFORE);
+    out.reserve_exact(raw_bytes);
     let capacity = out.capacity();
-    let result = codec.decompress(packed, &mut out, raw_bytes);
+    let result = codec.decompress(packed, out, raw_bytes);
     let grown = if result.is_ok() { raw_bytes } else { 0 };
     expect(out.len() == BEFORE.len() + grown && out.starts_with(BEFORE), || {
         "a damaged payload leaves a wrong length".into()
@@ -338,7 +341,7 @@ pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize,
     let mut stored = Vec::new();
     frame::pack(codec, engine.format(), raw, &mut stored).map_err(fail)?;
     let packed = payload(codec, raw)?;
-    let mut out = Vec::from(BEFORE);
+    let (mut out, mut scratch) = (Vec::from(BEFORE), Vec::new());
     let mut tried = 0;
     for at in cuts(stored.len()) {
         let result = frame::unpack(codec, engine.format(), &stored[..at], &mut out, raw.len());
@@ -348,7 +351,7 @@ pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize,
         tried += 1;
     }
     for at in cuts(packed.len()) {
-        let noticed = !check_damaged_payload(codec, &packed[..at], raw.len())?;
+        let noticed = !check_damaged_payload(codec, &packed[..at], &mut scratch, raw.len())?;
         expect(noticed, || format!("payload cut at byte {at} of {}: unnoticed", packed.len()))?;
         tried += 1;
     }
@@ -366,7 +369,7 @@ pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Fail
     let mut stored = Vec::new();
     frame::pack(codec, engine.format(), raw, &mut stored).map_err(fail)?;
     let mut packed = payload(codec, raw)?;
-    let mut out = Vec::from(BEFORE);
+    let (mut out, mut scratch) = (Vec::from(BEFORE), Vec::new());
     let mut damage = Damage::default();
     for bit in 0..stored.len() * 8 {
         stored[bit / 8] ^= 1 << (bit % 8);
@@ -377,7 +380,7 @@ pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Fail
     }
     for bit in 0..packed.len() * 8 {
         packed[bit / 8] ^= 1 << (bit % 8);
-        damage.unnoticed += usize::from(check_damaged_payload(codec, &packed, raw.len())?);
+        damage.unnoticed += usize::from(check_damaged_payload(codec, &packed, &mut scratch, raw.len())?);
         packed[bit / 8] ^= 1 << (bit % 8);
         damage.tried += 1;
     }

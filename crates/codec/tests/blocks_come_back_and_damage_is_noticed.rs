@@ -4,7 +4,8 @@
 mod corpus;
 
 use corpus::{File, files, pieces};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use ziptier_codec::block::{Dictionary, Engine, Huffman, Setting, frame};
 use ziptier_codec::conformance::{self, Damage};
 use ziptier_codec::format::Format;
@@ -30,6 +31,15 @@ fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
     fast.into_iter().chain(1..=*all.end()).filter(|level| all.contains(level)).collect()
 }
 
+/// A dictionary of the file, if it has enough in common with itself. Every test of this process shares it.
+fn dictionary(format: Format, file: &File) -> Option<Arc<Dictionary>> {
+    type Trained = HashMap<(Format, String), Option<Arc<Dictionary>>>;
+    static TRAINED: Mutex<Option<Trained>> = Mutex::new(None);
+    let mut all = TRAINED.lock().unwrap();
+    let all = all.get_or_insert_default();
+    all.entry((format, file.name.clone())).or_insert_with(|| trained(format, &file.bytes)).clone()
+}
+
 fn trained(format: Format, bytes: &[u8]) -> Option<Arc<Dictionary>> {
     let samples = pieces(bytes, 512, 2000);
     let max_bytes = (bytes.len() / 8).min(16 << 10);
@@ -42,10 +52,10 @@ fn trained(format: Format, bytes: &[u8]) -> Option<Arc<Dictionary>> {
 }
 
 /// The engine without a dictionary, and with one if it can.
-fn engines(setting: &Setting, name: &str, bytes: &[u8]) -> Vec<Arc<dyn Engine>> {
+fn engines(setting: &Setting, name: &str, file: &File) -> Vec<Arc<dyn Engine>> {
     let plain = setting.engine_named(name).unwrap();
     let dictionary =
-        trained(setting.format, bytes).map(|dictionary| setting.clone().with_dictionary(dictionary));
+        dictionary(setting.format, file).map(|dictionary| setting.clone().with_dictionary(dictionary));
     let with = dictionary.and_then(|setting| setting.engine_named(name).ok());
     std::iter::once(plain).chain(with).collect()
 }
@@ -56,16 +66,17 @@ const SIZES: [usize; 17] =
 #[test]
 fn every_file_at_every_size() {
     let mut with_dictionary = 0;
-    for file in files() {
+    for file in &files() {
         for (setting, name) in settings() {
-            for (which, engine) in engines(&setting, name, &file.bytes).iter().enumerate() {
+            for (which, engine) in engines(&setting, name, file).iter().enumerate() {
                 with_dictionary += which;
-                for size in SIZES {
-                    let blocks = pieces(&file.bytes, size, (4096 / size).clamp(1, 8));
-                    conformance::check_engine(engine.as_ref(), &blocks).unwrap_or_else(|failure| {
-                        panic!("{setting} ({name}, dictionary {which}), {} in {size}: {failure}", file.name)
-                    });
-                }
+                let blocks: Vec<&[u8]> = SIZES
+                    .iter()
+                    .flat_map(|&size| pieces(&file.bytes, size, (4096 / size).clamp(1, 8)))
+                    .collect();
+                conformance::check_engine(engine.as_ref(), &blocks).unwrap_or_else(|failure| {
+                    panic!("{setting} ({name}, dictionary {which}), {}: {failure}", file.name)
+                });
             }
         }
     }
@@ -96,9 +107,9 @@ fn some_files() -> Vec<File> {
 
 #[test]
 fn every_level_at_three_sizes() {
-    for file in some_files() {
+    for file in &some_files() {
         for (setting, name) in settings() {
-            let dictionary = trained(setting.format, &file.bytes);
+            let dictionary = dictionary(setting.format, file);
             for level in levels(&setting, name) {
                 for size in [512, 4096, 65_536] {
                     let blocks = pieces(&file.bytes, size, (16_384 / size).max(1));
@@ -119,9 +130,9 @@ fn every_level_at_three_sizes() {
 #[test]
 fn every_truncation_is_an_error() {
     let mut tried = 0;
-    for file in some_files() {
+    for file in &some_files() {
         for (setting, name) in settings() {
-            for engine in engines(&setting, name, &file.bytes) {
+            for engine in engines(&setting, name, file) {
                 for size in [1, 100, 4096, 65_536] {
                     for block in pieces(&file.bytes, size, 1) {
                         tried += conformance::check_block_truncations(engine.as_ref(), block)
@@ -141,7 +152,7 @@ fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
     for (index, file) in files.iter().enumerate() {
         for (setting, name) in settings() {
             let mut damage = Damage::default();
-            for engine in engines(&setting, name, &file.bytes) {
+            for engine in engines(&setting, name, file) {
                 let size = [64, 128, 256, 512][index % 4];
                 for block in pieces(&file.bytes, size, 1000 / files.len() / settings().len() + 1) {
                     damage

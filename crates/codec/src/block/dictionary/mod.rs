@@ -39,8 +39,9 @@ use zstd_safe::DDict;
 /// let dictionary = Arc::new(Dictionary::from_bytes(&stored)?);
 /// let engine = Setting::new(Format::Zstd).with_dictionary(Arc::clone(&dictionary)).engine()?;
 /// let mut packed = Vec::new();
-/// let length = engine.open()?.compress(samples[17], &mut packed, 1000)?;
-/// assert!(length.is_some_and(|length| length < samples[17].len() / 2));
+/// let block = samples[17..20].concat();
+/// let length = engine.open()?.compress(&block, &mut packed, 1000)?;
+/// assert!(length.is_some_and(|length| length < block.len() / 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Dictionary {

@@ -4,6 +4,9 @@
 //! the window descriptor. With the four bytes `28 B5 2F FD` in front it is a standard frame that any decoder reads,
 //! given the dictionary.
 //!
+//! A context keeps its memory from block to block. Only where sizes differ widely the library gives some back after 128
+//! small blocks and takes it again for the next large one.
+//!
 //! Levels below 0 trade ratio for speed; beyond -50 or so nothing is left to trade.
 
 use super::context::{Coder, Context, Damage};

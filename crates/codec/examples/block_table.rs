@@ -37,8 +37,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!(
-        "{:12} {:8} {:8} {:>5} {:8} {:>6} {:>6} {:>7} {:>8} {:>10}",
-        "file", "format", "engine", "level", "huffman", "dict", "block", "ratio", "pack", "unpack MB/s"
+        "{:12} {:8} {:8} {:>5} {:8} {:>6} {:>6} {:>7} {:>8} {:>11} {:>8}",
+        "file",
+        "format",
+        "engine",
+        "level",
+        "huffman",
+        "dict",
+        "block",
+        "ratio",
+        "pack",
+        "unpack MB/s",
+        "train ms"
     );
     for file in &files {
         let bytes = std::fs::read(file)?;
@@ -47,12 +57,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (first, second) = bytes.split_at(bytes.len() / 2);
         for setting in settings() {
             for &size in &sizes {
-                measure(name, &setting, &spread(second, size, MEASURED_BYTES))?;
+                measure(name, &setting, &spread(second, size, MEASURED_BYTES), Duration::ZERO)?;
                 let samples = spread(first, size, SAMPLE_BYTES);
+                let begun = cpu_time();
                 match Dictionary::train(setting.format, &samples, dictionary_bytes, 1) {
                     Ok(dictionary) => {
+                        let training = cpu_time() - begun;
                         let setting = setting.clone().with_dictionary(Arc::new(dictionary));
-                        measure(name, &setting, &spread(second, size, MEASURED_BYTES))?;
+                        measure(name, &setting, &spread(second, size, MEASURED_BYTES), training)?;
                     }
                     Err(error) => eprintln!("{name}: {error}"),
                 }
@@ -85,7 +97,12 @@ fn spread(file: &[u8], size: usize, bytes: usize) -> Vec<&[u8]> {
     blocks.into_iter().step_by(step).take(limit).collect()
 }
 
-fn measure(name: &str, setting: &Setting, blocks: &[&[u8]]) -> Result<(), Box<dyn std::error::Error>> {
+fn measure(
+    name: &str,
+    setting: &Setting,
+    blocks: &[&[u8]],
+    training: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
     let engine = setting.engine()?;
     let mut codec = engine.open()?;
     let raw_bytes: usize = blocks.iter().map(|block| block.len()).sum();
@@ -134,7 +151,7 @@ fn measure(name: &str, setting: &Setting, blocks: &[&[u8]]) -> Result<(), Box<dy
 
     let speed = |time: Duration| raw_bytes as f64 / 1e6 / time.as_secs_f64();
     println!(
-        "{name:12} {:8} {:8} {:5} {:8} {:6} {block_bytes:6} {:7.3} {:8.0} {:10.0}",
+        "{name:12} {:8} {:8} {:5} {:8} {:6} {block_bytes:6} {:7.3} {:8.0} {:11.0} {:8.0}",
         setting.format,
         engine.name(),
         setting.level,
@@ -143,6 +160,7 @@ fn measure(name: &str, setting: &Setting, blocks: &[&[u8]]) -> Result<(), Box<dy
         raw_bytes as f64 / stored_bytes as f64,
         speed(packing),
         speed(unpacking),
+        training.as_secs_f64() * 1e3,
     );
     Ok(())
 }

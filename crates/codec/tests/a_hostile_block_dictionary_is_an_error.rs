@@ -13,7 +13,7 @@ fn trained(format: Format) -> Dictionary {
     let samples: Vec<String> =
         (0..5000).map(|i| format!("item {} of {}, ", i * 7919 % 1000, i % 13)).collect();
     let samples: Vec<&[u8]> = samples.iter().map(|sample| sample.as_bytes()).collect();
-    Dictionary::train(format, &samples, 2048, 5).unwrap()
+    Dictionary::train(format, &samples, 2048, 5).expect("trains")
 }
 
 /// The same bytes with a checksum that is right.

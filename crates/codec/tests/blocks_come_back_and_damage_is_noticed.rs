@@ -26,7 +26,7 @@ fn settings() -> Vec<(Setting, &'static str)> {
 
 /// Every level of every engine; of the many negative ones, a choice.
 fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
-    let all = Setting::levels(setting.format, engine).unwrap();
+    let all = Setting::levels(setting.format, engine).expect("there is such an engine");
     let fast = [-131_072, -65_537, -1000, -100, -50, -20, -10, -7, -5, -4, -3, -2, -1];
     fast.into_iter().chain(1..=*all.end()).filter(|level| all.contains(level)).collect()
 }
@@ -35,7 +35,7 @@ fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
 fn dictionary(format: Format, file: &File) -> Option<Arc<Dictionary>> {
     type Trained = HashMap<(Format, String), Option<Arc<Dictionary>>>;
     static TRAINED: Mutex<Option<Trained>> = Mutex::new(None);
-    let mut all = TRAINED.lock().unwrap();
+    let mut all = TRAINED.lock().expect("no test panics while it trains");
     let all = all.get_or_insert_default();
     all.entry((format, file.name.clone())).or_insert_with(|| trained(format, &file.bytes)).clone()
 }
@@ -53,7 +53,7 @@ fn trained(format: Format, bytes: &[u8]) -> Option<Arc<Dictionary>> {
 
 /// The engine without a dictionary, and with one if it can.
 fn engines(setting: &Setting, name: &str, file: &File) -> Vec<Arc<dyn Engine>> {
-    let plain = setting.engine_named(name).unwrap();
+    let plain = setting.engine_named(name).expect("the setting has an engine");
     let dictionary =
         dictionary(setting.format, file).map(|dictionary| setting.clone().with_dictionary(dictionary));
     let with = dictionary.and_then(|setting| setting.engine_named(name).ok());
@@ -84,13 +84,13 @@ fn every_file_at_every_size() {
 }
 
 fn packed(engine: &dyn Engine, blocks: &[&[u8]]) -> usize {
-    let mut codec = engine.open().unwrap();
+    let mut codec = engine.open().expect("a context opens");
     let (mut stored, mut raw, mut total) = (Vec::new(), Vec::new(), 0);
     for block in blocks {
         stored.clear();
         raw.clear();
-        total += frame::pack(codec.as_mut(), engine.format(), block, &mut stored).unwrap();
-        frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, block.len()).unwrap();
+        total += frame::pack(codec.as_mut(), engine.format(), block, &mut stored).expect("packs");
+        frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, block.len()).expect("unpacks");
         assert!(raw == *block, "other bytes came back");
     }
     total

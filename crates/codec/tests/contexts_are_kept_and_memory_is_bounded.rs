@@ -66,7 +66,7 @@ fn settings() -> Vec<(Setting, &'static str)> {
         (Format::Deflate, "software", &[1, 6, 12]),
         (Format::Deflate, "zlib", &[1, 6, 9]),
     ] {
-        let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1).unwrap());
+        let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1).expect("trains"));
         for &level in levels {
             let setting = Setting::new(format).with_level(level);
             settings.push((setting.clone(), engine));

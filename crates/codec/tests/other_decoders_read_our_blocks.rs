@@ -29,13 +29,13 @@ fn trained(format: Format, file: &File) -> Option<Arc<Dictionary>> {
 }
 
 fn levels(format: Format, engine: &str) -> Vec<i32> {
-    let all = Setting::levels(format, engine).unwrap();
+    let all = Setting::levels(format, engine).expect("there is such an engine");
     [-1000, -20, -5, -1].into_iter().chain(1..=*all.end()).filter(|level| all.contains(level)).collect()
 }
 
 fn pack(codec: &mut dyn BlockCodec, raw: &[u8]) -> Vec<u8> {
     let mut packed = Vec::new();
-    codec.compress(raw, &mut packed, raw.len() + raw.len() / 8 + 1024).unwrap().unwrap();
+    codec.compress(raw, &mut packed, raw.len() + raw.len() / 8 + 1024).expect("fits").expect("fits");
     packed
 }
 
@@ -53,7 +53,7 @@ fn for_each_block(
             let with = dictionary.clone().map(|dictionary| plain.clone().with_dictionary(dictionary));
             for setting in std::iter::once(plain).chain(with) {
                 let Ok(engine) = setting.engine_named(engine) else { continue };
-                let mut codec = engine.open().unwrap();
+                let mut codec = engine.open().expect("a context opens");
                 for size in SIZES {
                     for raw in pieces(&file.bytes, size, 2) {
                         let packed = pack(codec.as_mut(), raw);
@@ -120,10 +120,10 @@ fn zstd_by_ruzstd() {
 fn by_zlib_rs(packed: &[u8], dictionary: Option<&Dictionary>, raw_bytes: usize) -> Vec<u8> {
     let mut inflate = zlib_rs::Inflate::new(false, 12);
     if let Some(dictionary) = dictionary {
-        inflate.set_dictionary(dictionary.content()).unwrap();
+        inflate.set_dictionary(dictionary.content()).expect("a dictionary is taken");
     }
     let mut out = vec![0; raw_bytes];
-    let status = inflate.decompress(packed, &mut out, zlib_rs::InflateFlush::Finish).unwrap();
+    let status = inflate.decompress(packed, &mut out, zlib_rs::InflateFlush::Finish).expect("a sound stream");
     assert_eq!(status, zlib_rs::Status::StreamEnd);
     assert_eq!((inflate.total_in(), inflate.total_out()), (packed.len() as u64, raw_bytes as u64));
     out
@@ -186,28 +186,28 @@ fn run(command: &mut Command, input: Vec<u8>) -> Vec<u8> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}; `make setup-test` installs it"));
-    let mut stdin = child.stdin.take().unwrap();
+    let mut stdin = child.stdin.take().expect("standard input is piped");
     let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output().expect("the command ends");
     assert!(output.status.success(), "{command:?} fails");
-    writer.join().unwrap().unwrap();
+    writer.join().expect("the input is written").expect("the input is written");
     output.stdout
 }
 
 /// Blocks of many sizes and a few levels as frames that stand one behind the other, through a command.
 fn by_command(format: Format, command: &[&str], framed: impl Fn(&[u8]) -> Vec<u8>) {
     let file = &some_files()[0];
-    let dictionary = trained(format, file).unwrap();
+    let dictionary = trained(format, file).expect("trains");
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dictionary.{format}"));
-    std::fs::write(&path, dictionary.content()).unwrap();
+    std::fs::write(&path, dictionary.content()).expect("the dictionary is written");
     for with_dictionary in [false, true] {
         let (mut raw, mut input) = (Vec::new(), Vec::new());
         for level in levels(format, "cpu") {
             let setting = Setting::new(format).with_level(level);
             let setting =
                 if with_dictionary { setting.with_dictionary(Arc::clone(&dictionary)) } else { setting };
-            let engine = setting.engine().unwrap();
-            let mut codec = engine.open().unwrap();
+            let engine = setting.engine().expect("the setting has an engine");
+            let mut codec = engine.open().expect("a context opens");
             for block in SIZES.iter().flat_map(|&size| pieces(&file.bytes, size, 3)) {
                 raw.extend_from_slice(block);
                 input.extend_from_slice(&framed(&pack(codec.as_mut(), block)));

@@ -66,7 +66,7 @@ impl Dictionary {
     /// Trains a dictionary of at most `max_bytes` on `samples`, which should look like the blocks to come.
     ///
     /// The samples should be some 20 to 100 times as large as the dictionary; 1 to 4 MiB are plenty, and time grows with
-    /// them (about 0.3 to 1 s per MiB). `max_bytes` above what the format can use is cut to that. `generation` is
+    /// them (20 to 90 ms per MiB). `max_bytes` above what the format can use is cut to that. `generation` is
     /// the caller's number and is stored with it. The same samples give the same dictionary.
     ///
     /// Source of the method: zstd's trainer (COVER: Liao, Petri, Moffat, Wirth, "Effective Construction of Relative

@@ -1,7 +1,7 @@
 //! Format `deflate`, engine `software`: libdeflate, which takes a block as a whole.
 //!
 //! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
-//! are what every engine reads; longer blocks are compressed by [`zlib`](super::zlib) with a window of 4 KiB and counted
+//! are what every engine reads; longer blocks are compressed by [`zlib`] with a window of 4 KiB and counted
 //! as fallbacks. Decoding is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset
 //! dictionary: for those take `zlib` too.
 

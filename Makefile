@@ -57,8 +57,10 @@ release: setup
 	cargo build --release --locked --package ziptier
 
 setup:
-	@scripts/setup cc:gcc make:make cargo:cargo
+	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config
+	@pkg-config --exists zlib || scripts/setup no-zlib-yet:zlib1g-dev
 
 setup-test: setup
-	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3
+	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
+	  lz4:lz4 zstd:zstd
 	@scripts/setup-python $(PYTHON_ENV)

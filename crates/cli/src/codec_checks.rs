@@ -1,7 +1,10 @@
 //! The codecs on their own, for the quick check.
 
+use std::sync::Arc;
 use ziptier_codec::block::none::Copying;
+use ziptier_codec::block::{self, Setting};
 use ziptier_codec::conformance;
+use ziptier_codec::format::Format;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 use ziptier_eval::CodecCheck;
 
@@ -9,6 +12,9 @@ use ziptier_eval::CodecCheck;
 pub(crate) const CODECS: &[CodecCheck] = &[
     CodecCheck { name: "none", round_trip: none_round_trips },
     CodecCheck { name: "token", round_trip: token_round_trips },
+    CodecCheck { name: "lz4", round_trip: |values| blocks_round_trip(Format::Lz4, values) },
+    CodecCheck { name: "zstd", round_trip: |values| blocks_round_trip(Format::Zstd, values) },
+    CodecCheck { name: "deflate", round_trip: |values| blocks_round_trip(Format::Deflate, values) },
 ];
 
 fn none_round_trips(values: &[&[u8]]) -> Result<(), String> {
@@ -31,6 +37,27 @@ fn token_round_trips(values: &[&[u8]]) -> Result<(), String> {
             values,
         )
         .map_err(|failure| format!("{bits} bits: {failure}"))?;
+    }
+    Ok(())
+}
+
+/// By every engine, and by the preferred one with a dictionary that was stored and loaded again.
+fn blocks_round_trip(format: Format, values: &[&[u8]]) -> Result<(), String> {
+    let joined = values.concat();
+    let blocks: Vec<&[u8]> = joined.chunks(4096).collect();
+    let setting = Setting::new(format);
+    let mut engines = Vec::new();
+    for name in Setting::engine_names(format) {
+        engines.push(setting.engine_named(name).map_err(|error| error.to_string())?);
+    }
+    // Values that have nothing in common train no dictionary.
+    if let Ok(trained) = block::Dictionary::train(format, values, 4096, 1) {
+        let loaded = block::Dictionary::from_bytes(&trained.to_bytes()).map_err(|error| error.to_string())?;
+        engines.push(setting.with_dictionary(Arc::new(loaded)).engine().map_err(|error| error.to_string())?);
+    }
+    for engine in engines {
+        conformance::check_engine(engine.as_ref(), &blocks)
+            .map_err(|failure| format!("engine {}: {failure}", engine.name()))?;
     }
     Ok(())
 }

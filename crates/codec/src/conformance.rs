@@ -1,7 +1,7 @@
 //! The suite that every format and engine passes.
 //!
 //! A format of single values implements [`ValueCodec`] and goes through [`check_values`], [`check_truncations`] and
-//! [`check_flips`]; a block engine goes through [`check_engine`]. The functions return the first [`Failure`], so that a
+//! [`check_flips`]; a block engine goes through [`check_engine`], [`check_block_truncations`] and [`check_block_flips`]. The functions return the first [`Failure`], so that a
 //! test can also show that a broken codec does not get through.
 
 use crate::block::{BlockCodec, Done, Engine, Job, Task, frame};
@@ -237,52 +237,161 @@ fn check_frame(
         let result = frame::unpack(codec, format, stored, &mut out, too_small);
         expect(result.is_err() && out == BEFORE, || "a limit is ignored".into())?;
     }
+    let mut damaged = stored.to_vec();
     let step = (stored.len() / 256).max(1);
     for at in (0..stored.len()).step_by(step) {
         let result = frame::unpack(codec, format, &stored[..at], &mut out, raw.len());
         expect(result.is_err() && out == BEFORE, || format!("cut at byte {at}: unnoticed"))?;
-        let mut damaged = stored.to_vec();
         damaged[at] ^= 1 << (at % 8);
         let result = frame::unpack(codec, format, &damaged, &mut out, raw.len());
         expect(result.is_err() && out == BEFORE, || format!("bit {} flipped: unnoticed", at * 8 + at % 8))?;
+        damaged[at] ^= 1 << (at % 8);
     }
     Ok(())
 }
 
+/// What may be asked of any encoder for a block that does not shrink: the block, and an eighth and 1 KiB more.
+fn ample(raw: &[u8]) -> usize {
+    raw.len() + raw.len() / 8 + 1024
+}
+
+/// The payload of a block, outside a frame.
+fn payload(codec: &mut dyn BlockCodec, raw: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut packed = Vec::new();
+    let length =
+        codec.compress(raw, &mut packed, ample(raw)).map_err(|error| Failure::new(error.to_string()))?;
+    let length =
+        length.ok_or_else(|| Failure::new("does not fit into an eighth more than the raw length"))?;
+    expect(packed.len() == length, || "compress reports a wrong length".into())?;
+    expect(packed.capacity() <= ample(raw) + 64, || "compress takes more memory than its limit".into())?;
+    Ok(packed)
+}
+
 /// Without the checksum of a frame a damaged payload may give other bytes, but never more, and never a panic.
 fn check_payload(codec: &mut dyn BlockCodec, raw: &[u8]) -> Result<(), Failure> {
-    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
-    let mut packed = Vec::new();
-    let Some(length) = codec.compress(raw, &mut packed, raw.len() + 1024).map_err(fail)? else {
-        return Err(Failure::new("does not fit into 1024 bytes more than the raw length"));
-    };
-    expect(packed.len() == length, || "compress reports a wrong length".into())?;
-    if let Some(max_bytes) = length.checked_sub(1) {
+    let mut packed = payload(codec, raw)?;
+    let length = packed.len();
+    for max_bytes in [length, length.saturating_sub(1), length / 2] {
         let mut out = Vec::from(BEFORE);
-        let result = codec.compress(raw, &mut out, max_bytes).map_err(fail)?;
+        let result =
+            codec.compress(raw, &mut out, max_bytes).map_err(|error| Failure::new(error.to_string()))?;
         expect(
             result.is_none_or(|length| length <= max_bytes && out.len() == BEFORE.len() + length),
             || "compress exceeds its limit".into(),
         )?;
+        expect(result.is_some() || max_bytes < length, || "what fits exactly is refused".into())?;
         expect(result.is_some() || out == BEFORE, || "what does not fit is left in the output".into())?;
     }
+    let mut out = Vec::new();
+    let result = codec.decompress(&packed, &mut out, raw.len());
+    expect(result.is_ok() && out == raw, || format!("outside a frame, decompressing gives {result:?}"))?;
+    expect(out.capacity() <= raw.len() + 64, || "decompress takes more memory than the block".into())?;
+    for wrong in [raw.len() + 1, raw.len() * 2 + 100, raw.len().saturating_sub(1)] {
+        let result = codec.decompress(&packed, &mut out, wrong);
+        expect(wrong == raw.len() || result.is_err() && out == raw, || {
+            format!("decompresses to {wrong} bytes as well")
+        })?;
+    }
+    packed.push(0);
+    let result = codec.decompress(&packed, &mut out, raw.len());
+    expect(result.is_err() && out == raw, || "a byte after the payload is ignored".into())?;
+    packed.pop();
     let step = (packed.len() / 64).max(1);
     for at in (0..packed.len()).step_by(step) {
         packed[at] ^= 1 << (at % 8);
-        let mut out = Vec::from(BEFORE);
-        let result = codec.decompress(&packed, &mut out, raw.len());
-        let grown = if result.is_ok() { raw.len() } else { 0 };
-        expect(out.len() == BEFORE.len() + grown, || "a damaged payload leaves a wrong length".into())?;
+        check_damaged_payload(codec, &packed, &mut out, raw.len())?;
         packed[at] ^= 1 << (at % 8);
     }
     Ok(())
+}
+
+/// Whether a damaged payload decodes; if it does, to the right length.
+fn check_damaged_payload(
+    codec: &mut dyn BlockCodec,
+    packed: &[u8],
+    out: &mut Vec<u8>,
+    raw_bytes: usize,
+) -> Result<bool, Failure> {
+    out.clear();
+    out.extend_from_slice(BEFORE);
+    out.reserve_exact(raw_bytes);
+    let capacity = out.capacity();
+    let result = codec.decompress(packed, out, raw_bytes);
+    let grown = if result.is_ok() { raw_bytes } else { 0 };
+    expect(out.len() == BEFORE.len() + grown && out.starts_with(BEFORE), || {
+        "a damaged payload leaves a wrong length".into()
+    })?;
+    expect(out.capacity() == capacity, || "a damaged payload takes more memory than the block".into())?;
+    Ok(result.is_ok())
+}
+
+/// Where inputs are cut short: after every byte up to 4 KiB, and at 256 places beyond.
+fn cuts(length: usize) -> impl Iterator<Item = usize> {
+    let far = (0..256).map(move |i| 4096 + i * length.saturating_sub(4096) / 256);
+    (0..length.min(4096)).chain(far.filter(move |&at| at < length))
+}
+
+/// Cuts frame and payload of a block short: after every byte up to 4 KiB, and at 256 places beyond. Each is an error.
+///
+/// Returns how many were tried.
+pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize, Failure> {
+    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let mut codec = engine.open().map_err(fail)?;
+    let codec = codec.as_mut();
+    let mut stored = Vec::new();
+    frame::pack(codec, engine.format(), raw, &mut stored).map_err(fail)?;
+    let packed = payload(codec, raw)?;
+    let (mut out, mut scratch) = (Vec::from(BEFORE), Vec::new());
+    let mut tried = 0;
+    for at in cuts(stored.len()) {
+        let result = frame::unpack(codec, engine.format(), &stored[..at], &mut out, raw.len());
+        expect(result.is_err() && out == BEFORE, || {
+            format!("frame cut at byte {at} of {}: unnoticed", stored.len())
+        })?;
+        tried += 1;
+    }
+    for at in cuts(packed.len()) {
+        let noticed = !check_damaged_payload(codec, &packed[..at], &mut scratch, raw.len())?;
+        expect(noticed, || format!("payload cut at byte {at} of {}: unnoticed", packed.len()))?;
+        tried += 1;
+    }
+    Ok(tried)
+}
+
+/// Flips every bit of a block's frame, one at a time: each is an error. Then every bit of its payload without the frame,
+/// which may give other bytes, but no other length.
+///
+/// Returns the flips tried, and those of the payload that went unnoticed.
+pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Failure> {
+    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let mut codec = engine.open().map_err(fail)?;
+    let codec = codec.as_mut();
+    let mut stored = Vec::new();
+    frame::pack(codec, engine.format(), raw, &mut stored).map_err(fail)?;
+    let mut packed = payload(codec, raw)?;
+    let (mut out, mut scratch) = (Vec::from(BEFORE), Vec::new());
+    let mut damage = Damage::default();
+    for bit in 0..stored.len() * 8 {
+        stored[bit / 8] ^= 1 << (bit % 8);
+        let result = frame::unpack(codec, engine.format(), &stored, &mut out, raw.len());
+        expect(result.is_err() && out == BEFORE, || format!("bit {bit} of a frame flipped: unnoticed"))?;
+        stored[bit / 8] ^= 1 << (bit % 8);
+        damage.tried += 1;
+    }
+    for bit in 0..packed.len() * 8 {
+        packed[bit / 8] ^= 1 << (bit % 8);
+        damage.unnoticed += usize::from(check_damaged_payload(codec, &packed, &mut scratch, raw.len())?);
+        packed[bit / 8] ^= 1 << (bit % 8);
+        damage.tried += 1;
+    }
+    Ok(damage)
 }
 
 /// A batch gives what single calls give, and returns every job once.
 fn check_batch(codec: &mut dyn BlockCodec, blocks: &[&[u8]]) -> Result<(), Failure> {
     let jobs = blocks.iter().enumerate().map(|(tag, raw)| Job {
         tag: tag as u64,
-        task: Task::Compress { max_bytes: raw.len() + 1024 },
+        task: Task::Compress { max_bytes: ample(raw) },
         input: raw.to_vec(),
         output: Vec::new(),
     });

@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// assert_eq!("token".parse(), Ok(Format::Token));
 /// assert_eq!(Format::None.to_string(), "none");
 /// let error = "tokne".parse::<Format>().unwrap_err();
-/// assert_eq!(error.to_string(), "unknown format \"tokne\": choose one of none, token");
+/// assert_eq!(error.to_string(), "unknown format \"tokne\": choose one of none, token, lz4, zstd, deflate");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -22,18 +22,43 @@ pub enum Format {
     None,
     /// A run of token numbers from a shared dictionary, each value alone: see [`crate::token`].
     Token,
+    /// Blocks of LZ4, without its frame: see [`crate::block::lz4`].
+    Lz4,
+    /// Blocks of Zstandard, each a frame without what the store knows: see [`crate::block::zstd`].
+    Zstd,
+    /// Raw DEFLATE (RFC 1951) with a window of at most 4 KiB: see [`crate::block::libdeflate`] and [`crate::block::zlib`].
+    Deflate,
 }
 
 impl Format {
     /// Every format, in the order in which they are listed to people.
-    pub const ALL: &[Format] = &[Format::None, Format::Token];
+    pub const ALL: &[Format] = &[Format::None, Format::Token, Format::Lz4, Format::Zstd, Format::Deflate];
 
     /// The name that is used on every surface: options, tables and files.
     pub fn name(self) -> &'static str {
         match self {
             Format::None => "none",
             Format::Token => "token",
+            Format::Lz4 => "lz4",
+            Format::Zstd => "zstd",
+            Format::Deflate => "deflate",
         }
+    }
+
+    /// The number that stands for the format in stored bytes. It never changes.
+    pub fn number(self) -> u8 {
+        match self {
+            Format::None => 0,
+            Format::Token => 1,
+            Format::Lz4 => 2,
+            Format::Zstd => 3,
+            Format::Deflate => 4,
+        }
+    }
+
+    /// The format of a stored number.
+    pub fn from_number(number: u8) -> Option<Format> {
+        Format::ALL.iter().copied().find(|format| format.number() == number)
     }
 }
 
@@ -76,6 +101,14 @@ mod tests {
         for &format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
+    }
+
+    #[test]
+    fn numbers_stay_what_they_are() {
+        let numbers: Vec<_> = Format::ALL.iter().map(|format| (format.number(), format.name())).collect();
+        assert_eq!(numbers, [(0, "none"), (1, "token"), (2, "lz4"), (3, "zstd"), (4, "deflate")]);
+        assert_eq!(Format::from_number(4), Some(Format::Deflate));
+        assert_eq!(Format::from_number(5), None);
     }
 
     #[test]

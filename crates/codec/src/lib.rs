@@ -2,7 +2,7 @@
 //!
 //! The resident form of a value is a run of *token numbers*: a [`token::Dictionary`] is trained on samples of the
 //! data, every value is coded alone, and reading one value decodes nothing else. Formats that work on blocks of many
-//! records plug in behind the traits of [`block`].
+//! records (LZ4, zstd, deflate) stand behind the traits of [`block`]; [`block::Setting`] chooses among them.
 //!
 //! ```
 //! use ziptier_codec::token::{Dictionary, Encoder};
@@ -28,7 +28,7 @@
 //! |---|---|
 //! | [`format`](mod@format) | the names of the formats |
 //! | [`token`] | single values as token numbers: training, encoding, decoding, stored dictionaries |
-//! | [`block`] | seams for block codecs and accelerators: bounded output, contexts, batches, counters |
+//! | [`block`] | blocks in `lz4`, `zstd`, `deflate`: engines, contexts, batches, frames, dictionaries, counters; the seam for accelerators |
 //! | [`checksum`] | CRC32C, and the 16-bit check of a coded value |
 //! | [`conformance`] | the suite that every format and engine passes |
 

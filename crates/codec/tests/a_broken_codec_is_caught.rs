@@ -1,5 +1,6 @@
 //! A suite that has never failed proves nothing: here are codecs with one fault each, and none gets through.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 use ziptier_codec::block::none::Copying;
 use ziptier_codec::block::{BlockCodec, BlockError, Counters, Done, Engine, ImmediateQueue, Job, run_job};
@@ -103,6 +104,12 @@ enum EngineFault {
     AcceptsAnyLength,
     LosesAJob,
     DoesNotCount,
+    RefusesWhatFitsExactly,
+    IgnoresBytesAfterTheEnd,
+    FillsUpTruncatedInput,
+    LeavesOutputOnError,
+    GrabsMemory,
+    IgnoresTheRawLength,
 }
 
 /// Keeps every byte as its complement, with one fault.
@@ -148,7 +155,11 @@ impl BlockCodec for ComplementContext<'_> {
         out: &mut Vec<u8>,
         max_bytes: usize,
     ) -> Result<Option<usize>, BlockError> {
-        let fits = raw.len() <= max_bytes || self.has(EngineFault::ExceedsTheLimit);
+        let spare = usize::from(self.has(EngineFault::RefusesWhatFitsExactly));
+        let fits = raw.len() + spare <= max_bytes || self.has(EngineFault::ExceedsTheLimit);
+        if self.has(EngineFault::GrabsMemory) {
+            out.reserve(1 << 20);
+        }
         if fits || self.has(EngineFault::LeavesWhatDoesNotFit) {
             out.extend(raw.iter().map(|byte| !byte));
         }
@@ -162,10 +173,27 @@ impl BlockCodec for ComplementContext<'_> {
         if !self.has(EngineFault::DoesNotCount) {
             self.engine.counters.decompressed(packed.len(), Some(raw_bytes), Duration::ZERO);
         }
-        if packed.len() != raw_bytes {
-            return Err(BlockError::Damaged { format: Format::Token, position: 0, what: "another length" });
-        }
         let start = out.len();
+        let filled;
+        let packed = match packed.len().cmp(&raw_bytes) {
+            Ordering::Greater if self.has(EngineFault::IgnoresBytesAfterTheEnd) => &packed[..raw_bytes],
+            Ordering::Less if self.has(EngineFault::FillsUpTruncatedInput) => {
+                filled = [packed, &vec![0; raw_bytes - packed.len()]].concat();
+                &filled
+            }
+            Ordering::Less | Ordering::Greater if self.has(EngineFault::IgnoresTheRawLength) => packed,
+            Ordering::Equal => packed,
+            _ => {
+                if self.has(EngineFault::LeavesOutputOnError) {
+                    out.push(0);
+                }
+                return Err(BlockError::Damaged {
+                    format: Format::Token,
+                    position: 0,
+                    what: "another length",
+                });
+            }
+        };
         out.extend(packed.iter().map(|byte| !byte));
         if self.has(EngineFault::FlipsABit) && raw_bytes > 1000 {
             out[start + 1000] ^= 1;
@@ -197,7 +225,13 @@ impl BlockCodec for ComplementContext<'_> {
 fn engine_suite(fault: EngineFault) -> Result<usize, Failure> {
     let blocks: Vec<Vec<u8>> = (0..300).map(|i| vec![i as u8; i * 7]).collect();
     let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
-    conformance::check_engine(&Complement { fault, counters: Counters::new() }, &blocks)
+    let engine = Complement { fault, counters: Counters::new() };
+    let bytes = conformance::check_engine(&engine, &blocks)?;
+    for block in &blocks[..20] {
+        conformance::check_block_truncations(&engine, block)?;
+        conformance::check_block_flips(&engine, block)?;
+    }
+    Ok(bytes)
 }
 
 #[test]
@@ -216,6 +250,12 @@ fn every_fault_of_an_engine_is_caught() {
         EngineFault::AcceptsAnyLength,
         EngineFault::LosesAJob,
         EngineFault::DoesNotCount,
+        EngineFault::RefusesWhatFitsExactly,
+        EngineFault::IgnoresBytesAfterTheEnd,
+        EngineFault::FillsUpTruncatedInput,
+        EngineFault::LeavesOutputOnError,
+        EngineFault::GrabsMemory,
+        EngineFault::IgnoresTheRawLength,
     ] {
         assert!(engine_suite(fault).is_err(), "{fault:?} gets through");
     }

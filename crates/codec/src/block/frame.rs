@@ -2,13 +2,13 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | number of the format: 0 raw, otherwise the engine's |
+//! | 0 | 1 | [number of the format](Format::number): 0 raw, otherwise the engine's |
 //! | 1 | 4 | raw bytes of the block |
-//! | 5 | 4 | CRC32C of the five bytes before and of the payload |
+//! | 5 | 4 | CRC32C of the five bytes before and of the payload, seeded with the fingerprint of the dictionary if there is one |
 //! | 9 | | payload |
 //!
 //! Numbers are little-endian. The length of the payload is not stored: whoever keeps a frame knows where it ends, and
-//! the checksum notices if he does not.
+//! the checksum notices if he does not. It notices another dictionary, too.
 
 use super::{BlockCodec, BlockError};
 use crate::checksum::crc32c_append;
@@ -19,14 +19,6 @@ pub const HEADER_BYTES: usize = 9;
 
 /// The largest block that a frame can hold.
 pub const RAW_BYTES_MAX: usize = u32::MAX as usize;
-
-/// The number of a format in a frame. It never changes.
-fn number(format: Format) -> u8 {
-    match format {
-        Format::None => 0,
-        Format::Token => 1,
-    }
-}
 
 /// Appends the frame of `raw` to `out` and returns its length. A block that does not shrink is stored raw.
 ///
@@ -41,7 +33,7 @@ pub fn pack(
 ) -> Result<usize, BlockError> {
     let raw_bytes = u32::try_from(raw.len()).expect("a block is smaller than 4 GiB");
     let start = out.len();
-    out.push(number(format));
+    out.push(format.number());
     out.extend_from_slice(&raw_bytes.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     let packed = match raw.len().checked_sub(1) {
@@ -51,7 +43,7 @@ pub fn pack(
     match packed {
         Ok(Some(_)) => {}
         Ok(None) => {
-            out[start] = number(Format::None);
+            out[start] = Format::None.number();
             out.extend_from_slice(raw);
         }
         Err(error) => {
@@ -59,7 +51,7 @@ pub fn pack(
             return Err(error);
         }
     }
-    let checksum = checksum(&out[start..]);
+    let checksum = checksum(codec, &out[start..]);
     out[start + 5..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     Ok(out.len() - start)
 }
@@ -81,7 +73,7 @@ pub fn unpack(
     let (header, payload) = frame.split_at(HEADER_BYTES);
     let raw_bytes = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
     let stored = u32::from_le_bytes([header[5], header[6], header[7], header[8]]);
-    let computed = checksum(frame);
+    let computed = checksum(codec, frame);
     if stored != computed {
         return Err(BlockError::Checksum { stored, computed });
     }
@@ -89,12 +81,12 @@ pub fn unpack(
         return Err(BlockError::TooLong { raw_bytes, max_bytes });
     }
     let found = header[0];
-    if found == number(Format::None) {
+    if found == Format::None.number() {
         if payload.len() != raw_bytes {
             return Err(damaged(frame.len(), "a raw payload of another length"));
         }
         out.extend_from_slice(payload);
-    } else if found == number(format) {
+    } else if found == format.number() {
         codec.decompress(payload, out, raw_bytes)?;
     } else {
         return Err(BlockError::WrongFormat { found, engine: format });
@@ -102,6 +94,6 @@ pub fn unpack(
     Ok(raw_bytes)
 }
 
-fn checksum(frame: &[u8]) -> u32 {
-    crc32c_append(crc32c_append(0, &frame[..5]), &frame[HEADER_BYTES..])
+fn checksum(codec: &dyn BlockCodec, frame: &[u8]) -> u32 {
+    crc32c_append(crc32c_append(codec.dictionary_fingerprint(), &frame[..5]), &frame[HEADER_BYTES..])
 }

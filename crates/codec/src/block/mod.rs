@@ -12,15 +12,29 @@
 //! |---|---|
 //! | [`counters`] | what an engine has done, counted |
 //! | [`frame`](mod@frame) | the stored form of a block |
+//! | [`setting`] | what to write with: format, level, Huffman mode, dictionary; it finds the engine |
+//! | [`dictionary`] | what blocks share: training, stored form, fingerprint |
 //! | [`none`] | the engine that copies; the simplest example of one |
+//! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
+//! | [`libdeflate`], [`zlib`] | engines `software` and `zlib` of format `deflate` |
 
+mod context;
 pub mod counters;
+pub mod dictionary;
 mod error;
 pub mod frame;
+mod heap;
+pub mod libdeflate;
+pub mod lz4;
 pub mod none;
+pub mod setting;
+pub mod zlib;
+pub mod zstd;
 
 pub use counters::{Counters, CountersSnapshot};
+pub use dictionary::Dictionary;
 pub use error::BlockError;
+pub use setting::{Huffman, Setting};
 
 use crate::format::Format;
 
@@ -34,6 +48,11 @@ pub trait Engine: Send + Sync {
 
     /// What all contexts of this engine have done together.
     fn counters(&self) -> &Counters;
+
+    /// Bytes of heap that the engine holds for all contexts: what it prepared from its dictionary.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 
     /// A context for one thread, to be kept and reused.
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError>;
@@ -58,6 +77,11 @@ pub trait BlockCodec: Send {
     /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error, `out` is
     /// then as it was, and no more than `raw_bytes` and a small slack has been allocated.
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
+
+    /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
+    fn dictionary_fingerprint(&self) -> u32 {
+        0
+    }
 
     /// Hands in a job of a batch. A full queue gives it back.
     ///

@@ -1,0 +1,182 @@
+//! Prints what block formats give: ratio, and speed both ways, by file, format, level, dictionary and block size.
+//!
+//! ```text
+//! cargo run --release -p ziptier-codec --example block_table -- dickens nci [--bytes 512,4096] [--dictionary 16384]
+//! ```
+//!
+//! Files are raw, or compressed by zstd. Dictionaries are trained on samples of the first half, blocks are of the
+//! second. Blocks are stored as frames; ratio and bytes include the frame's header. All times are CPU time of this
+//! thread, counters and checksums included; MB/s are of raw bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+use ziptier_codec::block::{Dictionary, Huffman, Setting, frame};
+use ziptier_codec::format::Format;
+
+/// Bytes of samples that a dictionary is trained on.
+const SAMPLE_BYTES: usize = 2 << 20;
+
+/// Bytes of blocks that are measured.
+const MEASURED_BYTES: usize = 2 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut files = Vec::new();
+    let mut sizes = vec![512, 1024, 4096, 16_384];
+    let mut dictionary_bytes = 16 << 10;
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--bytes" => {
+                let list = arguments.next().ok_or("--bytes needs a list")?;
+                sizes = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
+            }
+            "--dictionary" => {
+                dictionary_bytes = arguments.next().ok_or("--dictionary needs a number")?.parse()?;
+            }
+            _ => files.push(argument),
+        }
+    }
+    println!(
+        "{:12} {:8} {:8} {:>5} {:8} {:>6} {:>6} {:>7} {:>8} {:>11} {:>8}",
+        "file",
+        "format",
+        "engine",
+        "level",
+        "huffman",
+        "dict",
+        "block",
+        "ratio",
+        "pack",
+        "unpack MB/s",
+        "train ms"
+    );
+    for file in &files {
+        let bytes = std::fs::read(file)?;
+        let bytes = if file.ends_with(".zst") { zstd::decode_all(&*bytes)? } else { bytes };
+        let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".zst");
+        let (first, second) = bytes.split_at(bytes.len() / 2);
+        for setting in settings() {
+            for &size in &sizes {
+                measure(name, &setting, &spread(second, size, MEASURED_BYTES), Duration::ZERO)?;
+                let samples = spread(first, size, SAMPLE_BYTES);
+                let begun = cpu_time();
+                match Dictionary::train(setting.format, &samples, dictionary_bytes, 1) {
+                    Ok(dictionary) => {
+                        let training = cpu_time() - begun;
+                        let setting = setting.clone().with_dictionary(Arc::new(dictionary));
+                        measure(name, &setting, &spread(second, size, MEASURED_BYTES), training)?;
+                    }
+                    Err(error) => eprintln!("{name}: {error}"),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn settings() -> Vec<Setting> {
+    let all = |format, levels: &[i32]| {
+        let with = |&level: &i32| Setting::new(format).with_level(level);
+        levels.iter().map(with).collect::<Vec<_>>()
+    };
+    let fixed = |setting: Setting| setting.with_huffman(Huffman::Fixed);
+    [
+        all(Format::Lz4, &[-8, 1, 9, 12]),
+        all(Format::Zstd, &[-5, -1, 1, 3, 6, 19]),
+        all(Format::Deflate, &[1, 6]),
+        all(Format::Deflate, &[1, 6]).into_iter().map(fixed).collect(),
+    ]
+    .concat()
+}
+
+/// Blocks of `size` bytes, so many that they have about `bytes` together.
+fn spread(file: &[u8], size: usize, bytes: usize) -> Vec<&[u8]> {
+    let blocks: Vec<&[u8]> = file.chunks_exact(size).collect();
+    let limit = (bytes / size).max(1);
+    let step = (blocks.len() / limit).max(1);
+    blocks.into_iter().step_by(step).take(limit).collect()
+}
+
+fn measure(
+    name: &str,
+    setting: &Setting,
+    blocks: &[&[u8]],
+    training: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let engine = setting.engine()?;
+    let mut codec = engine.open()?;
+    let raw_bytes: usize = blocks.iter().map(|block| block.len()).sum();
+    let block_bytes = blocks.first().map_or(1, |block| block.len());
+
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    for block in blocks {
+        let mut stored = Vec::new();
+        frame::pack(codec.as_mut(), setting.format, block, &mut stored)?;
+        frames.push(stored);
+    }
+    let stored_bytes: usize = frames.iter().map(Vec::len).sum();
+
+    let mut stored = Vec::with_capacity(2 * block_bytes + 64);
+    let mut failed = 0;
+    let packing = best(|| {
+        for block in blocks {
+            stored.clear();
+            failed += usize::from(frame::pack(codec.as_mut(), setting.format, block, &mut stored).is_err());
+        }
+    });
+
+    // In random order, as a store reads them.
+    let mut order: Vec<usize> = (0..blocks.len()).collect();
+    let mut state = 1u64;
+    for last in (1..order.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        order.swap(last, (state >> 33) as usize % (last + 1));
+    }
+    let mut raw = Vec::with_capacity(2 * block_bytes + 64);
+    let unpacking = best(|| {
+        for &index in &order {
+            raw.clear();
+            let result = frame::unpack(codec.as_mut(), setting.format, &frames[index], &mut raw, block_bytes);
+            failed += usize::from(result.is_err());
+        }
+    });
+    for &index in &order {
+        raw.clear();
+        frame::unpack(codec.as_mut(), setting.format, &frames[index], &mut raw, block_bytes)?;
+        failed += usize::from(raw != blocks[index]);
+    }
+    if failed != 0 {
+        return Err(format!("{failed} blocks of {name} came back wrong: {setting}").into());
+    }
+
+    let speed = |time: Duration| raw_bytes as f64 / 1e6 / time.as_secs_f64();
+    println!(
+        "{name:12} {:8} {:8} {:5} {:8} {:6} {block_bytes:6} {:7.3} {:8.0} {:11.0} {:8.0}",
+        setting.format,
+        engine.name(),
+        setting.level,
+        if setting.format == Format::Deflate { setting.huffman.name() } else { "" },
+        setting.dictionary.as_ref().map_or(0, |dictionary| dictionary.content().len()),
+        raw_bytes as f64 / stored_bytes as f64,
+        speed(packing),
+        speed(unpacking),
+        training.as_secs_f64() * 1e3,
+    );
+    Ok(())
+}
+
+/// The least CPU time of several runs.
+fn best(mut run: impl FnMut()) -> Duration {
+    let time = |run: &mut dyn FnMut()| {
+        let begun = cpu_time();
+        run();
+        cpu_time() - begun
+    };
+    (0..3).map(|_| time(&mut run)).min().unwrap_or_default()
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

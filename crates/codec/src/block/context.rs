@@ -1,0 +1,138 @@
+//! The part of a context that all library-backed formats share: limits, buffers, counters, the queue.
+
+use super::{BlockCodec, BlockError, Counters, Done, ImmediateQueue, Job, run_job};
+use crate::format::Format;
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+/// Room that an encoder gets beyond the limit, for some give up a few bytes before they must: LZ4 up to 8, zstd up to 8
+/// (one machine word that its bit writer stores at once).
+const SLACK_BYTES: usize = 16;
+
+/// What was wrong with a compressed block, and where.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Damage {
+    pub(super) position: usize,
+    pub(super) what: &'static str,
+}
+
+impl Damage {
+    /// The complaint of a decoder that consumed sound input to something shorter or longer than was asked for.
+    pub(super) fn other_length(position: usize) -> Damage {
+        Damage { position, what: "another length" }
+    }
+}
+
+/// One library at work on one block, into memory that was bounded and reserved before.
+///
+/// # Safety
+///
+/// `compress` has written the first *n* bytes of its target when it returns `Ok(Some(n))`, and `decompress` the whole
+/// target when it returns `Ok(())`.
+pub(super) unsafe trait Coder: Send {
+    /// The most bytes that `compress` can make of so many.
+    fn bound(&self, raw_bytes: usize) -> usize;
+
+    /// The most bytes that a sound block of these can hold: what is longer is refused before memory is reserved.
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage>;
+
+    /// Compresses, or says that the target is too small.
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError>;
+
+    /// Fills the target exactly, from all of `packed`.
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage>;
+}
+
+/// A [`Coder`] as a [`BlockCodec`].
+pub(super) struct Context<'a, C> {
+    coder: C,
+    format: Format,
+    fingerprint: u32,
+    counters: &'a Counters,
+    queue: ImmediateQueue,
+}
+
+impl<'a, C: Coder> Context<'a, C> {
+    pub(super) fn new(coder: C, format: Format, fingerprint: u32, counters: &'a Counters) -> Context<'a, C> {
+        Context { coder, format, fingerprint, counters, queue: ImmediateQueue::default() }
+    }
+
+    fn compress_append(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<Option<usize>, BlockError> {
+        let room = max_bytes.saturating_add(SLACK_BYTES).min(self.coder.bound(raw.len()));
+        out.reserve(room);
+        let packed = self.coder.compress(raw, &mut out.spare_capacity_mut()[..room])?;
+        let fits = packed.filter(|&length| length <= max_bytes);
+        if let Some(length) = fits {
+            assert!(length <= room, "an encoder says that it wrote past its target");
+            // SAFETY: `length` bytes behind the old length are within the capacity (`room` was reserved) and were
+            // written: that is the contract of `Coder::compress`.
+            unsafe { out.set_len(out.len() + length) };
+        }
+        Ok(fits)
+    }
+
+    fn decompress_append(
+        &mut self,
+        packed: &[u8],
+        out: &mut Vec<u8>,
+        raw_bytes: usize,
+    ) -> Result<(), Damage> {
+        if raw_bytes > self.coder.raw_bytes_max(packed)? {
+            return Err(Damage::other_length(packed.len()));
+        }
+        out.reserve(raw_bytes);
+        self.coder.decompress(packed, &mut out.spare_capacity_mut()[..raw_bytes])?;
+        // SAFETY: `raw_bytes` were reserved behind the old length, and all of them were written: that is the contract
+        // of `Coder::decompress`.
+        unsafe { out.set_len(out.len() + raw_bytes) };
+        Ok(())
+    }
+}
+
+impl<C: Coder> BlockCodec for Context<'_, C> {
+    fn compress(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<Option<usize>, BlockError> {
+        let begun = Instant::now();
+        let result = self.compress_append(raw, out, max_bytes);
+        match &result {
+            Ok(fits) => self.counters.compressed(raw.len(), *fits, begun.elapsed()),
+            Err(_) => self.counters.faulted(),
+        }
+        result
+    }
+
+    fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
+        let begun = Instant::now();
+        let result = self.decompress_append(packed, out, raw_bytes);
+        self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun.elapsed());
+        let format = self.format;
+        result.map_err(|Damage { position, what }| BlockError::Damaged { format, position, what })
+    }
+
+    fn dictionary_fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    fn submit(&mut self, job: Job) -> Result<(), Job> {
+        if self.queue.is_full() {
+            self.counters.queue_was_full();
+            return Err(job);
+        }
+        let done = run_job(self, job);
+        self.queue.push(done);
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>, _wait: bool) {
+        self.queue.drain_into(done);
+    }
+}

@@ -1,0 +1,46 @@
+//! Choosing the bytes of a dictionary.
+
+use super::{Dictionary, TrainError};
+use crate::format::Format;
+
+/// zstd's trainer takes no less.
+const BYTES_MIN: usize = 256;
+
+/// Room for zstd's tables, which formats without them do not keep.
+const TABLES_BYTES_MAX: usize = 1024;
+
+pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Result<Vec<u8>, TrainError> {
+    let format_max = Dictionary::content_bytes_max(format);
+    if format_max == 0 {
+        return Err(TrainError::Format { format });
+    }
+    let max_bytes = max_bytes.min(format_max);
+    if max_bytes < BYTES_MIN {
+        return Err(TrainError::Size { max_bytes, min_bytes: BYTES_MIN });
+    }
+    let has_tables = format == Format::Zstd;
+    let trained_bytes = if has_tables { max_bytes } else { max_bytes + TABLES_BYTES_MAX };
+    let mut trained = Vec::with_capacity(trained_bytes);
+    let joined = samples.concat();
+    let sizes: Vec<usize> = samples.iter().map(|sample| sample.len()).collect();
+    let refused = |reason| TrainError::Samples { samples: samples.len(), bytes: joined.len(), reason };
+    if u32::try_from(samples.len()).is_err() {
+        return Err(refused("more than 2^32"));
+    }
+    zstd_safe::train_from_buffer(&mut trained, &joined, &sizes)
+        .map_err(|code| refused(zstd_safe::get_error_name(code)))?;
+    if has_tables {
+        return Ok(trained);
+    }
+    let content = &trained[tables_bytes(&trained).ok_or_else(|| refused("no tables"))?..];
+    Ok(content[content.len().saturating_sub(max_bytes)..].to_vec())
+}
+
+/// Bytes of a zstd dictionary before its content.
+fn tables_bytes(dictionary: &[u8]) -> Option<usize> {
+    // SAFETY: the dictionary is valid for its length, and the function only reads it.
+    let bytes =
+        unsafe { zstd_safe::zstd_sys::ZDICT_getDictHeaderSize(dictionary.as_ptr().cast(), dictionary.len()) };
+    // An error is a number close to the greatest one.
+    (bytes <= dictionary.len()).then_some(bytes)
+}

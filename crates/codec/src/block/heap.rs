@@ -1,0 +1,65 @@
+//! Memory for C libraries from Rust's allocator, so that the allocator's figures hold it too.
+//!
+//! C frees by address alone, Rust needs the size as well: it stands in front of what is handed out.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::c_void;
+
+/// Bytes before the address handed out, and its alignment: that of `malloc`.
+const HEADER_BYTES: usize = 16;
+
+/// `malloc`, from Rust's allocator. Null if there is no memory.
+pub(super) fn allocate(bytes: usize) -> *mut c_void {
+    let layout =
+        bytes.checked_add(HEADER_BYTES).and_then(|total| Layout::from_size_align(total, HEADER_BYTES).ok());
+    let Some(layout) = layout else { return std::ptr::null_mut() };
+    // SAFETY: the layout has at least `HEADER_BYTES` bytes, hence is not empty.
+    let base = unsafe { alloc(layout) };
+    if base.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: `base` holds `HEADER_BYTES` and `bytes` more, aligned to `HEADER_BYTES`, so that a `usize` fits at its
+    // start and what follows the header is inside it.
+    unsafe {
+        base.cast::<usize>().write(layout.size());
+        base.add(HEADER_BYTES).cast()
+    }
+}
+
+/// `free` for what [`allocate`] returned.
+///
+/// # Safety
+///
+/// `address` is null, or was returned by [`allocate`] and has not been released.
+pub(super) unsafe fn release(address: *mut c_void) {
+    if address.is_null() {
+        return;
+    }
+    // SAFETY: the caller vouches that `allocate` made it, which put the size of the layout in front of it.
+    unsafe {
+        let base = address.cast::<u8>().sub(HEADER_BYTES);
+        let total = base.cast::<usize>().read();
+        dealloc(base, Layout::from_size_align_unchecked(total, HEADER_BYTES));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_come_back() {
+        for bytes in [0, 1, 15, 16, 4097] {
+            let address = allocate(bytes);
+            assert!(!address.is_null() && address.addr().is_multiple_of(HEADER_BYTES));
+            // SAFETY: `allocate` gave so many bytes, and they are released once.
+            unsafe {
+                address.cast::<u8>().write_bytes(7, bytes);
+                release(address);
+            }
+        }
+        assert!(allocate(usize::MAX).is_null());
+        // SAFETY: null is allowed.
+        unsafe { release(std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,213 @@
+//! Format `deflate`, engine `software`: libdeflate, which takes a block as a whole.
+//!
+//! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
+//! are what every engine reads; longer blocks are compressed by [`zlib`] with a window of 4 KiB and counted
+//! as fallbacks. Decoding is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset
+//! dictionary: for those take `zlib` too.
+
+use super::context::{Coder, Context, Damage};
+use super::heap;
+use super::setting::{Huffman, SettingError};
+use super::zlib::{self, ZlibCoder};
+use super::{BlockCodec, BlockError, Counters, Engine};
+use crate::format::Format;
+use libdeflate_sys as ffi;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
+use std::ptr::NonNull;
+
+/// Levels of the library, without its level 0, which only stores.
+pub const LEVELS: RangeInclusive<i32> = 1..=12;
+
+/// The engine `software` of format `deflate`.
+#[derive(Debug)]
+pub struct Libdeflate {
+    level: i32,
+    counters: Counters,
+}
+
+impl Libdeflate {
+    /// An engine for a level.
+    pub fn new(level: i32) -> Result<Libdeflate, SettingError> {
+        if !LEVELS.contains(&level) {
+            let (engine, format) = ("software", Format::Deflate);
+            return Err(SettingError::Level { engine, format, level, levels: LEVELS });
+        }
+        Ok(Libdeflate { level, counters: Counters::new() })
+    }
+}
+
+impl Engine for Libdeflate {
+    fn name(&self) -> &'static str {
+        "software"
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let long = ZlibCoder::new(self.level.min(*zlib::LEVELS.end()), Huffman::Dynamic, None);
+        let (level, counters) = (self.level, &self.counters);
+        let coder = LibdeflateCoder { level, compressor: None, decompressor: None, long, counters };
+        Ok(Box::new(Context::new(coder, Format::Deflate, 0, counters)))
+    }
+}
+
+struct LibdeflateCoder<'a> {
+    level: i32,
+    compressor: Option<Compressor>,
+    decompressor: Option<Decompressor>,
+    /// Compresses blocks that are longer than the window.
+    long: ZlibCoder<'a>,
+    counters: &'a Counters,
+}
+
+// SAFETY: libdeflate returns how many bytes it wrote from the start of the target; on success `decompress` has filled
+// it, since that was compared with its length.
+unsafe impl Coder for LibdeflateCoder<'_> {
+    fn bound(&self, raw_bytes: usize) -> usize {
+        self.long.bound(raw_bytes)
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        self.long.raw_bytes_max(packed)
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        if raw.len() > zlib::WINDOW_BYTES {
+            self.counters.fell_back();
+            return self.long.compress(raw, target);
+        }
+        let compressor = match &mut self.compressor {
+            Some(compressor) => compressor,
+            None => {
+                let compressor = Compressor::new(self.level).ok_or_else(no_memory)?;
+                self.compressor.insert(compressor)
+            }
+        };
+        Ok(compressor.compress(raw, target))
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        let decompressor = match &mut self.decompressor {
+            Some(decompressor) => decompressor,
+            None => {
+                let none = Damage { position: 0, what: "no memory for a decoder" };
+                self.decompressor.insert(Decompressor::new().ok_or(none)?)
+            }
+        };
+        decompressor.decompress(packed, target)
+    }
+}
+
+fn no_memory() -> BlockError {
+    BlockError::Engine { engine: "software", reason: "libdeflate: no memory for an encoder".into() }
+}
+
+/// Memory from Rust's allocator, see [`heap`].
+const OPTIONS: ffi::libdeflate_options = ffi::libdeflate_options {
+    sizeof_options: size_of::<ffi::libdeflate_options>(),
+    malloc_func: Some(malloc),
+    free_func: Some(free),
+};
+
+unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    heap::allocate(bytes)
+}
+
+unsafe extern "C" fn free(address: *mut c_void) {
+    // SAFETY: libdeflate frees what `malloc` gave it, once.
+    unsafe { heap::release(address) }
+}
+
+/// libdeflate's encoder, owned.
+struct Compressor(NonNull<ffi::libdeflate_compressor>);
+
+// SAFETY: it belongs to no thread; the library keeps no state elsewhere.
+unsafe impl Send for Compressor {}
+
+impl Compressor {
+    fn new(level: i32) -> Option<Compressor> {
+        // SAFETY: the options name functions that work like `malloc` and `free`; a level out of range gives null.
+        NonNull::new(unsafe { ffi::libdeflate_alloc_compressor_ex(level as c_int, &OPTIONS) }).map(Compressor)
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        // SAFETY: the compressor is alive and used by one caller at a time; source and target are valid for the
+        // lengths given with them.
+        let written = unsafe {
+            ffi::libdeflate_deflate_compress(
+                self.0.as_ptr(),
+                raw.as_ptr().cast(),
+                raw.len(),
+                target.as_mut_ptr().cast(),
+                target.len(),
+            )
+        };
+        // Zero says that it does not fit: even the empty stream has two bytes.
+        (written > 0).then_some(written)
+    }
+}
+
+impl Drop for Compressor {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated by `new` and is not used afterwards.
+        unsafe { ffi::libdeflate_free_compressor(self.0.as_ptr()) }
+    }
+}
+
+/// libdeflate's decoder, owned.
+struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
+
+// SAFETY: it belongs to no thread; the library keeps no state elsewhere.
+unsafe impl Send for Decompressor {}
+
+impl Decompressor {
+    fn new() -> Option<Decompressor> {
+        // SAFETY: the options name functions that work like `malloc` and `free`.
+        NonNull::new(unsafe { ffi::libdeflate_alloc_decompressor_ex(&OPTIONS) }).map(Decompressor)
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        let (mut read, mut written) = (0, 0);
+        // SAFETY: the decompressor is alive and used by one caller at a time; source and target are valid for the
+        // lengths given with them, and the library goes past neither, whatever the bytes are.
+        let result = unsafe {
+            ffi::libdeflate_deflate_decompress_ex(
+                self.0.as_ptr(),
+                packed.as_ptr().cast(),
+                packed.len(),
+                target.as_mut_ptr().cast(),
+                target.len(),
+                &mut read,
+                &mut written,
+            )
+        };
+        // The library does not say where it found damage.
+        let end = packed.len();
+        match result {
+            ffi::libdeflate_result_LIBDEFLATE_SUCCESS if written != target.len() => {
+                Err(Damage::other_length(read))
+            }
+            ffi::libdeflate_result_LIBDEFLATE_SUCCESS if read != end => {
+                Err(Damage { position: read, what: "bytes after the last block" })
+            }
+            ffi::libdeflate_result_LIBDEFLATE_SUCCESS => Ok(()),
+            ffi::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE => Err(Damage::other_length(end)),
+            _ => Err(Damage { position: end, what: "no valid stream" }),
+        }
+    }
+}
+
+impl Drop for Decompressor {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated by `new` and is not used afterwards.
+        unsafe { ffi::libdeflate_free_decompressor(self.0.as_ptr()) }
+    }
+}

@@ -1,0 +1,314 @@
+//! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
+
+use super::libdeflate::{self, Libdeflate};
+use super::lz4::{self, Lz4};
+use super::none::Copying;
+use super::zlib::{self, Zlib};
+use super::zstd::{self, Zstd};
+use super::{Dictionary, Engine};
+use crate::format::Format;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Which Huffman codes `deflate` may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Huffman {
+    /// Codes made for each block and stored in front of it; where they do not pay, the fixed ones.
+    #[default]
+    Dynamic,
+    /// The codes of RFC 1951, section 3.2.6: no header and no tables to build, at a lower ratio.
+    Fixed,
+}
+
+impl Huffman {
+    /// Every mode.
+    pub const ALL: &[Huffman] = &[Huffman::Dynamic, Huffman::Fixed];
+
+    /// The name that is used on every surface.
+    pub fn name(self) -> &'static str {
+        match self {
+            Huffman::Dynamic => "dynamic",
+            Huffman::Fixed => "fixed",
+        }
+    }
+}
+
+impl fmt::Display for Huffman {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Huffman {
+    type Err = SettingError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Huffman::ALL.iter().copied().find(|mode| mode.name() == name);
+        found.ok_or_else(|| SettingError::UnknownHuffman { name: name.to_owned() })
+    }
+}
+
+/// How blocks are to be written.
+///
+/// ```
+/// use ziptier_codec::block::{Setting, frame};
+/// use ziptier_codec::format::Format;
+///
+/// let engine = Setting::new(Format::Zstd).with_level(-3).engine()?;
+/// let mut codec = engine.open()?; // one for each thread, to be kept
+/// let block = b"{\"user\":1},{\"user\":2},{\"user\":3},{\"user\":4}".repeat(10);
+/// let mut stored = Vec::new();
+/// frame::pack(codec.as_mut(), engine.format(), &block, &mut stored)?;
+/// assert!(stored.len() < block.len() / 4);
+///
+/// let mut raw = Vec::new();
+/// frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, 4096)?;
+/// assert_eq!(raw, block);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// What the bytes are.
+    pub format: Format,
+    /// Speed against ratio, in the format's own numbers: see [`levels`](Setting::levels).
+    pub level: i32,
+    /// Which Huffman codes; formats other than `deflate` ignore it.
+    pub huffman: Huffman,
+    /// What blocks may refer to besides themselves. It must have been made for this format, and blocks are read with
+    /// the same one.
+    pub dictionary: Option<Arc<Dictionary>>,
+}
+
+impl Setting {
+    /// A format at its default level: 1 for `lz4`, 3 for `zstd`, 6 for `deflate`.
+    pub fn new(format: Format) -> Setting {
+        let level = match format {
+            Format::None | Format::Token => 0,
+            Format::Lz4 => 1,
+            Format::Zstd => 3,
+            Format::Deflate => 6,
+        };
+        Setting { format, level, huffman: Huffman::default(), dictionary: None }
+    }
+
+    /// The same with another level.
+    #[must_use]
+    pub fn with_level(self, level: i32) -> Setting {
+        Setting { level, ..self }
+    }
+
+    /// The same with another Huffman mode.
+    #[must_use]
+    pub fn with_huffman(self, huffman: Huffman) -> Setting {
+        Setting { huffman, ..self }
+    }
+
+    /// The same with a dictionary.
+    #[must_use]
+    pub fn with_dictionary(self, dictionary: Arc<Dictionary>) -> Setting {
+        Setting { dictionary: Some(dictionary), ..self }
+    }
+
+    /// The levels of an engine for a format, `None` if there is no such engine. Level 0 belongs to none of them: in
+    /// every library it means something else.
+    pub fn levels(format: Format, engine: &str) -> Option<RangeInclusive<i32>> {
+        match (format, engine) {
+            (Format::None, "cpu") => Some(0..=0),
+            (Format::Lz4, "cpu") => Some(lz4::LEVELS),
+            (Format::Zstd, "cpu") => Some(zstd::LEVELS),
+            (Format::Deflate, "software") => Some(libdeflate::LEVELS),
+            (Format::Deflate, "zlib") => Some(zlib::LEVELS),
+            _ => None,
+        }
+    }
+
+    /// The names of the engines that can work for a format, the preferred one first.
+    pub fn engine_names(format: Format) -> &'static [&'static str] {
+        match format {
+            Format::None | Format::Lz4 | Format::Zstd => &["cpu"],
+            Format::Token => &[],
+            Format::Deflate => &["software", "zlib"],
+        }
+    }
+
+    /// The preferred engine: for `deflate` libdeflate, or zlib where libdeflate lacks something (fixed codes, dictionary).
+    ///
+    /// Share it among threads; each opens a context of its own.
+    pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
+        let zlib_only = self.huffman == Huffman::Fixed || self.dictionary.is_some();
+        match self.format {
+            Format::Deflate if zlib_only => self.engine_named("zlib"),
+            Format::Deflate => self.engine_named("software"),
+            _ => self.engine_named("cpu"),
+        }
+    }
+
+    /// The engine of that name, or why it cannot do this.
+    pub fn engine_named(&self, name: &str) -> Result<Arc<dyn Engine>, SettingError> {
+        let dictionary = self.dictionary.clone();
+        let cannot = |engine, what| SettingError::Unsupported { engine, format: self.format, what };
+        match (self.format, name) {
+            (Format::Token, _) => Err(SettingError::NoBlocks { format: self.format }),
+            (Format::None, "cpu") if dictionary.is_some() => Err(cannot("cpu", "a dictionary")),
+            (Format::None, "cpu") => Ok(Arc::new(Copying::new())),
+            (Format::Lz4, "cpu") => Ok(Arc::new(Lz4::new(self.level, dictionary)?)),
+            (Format::Zstd, "cpu") => Ok(Arc::new(Zstd::new(self.level, dictionary)?)),
+            (Format::Deflate, "software") if self.huffman == Huffman::Fixed => {
+                Err(cannot("software", "fixed codes only"))
+            }
+            (Format::Deflate, "software") if dictionary.is_some() => Err(cannot("software", "a dictionary")),
+            (Format::Deflate, "software") => Ok(Arc::new(Libdeflate::new(self.level)?)),
+            (Format::Deflate, "zlib") => Ok(Arc::new(Zlib::new(self.level, self.huffman, dictionary)?)),
+            (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} level {}", self.format, self.level)?;
+        if self.format == Format::Deflate {
+            write!(f, ", {} Huffman codes", self.huffman)?;
+        }
+        if let Some(dictionary) = &self.dictionary {
+            write!(f, ", dictionary {} of {} bytes", dictionary.generation(), dictionary.content().len())?;
+        }
+        Ok(())
+    }
+}
+
+/// The error of a setting that no engine can follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The engine has no such level.
+    Level {
+        /// The engine's name.
+        engine: &'static str,
+        /// The format.
+        format: Format,
+        /// The level asked for.
+        level: i32,
+        /// The levels there are, 0 apart.
+        levels: RangeInclusive<i32>,
+    },
+    /// The format codes single values, not blocks.
+    NoBlocks {
+        /// The format.
+        format: Format,
+    },
+    /// No engine has this name.
+    UnknownEngine {
+        /// The name asked for.
+        name: String,
+        /// The format.
+        format: Format,
+    },
+    /// No Huffman mode has this name.
+    UnknownHuffman {
+        /// The name asked for.
+        name: String,
+    },
+    /// The engine cannot do something that the setting asks for.
+    Unsupported {
+        /// The engine's name.
+        engine: &'static str,
+        /// The format.
+        format: Format,
+        /// What it cannot do.
+        what: &'static str,
+    },
+    /// The dictionary was made for another format.
+    DictionaryFormat {
+        /// What it was made for.
+        found: Format,
+        /// The setting's format.
+        expected: Format,
+    },
+    /// The library refuses the dictionary for compressing.
+    DictionaryRefused {
+        /// The format.
+        format: Format,
+    },
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingError::Level { engine, format, level, levels } => {
+                let (first, last) = (levels.start(), levels.end());
+                write!(
+                    f,
+                    "engine {engine} has no level {level} of format {format}: choose {first} to {last}"
+                )?;
+                if *first < 0 { write!(f, ", but not 0") } else { Ok(()) }
+            }
+            SettingError::NoBlocks { format } => write!(f, "format {format} codes single values, not blocks"),
+            SettingError::UnknownEngine { name, format } => {
+                let names = Setting::engine_names(*format).join(", ");
+                write!(f, "unknown engine {name:?} for format {format}: choose one of {names}")
+            }
+            SettingError::UnknownHuffman { name } => {
+                let names: Vec<_> = Huffman::ALL.iter().map(|mode| mode.name()).collect();
+                write!(f, "unknown Huffman mode {name:?}: choose one of {}", names.join(", "))
+            }
+            SettingError::Unsupported { engine, format, what } => {
+                write!(f, "engine {engine} of format {format} cannot do {what}: choose another engine")
+            }
+            SettingError::DictionaryFormat { found, expected } => {
+                write!(f, "the dictionary was made for format {found}: train one for {expected}")
+            }
+            SettingError::DictionaryRefused { format } => {
+                write!(f, "the library of format {format} refuses the dictionary: train another one")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(setting: &Setting, engine: &str) -> String {
+        setting.engine_named(engine).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let deflate = Setting::new(Format::Deflate);
+        assert_eq!(
+            refusal(&deflate.clone().with_level(13), "software"),
+            "engine software has no level 13 of format deflate: choose 1 to 12"
+        );
+        assert_eq!(
+            refusal(&Setting::new(Format::Zstd).with_level(0), "cpu"),
+            "engine cpu has no level 0 of format zstd: choose -131072 to 22, but not 0"
+        );
+        assert!(refusal(&deflate.clone().with_huffman(Huffman::Fixed), "software").contains("fixed codes"));
+        assert!(refusal(&deflate, "iaa").contains("choose one of software, zlib"));
+        assert!(refusal(&Setting::new(Format::Token), "cpu").contains("single values"));
+        assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
+        assert!("canned".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed"));
+    }
+
+    #[test]
+    fn defaults_have_engines() {
+        for (format, engine) in [
+            (Format::None, "cpu"),
+            (Format::Lz4, "cpu"),
+            (Format::Zstd, "cpu"),
+            (Format::Deflate, "software"),
+        ] {
+            let found = Setting::new(format).engine().unwrap();
+            assert_eq!((found.format(), found.name()), (format, engine));
+        }
+        let fixed = Setting::new(Format::Deflate).with_huffman(Huffman::Fixed);
+        assert_eq!(fixed.engine().unwrap().name(), "zlib");
+        assert_eq!(fixed.to_string(), "deflate level 6, fixed Huffman codes");
+    }
+}

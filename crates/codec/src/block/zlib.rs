@@ -1,0 +1,290 @@
+//! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
+//!
+//! It is the engine for what libdeflate cannot do: fixed Huffman codes only, blocks longer than the window, and a
+//! preset dictionary. It is linked dynamically where the system has it, so that a library that replaces it
+//! (`LD_PRELOAD`) takes effect.
+//!
+//! Its encoder refers back 3,834 bytes at most (the window less 262); of a longer dictionary the end counts.
+
+use super::context::{Coder, Context, Damage};
+use super::heap;
+use super::setting::{Huffman, SettingError};
+use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
+use crate::format::Format;
+use libz_sys as ffi;
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Levels of the library, without its level 0, which only stores.
+pub const LEVELS: RangeInclusive<i32> = 1..=9;
+
+/// The history window: what Intel's accelerator has.
+pub const WINDOW_BYTES: usize = 4096;
+
+/// Negative: a raw stream, without zlib's header and checksum.
+const WINDOW_BITS: c_int = -12;
+
+/// Sizes hash table (2^(n+7) entries of 2 bytes, cleared for every block) and symbol buffer (2^(n+6), a DEFLATE block
+/// ends when it is full). The default, 8, clears 64 KiB for each block, however small.
+const MEMORY_LEVEL: c_int = 6;
+
+/// The engine `zlib` of format `deflate`.
+#[derive(Debug)]
+pub struct Zlib {
+    level: i32,
+    huffman: Huffman,
+    dictionary: Option<Arc<Dictionary>>,
+    counters: Counters,
+}
+
+impl Zlib {
+    /// An engine for a level, a Huffman mode and a dictionary.
+    pub fn new(
+        level: i32,
+        huffman: Huffman,
+        dictionary: Option<Arc<Dictionary>>,
+    ) -> Result<Zlib, SettingError> {
+        if !LEVELS.contains(&level) {
+            return Err(SettingError::Level {
+                engine: "zlib",
+                format: Format::Deflate,
+                level,
+                levels: LEVELS,
+            });
+        }
+        match &dictionary {
+            Some(dictionary) if dictionary.format() != Format::Deflate => {
+                Err(SettingError::DictionaryFormat { found: dictionary.format(), expected: Format::Deflate })
+            }
+            _ => Ok(Zlib { level, huffman, dictionary, counters: Counters::new() }),
+        }
+    }
+}
+
+impl Engine for Zlib {
+    fn name(&self) -> &'static str {
+        "zlib"
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let dictionary = self.dictionary.as_deref();
+        let coder = ZlibCoder::new(self.level, self.huffman, dictionary);
+        let fingerprint = dictionary.map_or(0, Dictionary::fingerprint);
+        Ok(Box::new(Context::new(coder, Format::Deflate, fingerprint, &self.counters)))
+    }
+}
+
+/// Either half is built when it is first needed.
+pub(super) struct ZlibCoder<'a> {
+    level: i32,
+    huffman: Huffman,
+    dictionary: Option<&'a Dictionary>,
+    compressor: Option<Stream>,
+    decompressor: Option<Stream>,
+}
+
+impl<'a> ZlibCoder<'a> {
+    pub(super) fn new(level: i32, huffman: Huffman, dictionary: Option<&'a Dictionary>) -> ZlibCoder<'a> {
+        ZlibCoder { level, huffman, dictionary, compressor: None, decompressor: None }
+    }
+}
+
+// SAFETY: zlib counts what it wrote from the start of the target down from its length (`avail_out`), and `decompress`
+// succeeds only if that reached zero.
+unsafe impl Coder for ZlibCoder<'_> {
+    fn bound(&self, raw_bytes: usize) -> usize {
+        // More than deflateBound() for any window and memory level: at most 9 bits per literal, and block headers.
+        raw_bytes.saturating_add(raw_bytes / 8 + 64)
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        // A match of 258 bytes takes two bits at least.
+        Ok(packed.len().saturating_mul(4 * 258).min(c_uint::MAX as usize))
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        let (Ok(raw_bytes), Ok(room)) = (c_uint::try_from(raw.len()), c_uint::try_from(target.len())) else {
+            return Ok(None);
+        };
+        let engine = |reason: String| BlockError::Engine { engine: "zlib", reason };
+        let stream = match &mut self.compressor {
+            Some(stream) => stream,
+            None => {
+                let stream = Stream::deflate(self.level, self.huffman).map_err(engine)?;
+                self.compressor.insert(stream)
+            }
+        };
+        // SAFETY: the stream was set up for compression and is used by one caller at a time; source, target and
+        // dictionary are valid for the lengths given with them and are not touched after the call.
+        let result = unsafe {
+            let z = stream.z();
+            let mut result = ffi::deflateReset(z);
+            if let (ffi::Z_OK, Some(dictionary)) = (result, self.dictionary) {
+                let content = dictionary.content();
+                result = ffi::deflateSetDictionary(z, content.as_ptr(), content.len() as c_uint);
+            }
+            if result == ffi::Z_OK {
+                z.next_in = raw.as_ptr().cast_mut();
+                z.avail_in = raw_bytes;
+                z.next_out = target.as_mut_ptr().cast();
+                z.avail_out = room;
+                result = ffi::deflate(z, ffi::Z_FINISH);
+            }
+            result
+        };
+        match result {
+            ffi::Z_STREAM_END => Ok(Some(target.len() - stream.z().avail_out as usize)),
+            ffi::Z_OK | ffi::Z_BUF_ERROR => Ok(None),
+            code => Err(engine(format!("deflate returned {code}"))),
+        }
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        let (Ok(packed_bytes), Ok(raw_bytes)) =
+            (c_uint::try_from(packed.len()), c_uint::try_from(target.len()))
+        else {
+            return Err(Damage::other_length(packed.len()));
+        };
+        let stream = match &mut self.decompressor {
+            Some(stream) => stream,
+            None => {
+                let none = Damage { position: 0, what: "no memory for a decoder" };
+                self.decompressor.insert(Stream::inflate().map_err(|_| none)?)
+            }
+        };
+        // SAFETY: the stream was set up for decompression and is used by one caller at a time; source, target and
+        // dictionary are valid for the lengths given with them and are not touched after the call.
+        let result = unsafe {
+            let z = stream.z();
+            let mut result = ffi::inflateReset(z);
+            if let (ffi::Z_OK, Some(dictionary)) = (result, self.dictionary) {
+                let content = dictionary.content();
+                result = ffi::inflateSetDictionary(z, content.as_ptr(), content.len() as c_uint);
+            }
+            if result == ffi::Z_OK {
+                z.next_in = packed.as_ptr().cast_mut();
+                z.avail_in = packed_bytes;
+                z.next_out = target.as_mut_ptr().cast();
+                z.avail_out = raw_bytes;
+                result = ffi::inflate(z, ffi::Z_FINISH);
+            }
+            result
+        };
+        let position = packed.len() - stream.z().avail_in as usize;
+        let (left, room) = (stream.z().avail_in, stream.z().avail_out);
+        match result {
+            ffi::Z_STREAM_END if room > 0 => Err(Damage::other_length(position)),
+            ffi::Z_STREAM_END if left > 0 => Err(Damage { position, what: "bytes after the last block" }),
+            ffi::Z_STREAM_END => Ok(()),
+            ffi::Z_OK | ffi::Z_BUF_ERROR if room == 0 => Err(Damage::other_length(position)),
+            ffi::Z_OK | ffi::Z_BUF_ERROR => Err(Damage { position, what: "the input ends" }),
+            ffi::Z_MEM_ERROR => Err(Damage { position, what: "no memory for the window" }),
+            _ => Err(Damage { position, what: "no valid stream" }),
+        }
+    }
+}
+
+/// A zlib stream, owned. It is boxed because zlib refers to it by address.
+struct Stream {
+    z: Box<ffi::z_stream>,
+    end: unsafe extern "C" fn(ffi::z_streamp) -> c_int,
+}
+
+// SAFETY: it belongs to no thread; the library keeps no state elsewhere, and the buffers that it points to between calls
+// are never used again (every call sets them anew).
+unsafe impl Send for Stream {}
+
+impl Stream {
+    fn deflate(level: i32, huffman: Huffman) -> Result<Stream, String> {
+        let strategy = match huffman {
+            Huffman::Dynamic => ffi::Z_DEFAULT_STRATEGY,
+            Huffman::Fixed => ffi::Z_FIXED,
+        };
+        let mut z = empty();
+        // SAFETY: `z` names an allocator and no buffers; version and size are those it was declared with.
+        let result = unsafe {
+            ffi::deflateInit2_(
+                &mut *z,
+                level,
+                ffi::Z_DEFLATED,
+                WINDOW_BITS,
+                MEMORY_LEVEL,
+                strategy,
+                version().as_ptr(),
+                size_of::<ffi::z_stream>() as c_int,
+            )
+        };
+        started("deflateInit2", result)?;
+        Ok(Stream { z, end: ffi::deflateEnd })
+    }
+
+    fn inflate() -> Result<Stream, String> {
+        let mut z = empty();
+        // SAFETY: as above.
+        let result = unsafe {
+            let size = size_of::<ffi::z_stream>() as c_int;
+            ffi::inflateInit2_(&mut *z, WINDOW_BITS, version().as_ptr(), size)
+        };
+        started("inflateInit2", result)?;
+        Ok(Stream { z, end: ffi::inflateEnd })
+    }
+
+    fn z(&mut self) -> &mut ffi::z_stream {
+        &mut self.z
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: the stream was set up by the counterpart of `end` and is not used afterwards.
+        unsafe { (self.end)(&mut *self.z) };
+    }
+}
+
+fn started(function: &str, result: c_int) -> Result<(), String> {
+    if result == ffi::Z_OK { Ok(()) } else { Err(format!("{function} returned {result}")) }
+}
+
+fn version() -> &'static CStr {
+    // SAFETY: zlib returns a constant string.
+    unsafe { CStr::from_ptr(ffi::zlibVersion()) }
+}
+
+/// A stream that only knows where to get memory from.
+fn empty() -> Box<ffi::z_stream> {
+    Box::new(ffi::z_stream {
+        next_in: std::ptr::null_mut(),
+        avail_in: 0,
+        total_in: 0,
+        next_out: std::ptr::null_mut(),
+        avail_out: 0,
+        total_out: 0,
+        msg: std::ptr::null_mut(),
+        state: std::ptr::null_mut(),
+        zalloc,
+        zfree,
+        opaque: std::ptr::null_mut(),
+        data_type: 0,
+        adler: 0,
+        reserved: 0,
+    })
+}
+
+extern "C" fn zalloc(_opaque: *mut c_void, items: c_uint, bytes: c_uint) -> *mut c_void {
+    (items as usize).checked_mul(bytes as usize).map_or(std::ptr::null_mut(), heap::allocate)
+}
+
+extern "C" fn zfree(_opaque: *mut c_void, address: *mut c_void) {
+    // SAFETY: zlib frees what `zalloc` gave it, once.
+    unsafe { heap::release(address) }
+}

@@ -7,14 +7,13 @@
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
 use crate::core::{Core, copy_found};
-use crate::memory::Gauges;
+use crate::memory::{Gauges, Total};
 use crate::options::CodecChoice;
 use crate::record::{Found, Payload};
 use crate::sync::Mutex;
@@ -41,9 +40,9 @@ pub(crate) struct Dictionaries {
     /// Every generation that may still live, with the bytes counted for it.
     live: Mutex<Vec<(Weak<Dictionary>, usize)>>,
     schedule: Mutex<Schedule>,
-    /// Bytes coded since the last look, raw and coded.
-    seen_raw: AtomicU64,
-    seen_coded: AtomicU64,
+    /// Bytes given to the encoder, and what it made of them.
+    coded_raw: Total,
+    coded: Total,
     gauges: Arc<Gauges>,
 }
 
@@ -54,6 +53,8 @@ struct Schedule {
     trained_at_bytes: u64,
     /// Coded over raw bytes that the current dictionary reached on its trial sample.
     promised: f64,
+    /// What was coded, raw and coded, at the last look for drift.
+    seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
     drift_bytes: u64,
 }
@@ -72,8 +73,8 @@ impl Dictionaries {
             current: Mutex::default(),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
-            seen_raw: AtomicU64::new(0),
-            seen_coded: AtomicU64::new(0),
+            coded_raw: Total::default(),
+            coded: Total::default(),
             gauges,
         }
     }
@@ -85,8 +86,14 @@ impl Dictionaries {
 
     /// Notes how freshly written values were coded.
     pub(crate) fn note_coded(&self, raw_bytes: u64, coded_bytes: u64) {
-        self.seen_raw.fetch_add(raw_bytes, Relaxed);
-        self.seen_coded.fetch_add(coded_bytes, Relaxed);
+        self.coded_raw.change(raw_bytes as i64);
+        self.coded.change(coded_bytes as i64);
+    }
+
+    /// Raw bytes that were ever given to the encoder, and what it, or the raw value where that was smaller, made of
+    /// them.
+    pub(crate) fn coded_bytes(&self) -> (u64, u64) {
+        (self.coded_raw.get(), self.coded.get())
     }
 
     /// Stops counting the generations whose last body is gone; returns how many live.
@@ -119,10 +126,10 @@ impl Dictionaries {
             let grown = logical_bytes >= 2 * schedule.trained_at_bytes;
             return grown.then_some((Reason::First, bits));
         };
-        let (raw, coded) = (self.seen_raw.load(Relaxed), self.seen_coded.load(Relaxed));
+        let (raw_ever, coded_ever) = self.coded_bytes();
+        let (raw, coded) = (raw_ever - schedule.seen.0, coded_ever - schedule.seen.1);
         if raw >= schedule.drift_bytes {
-            self.seen_raw.store(0, Relaxed);
-            self.seen_coded.store(0, Relaxed);
+            schedule.seen = (raw_ever, coded_ever);
             if coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX {
                 return Some((Reason::Drift, bits.max(current.bits())));
             }
@@ -190,7 +197,7 @@ impl Core {
 
     /// Raw bytes of the settled records.
     fn raw_bytes_estimate(&self) -> u64 {
-        self.gauges.logical.load(Relaxed).max(0) as u64
+        self.gauges.logical.get()
     }
 
     /// Values of random leaves, about `bytes` of them in all.

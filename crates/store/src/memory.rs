@@ -1,7 +1,8 @@
 //! Memory as the allocator holds it: size classes, gauges by purpose, and the limit.
 
+use std::cell::Cell;
 use std::sync::atomic::{
-    AtomicI64, AtomicU64,
+    AtomicI64, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -75,52 +76,105 @@ impl MemoryUse {
     }
 }
 
-/// One purpose: bytes held and bytes asked for. Signed, because threads add and take away in any order.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge {
-    held: AtomicI64,
-    asked: AtomicI64,
+/// Threads that count in a cache line of their own; more of them share.
+const LANES: usize = 8;
+
+std::thread_local! {
+    /// Which lane this thread counts in. Without a destructor: threads that end still free what was retired.
+    static LANE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
+
+fn lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    LANE.with(|lane| {
+        if lane.get() == usize::MAX {
+            lane.set(NEXT.fetch_add(1, Relaxed) % LANES);
+        }
+        lane.get()
+    })
+}
+
+/// Sums of changes that many threads make, spread over cache lines so that no thread waits for another's.
+///
+/// A thread may take away what another one added: a lane alone means nothing, and may be negative.
+#[derive(Debug, Default)]
+struct Sums<const N: usize>([Lane<N>; LANES]);
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Lane<const N: usize>([AtomicI64; N]);
+
+impl<const N: usize> Default for Lane<N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicI64::new(0)))
+    }
+}
+
+impl<const N: usize> Sums<N> {
+    #[inline]
+    fn change(&self, changes: [i64; N]) {
+        for (sum, change) in self.0[lane()].0.iter().zip(changes) {
+            sum.fetch_add(change, Release);
+        }
+    }
+
+    fn sum(&self, which: usize) -> i64 {
+        self.0.iter().map(|lane| lane.0[which].load(Acquire)).sum()
+    }
+}
+
+/// A count that many threads change.
+#[derive(Debug, Default)]
+pub(crate) struct Total(Sums<1>);
+
+impl Total {
+    pub(crate) fn change(&self, by: i64) {
+        self.0.change([by]);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.sum(0).max(0) as u64
+    }
+}
+
+const HELD: usize = 0;
+const ASKED: usize = 1;
+
+/// One purpose: bytes held and bytes asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(Sums<2>);
 
 impl Gauge {
     /// Accounts for an allocation of `bytes` asked for.
     pub(crate) fn add(&self, bytes: usize) {
-        self.held.fetch_add(allocated_bytes(bytes) as i64, Relaxed);
-        self.asked.fetch_add(bytes as i64, Relaxed);
+        self.0.change([allocated_bytes(bytes) as i64, bytes as i64]);
     }
 
     /// Accounts for the release of an allocation of `bytes` asked for.
     pub(crate) fn take(&self, bytes: usize) {
-        self.held.fetch_sub(allocated_bytes(bytes) as i64, Release);
-        self.asked.fetch_sub(bytes as i64, Relaxed);
+        self.0.change([-(allocated_bytes(bytes) as i64), -(bytes as i64)]);
     }
 
     /// Accounts for `held` bytes that were rounded already.
     pub(crate) fn add_held(&self, held: usize) {
-        self.change(held as i64, held as i64);
+        self.0.change([held as i64, held as i64]);
     }
 
     /// Accounts for the release of what [`Gauge::add_held`] counted.
     pub(crate) fn take_held(&self, held: usize) {
-        self.change(-(held as i64), -(held as i64));
-    }
-
-    /// Accounts for several allocations at once.
-    fn change(&self, asked: i64, held: i64) {
-        self.asked.fetch_add(asked, Relaxed);
-        self.held.fetch_add(held, Relaxed);
+        self.0.change([-(held as i64), -(held as i64)]);
     }
 
     pub(crate) fn held(&self) -> u64 {
-        self.held.load(Acquire).max(0) as u64
+        self.0.sum(HELD).max(0) as u64
     }
 
     fn asked(&self) -> u64 {
-        self.asked.load(Relaxed).max(0) as u64
+        self.0.sum(ASKED).max(0) as u64
     }
 
     fn slack(&self) -> u64 {
-        (self.held.load(Relaxed) - self.asked.load(Relaxed)).max(0) as u64
+        (self.0.sum(HELD) - self.0.sum(ASKED)).max(0) as u64
     }
 }
 
@@ -134,8 +188,10 @@ pub(crate) struct Gauges {
     pub(crate) large: Gauge,
     pub(crate) dictionary: Gauge,
     pub(crate) retired: Gauge,
-    pub(crate) logical: AtomicI64,
-    pub(crate) records: AtomicI64,
+    /// Bytes of settled keys and values.
+    pub(crate) logical: Total,
+    /// Settled records.
+    pub(crate) records: Total,
     limit: AtomicU64,
 }
 
@@ -156,12 +212,12 @@ impl Gauges {
 
     /// Accounts for allocations that left their purpose and wait for their last reader.
     pub(crate) fn retire(&self, asked: usize, held: usize) {
-        self.retired.change(asked as i64, held as i64);
+        self.retired.0.change([held as i64, asked as i64]);
     }
 
     /// Accounts for the release of what [`Gauges::retire`] counted.
     pub(crate) fn free(&self, asked: usize, held: usize) {
-        self.retired.change(-(asked as i64), -(held as i64));
+        self.retired.0.change([-(held as i64), -(asked as i64)]);
     }
 
     /// Bytes held for all purposes.
@@ -179,7 +235,7 @@ impl Gauges {
             dictionary_bytes: self.dictionary.asked(),
             retired_bytes: self.retired.asked(),
             slack_bytes: self.purposes().iter().map(|gauge| gauge.slack()).sum(),
-            logical_bytes: self.logical.load(Relaxed).max(0) as u64,
+            logical_bytes: self.logical.get(),
         }
     }
 
@@ -199,6 +255,19 @@ impl Gauges {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_thread_adds_another_may_take_away() {
+        let gauge = Gauge::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 * LANES {
+                scope.spawn(|| (0..100).for_each(|_| gauge.add(100)));
+            }
+        });
+        assert_eq!((gauge.held(), gauge.asked()), (200 * LANES as u64 * 112, 200 * LANES as u64 * 100));
+        (0..200 * LANES).for_each(|_| gauge.take(100));
+        assert_eq!((gauge.held(), gauge.asked(), gauge.slack()), (0, 0, 0));
+    }
 
     #[test]
     fn size_classes_are_the_allocators() {

@@ -128,7 +128,7 @@ impl Core {
 
     /// Keys that exist, landings included.
     pub(crate) fn count_keys(&self) -> u64 {
-        let settled_records = self.gauges.records.load(std::sync::atomic::Ordering::Relaxed).max(0) as u64;
+        let settled_records = self.gauges.records.get();
         if self.gauges.landing.held() == 0 {
             return settled_records;
         }

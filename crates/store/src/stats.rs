@@ -110,8 +110,6 @@ pub(crate) struct Counters {
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
-    pub(crate) coded_raw_bytes: Counter,
-    pub(crate) coded_bytes: Counter,
 }
 
 impl Counters {
@@ -145,8 +143,8 @@ impl Counters {
             dictionary_generation: 0,
             dictionary_bits: 0,
             damaged: self.damaged.get(),
-            coded_raw_bytes: self.coded_raw_bytes.get(),
-            coded_bytes: self.coded_bytes.get(),
+            coded_raw_bytes: 0,
+            coded_bytes: 0,
         }
     }
 }

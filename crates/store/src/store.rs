@@ -367,7 +367,10 @@ impl Store {
     /// What the store did since it was opened.
     pub fn stats(&self) -> Stats {
         let current = self.core.dictionaries.current();
+        let (coded_raw_bytes, coded_bytes) = self.core.dictionaries.coded_bytes();
         Stats {
+            coded_raw_bytes,
+            coded_bytes,
             dictionary_generation: current.as_ref().map_or(0, |dictionary| dictionary.generation()),
             dictionary_bits: current.as_ref().map_or(0, |dictionary| dictionary.bits()),
             ..self.core.stats.stats()

@@ -21,6 +21,8 @@ crate::sync::thread_local! {
 
 /// Retired bytes that writers do not wait for, however small the store.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
+/// How much sooner that wait turns into sleep than others do.
+const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most: their readers never hold them for long.
 const RETIRED_ROUNDS_MAX: u32 = 300;
 
@@ -86,7 +88,8 @@ impl<'a> NewValue<'a> {
 
 /// How an attempt to append ended.
 pub(crate) enum Append {
-    Done,
+    /// Written; `packed` when that cost a pack, which retires bytes.
+    Done { packed: bool },
     /// The leaf is no longer what the caller saw.
     Changed,
     /// Both landings are full.
@@ -200,13 +203,16 @@ impl Core {
             let record = &mut *record.borrow_mut();
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
-            self.wait_for_retired();
             loop {
                 let guard = pin();
                 match self.try_append(key, hash, record, expected, &guard)? {
-                    Append::Done => {
+                    Append::Done { packed } => {
                         value.written();
                         self.stats.own().writes.raise();
+                        if packed {
+                            drop(guard);
+                            self.wait_for_retired();
+                        }
                         return Ok(true);
                     }
                     Append::Changed => return Ok(false),
@@ -253,7 +259,7 @@ impl Core {
                 && open.append(record, hash)
             {
                 leaf.note_append();
-                return Ok(Append::Done);
+                return Ok(Append::Done { packed: false });
             }
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
@@ -266,7 +272,7 @@ impl Core {
             if sealing {
                 self.sealed(leaf, guard);
             }
-            return Ok(Append::Done);
+            return Ok(Append::Done { packed: sealing });
         }
     }
 
@@ -318,19 +324,17 @@ impl Core {
     }
 
     /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
+    ///
+    /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
+    /// at it all the time.
     pub(crate) fn wait_for_retired(&self) {
-        let mut round = 0;
-        loop {
+        for round in 0..RETIRED_ROUNDS_MAX {
             let retired_bytes = self.gauges.retired.held();
-            if retired_bytes <= RETIRED_BYTES_MIN
-                || retired_bytes <= self.gauges.held() / 100
-                || round == RETIRED_ROUNDS_MAX
-            {
+            if retired_bytes <= RETIRED_BYTES_MIN || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
             pin().flush();
-            back_off(round);
-            round += 1;
+            back_off(round * RETIRED_BACK_OFF);
         }
     }
 }

@@ -185,12 +185,9 @@ impl Core {
     /// Counts what a pack changes. This comes before it is published: whoever then sees no landing left also sees
     /// its records counted.
     fn account(&self, pieces: &Pieces) {
-        use std::sync::atomic::Ordering::Relaxed;
-        self.gauges.records.fetch_add(pieces.records, Relaxed);
-        self.gauges.logical.fetch_add(pieces.logical_bytes, Relaxed);
+        self.gauges.records.change(pieces.records);
+        self.gauges.logical.change(pieces.logical_bytes);
         if pieces.coded_raw_bytes > 0 {
-            self.stats.coded_raw_bytes.add(pieces.coded_raw_bytes);
-            self.stats.coded_bytes.add(pieces.coded_bytes);
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes);
         }
     }

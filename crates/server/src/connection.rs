@@ -220,7 +220,7 @@ impl Connection {
                 if unsent > 0 {
                     return Ok(Next::Wait);
                 }
-                self.stream_on(space, shared)?;
+                self.stream_on(space, shared, counters)?;
                 continue;
             }
             if self.client.closing {
@@ -248,9 +248,9 @@ impl Connection {
     }
 
     /// Adds the next piece of a long reply.
-    fn stream_on(&mut self, space: &mut Workspace, shared: &Shared) -> Result<(), Gone> {
+    fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
-        let more = streaming.next(&*shared.backend, &mut space.reply, &mut space.value);
+        let more = streaming.next(shared, counters, &mut space.reply, &mut space.value);
         if !more.map_err(|_| Gone)? {
             self.client.streaming = None;
         }
@@ -308,7 +308,7 @@ impl Connection {
             let budget = shared.config.client_bytes_max;
             let words =
                 format!("ERR unfinished requests of all clients hold more than {budget} bytes; try later");
-            space.reply.error(&Refusal(words.into()));
+            space.reply.error(&Refusal::said(words));
             self.client.closing = true;
             return Ok(());
         }
@@ -350,7 +350,7 @@ impl Connection {
                 Ok(Some(args)) => args,
                 Ok(None) => break false,
                 Err(error) => {
-                    space.reply.error(&Refusal(format!("ERR {error}").into()));
+                    space.reply.error(&Refusal::said(format!("ERR {error}")));
                     counters.errors.add(1);
                     self.client.closing = true;
                     break false;
@@ -398,7 +398,8 @@ impl Connection {
     /// Brings the server's sum of connection memory up to date.
     fn account(&mut self, shared: &Shared) {
         let parser = self.parser.as_ref().map_or(0, |parser| parser.held_bytes());
-        let held = self.input.capacity() + self.output.held_bytes() + parser;
+        let reply = self.client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
+        let held = self.input.capacity() + self.output.held_bytes() + parser + reply;
         if held != self.held_bytes {
             shared.client_bytes.fetch_add(held.wrapping_sub(self.held_bytes), Relaxed);
             self.held_bytes = held;

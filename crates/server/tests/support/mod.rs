@@ -198,7 +198,7 @@ impl RealRedis {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut child = program("redis-server")
                 .args(["--port", &free.port().to_string(), "--save", "", "--appendonly", "no"])
-                .args(["--bind", "127.0.0.1"])
+                .args(["--bind", "127.0.0.1", "--databases", "1"])
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();

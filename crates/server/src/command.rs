@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::shared::{ClientInfo, Counters, Shared};
+use crate::shared::{ClientInfo, Counters, Shared, UNMEASURED_BYTES_MAX};
 use crate::streaming::Streaming;
 
 /// A connection as commands see it.
@@ -64,6 +64,14 @@ impl Command {
     pub(crate) fn takes(&self, given: usize) -> bool {
         let (given, arity) = (given as i64, i64::from(self.arity));
         if arity >= 0 { given == arity } else { given >= -arity }
+    }
+
+    /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
+    fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+        if args.text_len() > UNMEASURED_BYTES_MAX && self.flags.contains(&"denyoom") {
+            session.shared.check_room(args.text_len())?;
+        }
+        (self.run)(session, args)
     }
 }
 
@@ -195,7 +203,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     session.counters.commands.add(1);
     let outcome = match find(args.at(0)) {
-        Some(command) if command.takes(args.len()) => (command.run)(session, args),
+        Some(command) if command.takes(args.len()) => command.run(session, args),
         Some(command) => Err(Refusal::wrong_arity(command.name)),
         None => {
             // A web page that makes a browser post to this port must not get a command through.

@@ -45,6 +45,7 @@
 //! - `cursors`: where every `SCAN` stands
 //! - `connection`, `worker`, [`server`]: sockets, event loops, start and stop
 //! - `store_backend`: the ziptier store as a [`Backend`]
+//! - `memory_limit`: what the store may hold so that the process keeps its limit
 //! - `shared`, `process`: state of all workers; what the system says about this process
 //!
 //! # When not to use it
@@ -64,6 +65,7 @@ mod glob;
 mod inline;
 mod integer;
 mod long_double;
+mod memory_limit;
 mod process;
 mod refusal;
 mod reply;

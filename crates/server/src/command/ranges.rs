@@ -75,7 +75,8 @@ pub(super) fn append(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 }
 
 /// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `change` tells
-/// how long it will be, and changes it. What would be too long is refused before anything is allocated for it.
+/// how long it will be, and changes it. What would be too long, here or when the store copies it, is refused before
+/// anything is allocated for it.
 fn change<Edit: FnOnce(&mut Vec<u8>)>(
     session: &mut Session<'_>,
     key: &[u8],
@@ -87,7 +88,7 @@ fn change<Edit: FnOnce(&mut Vec<u8>)>(
         let (old, expires_at_ms) = old.map_or((&b""[..], None), |(value, meta)| (value, meta.expires_at_ms));
         let (len, edit) = change(old);
         outcome = match len {
-            0..=BULK_BYTES_MAX => shared.check_room(len).map(|()| len),
+            0..=BULK_BYTES_MAX => shared.check_room(2 * len).map(|()| len),
             _ => Err(Refusal::STRING_TOO_LONG),
         };
         if outcome.is_err() {

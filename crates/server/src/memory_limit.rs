@@ -20,8 +20,11 @@ const SPARE_PART: u64 = 8;
 /// How often memory is measured, and how often when little is left.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_TIGHT: Duration = Duration::from_millis(10);
-/// How often the allocator is asked to give free pages back, which it would keep for some seconds, at most.
+const TICK_FULL: Duration = Duration::from_millis(5);
+/// How often the allocator is asked, at most, to give free pages back, which it would keep for some seconds; and how
+/// often when there is no room. Packing can free 500 MiB a second that fit no new body.
 const RELEASE: Duration = Duration::from_millis(50);
+const RELEASE_FULL: Duration = Duration::from_millis(5);
 
 /// The limit of the process, and what it leaves to the store.
 pub(crate) struct MemoryLimit {
@@ -57,8 +60,11 @@ impl MemoryLimit {
     /// When to measure again; never without a limit.
     pub(crate) fn tick(&self) -> Option<Duration> {
         let limit_bytes = self.limit_bytes?;
-        let tight = self.room_bytes.load(Relaxed) < limit_bytes / 4;
-        Some(if tight { TICK_TIGHT } else { TICK })
+        Some(match self.room_bytes.load(Relaxed) {
+            room if room < limit_bytes / 32 => TICK_FULL,
+            room if room < limit_bytes / 4 => TICK_TIGHT,
+            _ => TICK,
+        })
     }
 
     /// Little was left at the last measurement.
@@ -74,9 +80,13 @@ impl MemoryLimit {
         // What the store counts is read first: what it takes meanwhile is counted twice rather than not at all.
         let held_bytes = backend.memory().held_bytes;
         let mut resident_bytes = process::anonymous_bytes();
-        if resident_bytes + bytes + limit_bytes / 16 > limit_bytes
+        // Free pages that the allocator keeps would be taken for memory that something else needs.
+        let is_pressed = resident_bytes + bytes + limit_bytes / 16 > limit_bytes
+            || resident_bytes > held_bytes + limit_bytes / 16;
+        let pause = if resident_bytes + bytes > limit_bytes { RELEASE_FULL } else { RELEASE };
+        if is_pressed
             && let Some(release) = self.release
-            && released.is_none_or(|last| last.elapsed() >= RELEASE)
+            && released.is_none_or(|last| last.elapsed() >= pause)
         {
             release();
             *released = Some(Instant::now());

@@ -14,8 +14,8 @@ use crate::walk::Walk;
 
 /// Values up to this size are answered at once; larger ones are sent in pieces of it.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Keys that one step of `KEYS` looks at: about a millisecond.
-const KEYS_PER_STEP: usize = 4096;
+/// Keys that one step of `KEYS` looks at. A turn has several steps and takes some milliseconds.
+const KEYS_PER_STEP: usize = 512;
 /// Keys of one `MGET` that are looked up together: as many as a store overlaps the cache misses of.
 const GROUP: usize = 16;
 

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use crate::backend::{Backend, BackendError};
 use crate::glob;
 
-/// Keys asked of the store at a time.
-const GROUP: usize = 64;
+/// Keys asked of the store at a time: several leaves, for each is read whole.
+const GROUP: usize = 512;
 
 /// Where a walk over the keys that match a pattern stands.
 #[derive(Debug)]

@@ -179,6 +179,7 @@ pub fn program(name: &str) -> Command {
     let package = match name {
         "redis-server" => "redis-server",
         "python3" => "python3 python3-venv",
+        "node" | "npm" => "nodejs npm",
         _ => "redis-tools",
     };
     assert!(found, "{name} is missing; install it with: apt-get install -y {package}");

@@ -297,8 +297,6 @@ impl Connection {
         shared: &Shared,
         counters: &Counters,
     ) -> Result<(), Gone> {
-        let held = self.input.len();
-        // Not beyond the argument that is arriving: what follows belongs into the shared buffer.
         if !shared.has_room(LARGE_READ_BYTES)
             || shared.client_bytes.load(Relaxed) > shared.config.client_bytes_max
         {
@@ -307,6 +305,8 @@ impl Connection {
                 return Ok(());
             }
         }
+        // Not beyond the argument that is arriving: what follows belongs into the shared buffer.
+        let held = self.input.len();
         let wanted = self.parser.as_ref().and_then(|parser| parser.bytes_wanted()).unwrap_or(0);
         let limit = wanted.saturating_sub(held).clamp(READ_BYTES, LARGE_READ_BYTES);
         let Ok(count) = self.socket.read_more(&mut self.input, limit) else {

@@ -24,7 +24,7 @@ pub struct Config {
     /// Makes the allocator give its free pages back to the system, if it keeps some.
     pub release_memory: Option<fn()>,
     /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
-    /// unfinished requests are refused and clients must take their replies before they may ask for more.
+    /// unfinished requests are dropped and refused, and clients must take their replies before they may ask for more.
     pub client_bytes_max: usize,
     /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
     pub allocated_bytes: Option<fn() -> u64>,

@@ -16,6 +16,8 @@ endif
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ZIPTIER := $(TARGET_DIR)/release/ziptier
 PYTHON_ENV := $(TARGET_DIR)/python
+NODE_MODULES := $(TARGET_DIR)/node
+export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
 .PHONY: help serve test bench figures fmt lint fuzz miri shuttle setup setup-test release
@@ -62,5 +64,6 @@ setup:
 
 setup-test: setup
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
-	  lz4:lz4 zstd:zstd
+	  lz4:lz4 zstd:zstd node:nodejs npm:npm
 	@scripts/setup-python $(PYTHON_ENV)
+	@scripts/setup-node $(NODE_MODULES)

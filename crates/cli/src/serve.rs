@@ -13,6 +13,8 @@ use signal_hook::iterator::Signals;
 use ziptier::{CodecChoice, Options};
 use ziptier_server::{Config, Server, StoreBackend};
 
+use crate::heap;
+
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -24,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
     bind: IpAddr,
 
-    /// Bytes the store may hold: 512MiB, 2GB, 1000000; 0 means no limit
+    /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
 
@@ -76,9 +78,10 @@ fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(),
     config.threads = arguments.threads.unwrap_or(config.threads);
     config.allocated_bytes = allocated_bytes;
     if let Some(bytes) = limit_bytes {
-        // Requests on their way in and replies on their way out may hold half as much as the store, and always
-        // enough for a few large values.
-        config.client_bytes_max = usize::try_from(bytes / 2).unwrap_or(usize::MAX).max(64 << 20);
+        config.memory_limit_bytes = Some(bytes);
+        config.release_memory = Some(heap::release);
+        // Requests on their way in and replies on their way out. Their room is the store's loss.
+        config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
     let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;

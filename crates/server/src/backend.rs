@@ -64,6 +64,26 @@ pub enum Operation<'a> {
     },
 }
 
+/// What [`Backend::transfer`] does with the source, and with a target that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Leave the source where it is.
+    pub keep_source: bool,
+    /// Replace an existing target.
+    pub replace: bool,
+}
+
+/// How a [`Backend::transfer`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transferred {
+    /// The target has the source's value and expiry.
+    Done,
+    /// There is no source; nothing was changed.
+    NoSource,
+    /// There is a target, which was to be kept; nothing was changed.
+    TargetExists,
+}
+
 /// Why a store refused. Its text is one sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -176,6 +196,15 @@ pub trait Backend: Send + Sync {
     /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts.
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError>;
 
+    /// As [`Backend::update`], for changes that need only length and expiry. A store that keeps those apart from the
+    /// value does better than this default.
+    fn update_meta(&self, key: &[u8], change: &mut ChangeMeta<'_>) -> Result<(), BackendError> {
+        self.update(key, &mut |old| change(old.map(|(_, meta)| meta)))
+    }
+
+    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ.
+    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError>;
+
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
 
@@ -187,6 +216,9 @@ pub trait Backend: Send + Sync {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, BackendError>;
 
+    /// Some key, each about as likely as another; `None` when there is none.
+    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
+
     /// Number of keys.
     fn len(&self) -> u64;
 
@@ -197,6 +229,9 @@ pub trait Backend: Send + Sync {
 
     /// Removes every key.
     fn clear(&self) -> Result<(), BackendError>;
+
+    /// Changes the limit on what the store holds; `None` lifts it. A store without a limit does nothing.
+    fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
@@ -210,6 +245,9 @@ pub trait Backend: Send + Sync {
 
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+
+/// Decides in [`Backend::update_meta`] what becomes of a key.
+pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;
 
 /// Decides what becomes of a key in [`Backend::update`].
 pub type Change<'a> = dyn FnMut(Option<(&[u8], Meta)>) -> Update + 'a;

@@ -3,21 +3,26 @@
 mod client;
 mod config;
 mod connection;
+mod counters;
+mod docs;
 mod expiry;
+mod get;
 mod info;
 mod introspection;
 mod keys;
+mod object;
+mod ranges;
+mod rename;
 mod scan;
 mod server;
 mod set;
-mod strings;
 
 use std::sync::Arc;
 
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::Args;
-use crate::shared::{ClientInfo, Counters, Shared};
+use crate::shared::{ClientInfo, Counters, Shared, UNMEASURED_BYTES_MAX};
 use crate::streaming::Streaming;
 
 /// A connection as commands see it.
@@ -54,6 +59,22 @@ pub(crate) struct Command {
     run: Run,
 }
 
+impl Command {
+    /// Whether it may have `given` arguments, name included.
+    pub(crate) fn takes(&self, given: usize) -> bool {
+        let (given, arity) = (given as i64, i64::from(self.arity));
+        if arity >= 0 { given == arity } else { given >= -arity }
+    }
+
+    /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
+    fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+        if args.text_len() > UNMEASURED_BYTES_MAX && self.flags.contains(&"denyoom") {
+            session.shared.check_room(args.text_len())?;
+        }
+        (self.run)(session, args)
+    }
+}
+
 const fn command(
     name: &'static str,
     arity: i32,
@@ -66,28 +87,38 @@ const fn command(
 
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
 const ONE_KEY: (i32, i32, i32) = (1, 1, 1);
+const TWO_KEYS: (i32, i32, i32) = (1, 2, 1);
 const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
+const PAIRS: (i32, i32, i32) = (1, -1, 2);
+const CONTAINER: &[&str] = &[];
 const READ: &[&str] = &["readonly", "fast"];
+const READ_MUCH: &[&str] = &["readonly"];
 const WRITE: &[&str] = &["write", "denyoom"];
+const MODIFY: &[&str] = &["write", "denyoom", "fast"];
 const CHANGE: &[&str] = &["write", "fast"];
-const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
-const SESSION: &[&str] = &["noscript", "loading", "stale", "fast"];
+const REMOVE: &[&str] = &["write"];
+const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
+const GREET: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
+const ALWAYS: &[&str] = &["loading", "stale"];
+const ALWAYS_FAST: &[&str] = &["loading", "stale", "fast"];
 
-/// All commands, the most frequent ones first: names are compared in this order.
+/// All commands, the most frequent ones first: names are compared in this order. Arity, flags and places of keys are
+/// Redis's.
 pub(crate) static COMMANDS: &[Command] = &[
-    command("get", 2, READ, ONE_KEY, strings::get),
+    command("get", 2, READ, ONE_KEY, get::get),
     command("set", -3, WRITE, ONE_KEY, set::set),
-    command("mget", -2, READ, ALL_KEYS, strings::mget),
-    command("mset", -3, WRITE, (1, -1, 2), strings::mset),
-    command("del", -2, &["write"], ALL_KEYS, keys::del),
-    command("unlink", -2, &["write", "fast"], ALL_KEYS, keys::del),
+    command("mget", -2, READ, ALL_KEYS, get::mget),
+    command("mset", -3, WRITE, PAIRS, set::mset),
+    command("del", -2, REMOVE, ALL_KEYS, keys::del),
+    command("unlink", -2, CHANGE, ALL_KEYS, keys::del),
     command("exists", -2, READ, ALL_KEYS, keys::exists),
-    command("incr", 2, &["write", "denyoom", "fast"], ONE_KEY, strings::incr),
-    command("decr", 2, &["write", "denyoom", "fast"], ONE_KEY, strings::decr),
-    command("incrby", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::incrby),
-    command("decrby", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::decrby),
+    command("incr", 2, MODIFY, ONE_KEY, counters::incr),
+    command("decr", 2, MODIFY, ONE_KEY, counters::decr),
+    command("incrby", 3, MODIFY, ONE_KEY, counters::incrby),
+    command("decrby", 3, MODIFY, ONE_KEY, counters::decrby),
     command("setex", 4, WRITE, ONE_KEY, set::setex),
     command("psetex", 4, WRITE, ONE_KEY, set::psetex),
+    command("setnx", 3, MODIFY, ONE_KEY, set::setnx),
     command("expire", -3, CHANGE, ONE_KEY, expiry::expire),
     command("pexpire", -3, CHANGE, ONE_KEY, expiry::pexpire),
     command("expireat", -3, CHANGE, ONE_KEY, expiry::expireat),
@@ -95,22 +126,40 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("ttl", 2, READ, ONE_KEY, expiry::ttl),
     command("pttl", 2, READ, ONE_KEY, expiry::pttl),
     command("ping", -1, &["fast"], NO_KEYS, connection::ping),
-    command("append", 3, &["write", "denyoom", "fast"], ONE_KEY, strings::append),
-    command("strlen", 2, READ, ONE_KEY, strings::strlen),
+    command("append", 3, MODIFY, ONE_KEY, ranges::append),
+    command("strlen", 2, READ, ONE_KEY, get::strlen),
+    command("getrange", 4, READ_MUCH, ONE_KEY, ranges::getrange),
+    command("setrange", 4, WRITE, ONE_KEY, ranges::setrange),
+    command("getex", -2, CHANGE, ONE_KEY, get::getex),
+    command("getdel", 2, CHANGE, ONE_KEY, get::getdel),
+    command("getset", 3, MODIFY, ONE_KEY, set::getset),
+    command("msetnx", -3, WRITE, PAIRS, set::msetnx),
+    command("incrbyfloat", 3, MODIFY, ONE_KEY, counters::incrbyfloat),
     command("persist", 2, CHANGE, ONE_KEY, expiry::persist),
     command("type", 2, READ, ONE_KEY, keys::type_of),
-    command("scan", -2, &["readonly"], NO_KEYS, scan::scan),
+    command("touch", -2, READ, ALL_KEYS, keys::exists),
+    command("expiretime", 2, READ, ONE_KEY, expiry::expiretime),
+    command("pexpiretime", 2, READ, ONE_KEY, expiry::pexpiretime),
+    command("rename", 3, REMOVE, TWO_KEYS, rename::rename),
+    command("renamenx", 3, CHANGE, TWO_KEYS, rename::renamenx),
+    command("copy", -3, WRITE, TWO_KEYS, rename::copy),
+    command("substr", 4, READ_MUCH, ONE_KEY, ranges::getrange),
+    command("scan", -2, READ_MUCH, NO_KEYS, scan::scan),
+    command("keys", 2, READ_MUCH, NO_KEYS, keys::keys),
+    command("randomkey", 1, READ_MUCH, NO_KEYS, keys::randomkey),
     command("dbsize", 1, READ, NO_KEYS, keys::dbsize),
-    command("echo", 2, &["fast"], NO_KEYS, connection::echo),
-    command("select", 2, &["loading", "stale", "fast"], NO_KEYS, connection::select),
-    command("hello", -1, SESSION, NO_KEYS, connection::hello),
-    command("quit", -1, SESSION, NO_KEYS, connection::quit),
-    command("client", -2, &[], NO_KEYS, client::client),
-    command("command", -1, &["loading", "stale"], NO_KEYS, introspection::command),
-    command("config", -2, &[], NO_KEYS, config::config),
-    command("info", -1, &["loading", "stale"], NO_KEYS, info::info),
-    command("flushall", -1, &["write"], NO_KEYS, keys::flushall),
-    command("flushdb", -1, &["write"], NO_KEYS, keys::flushall),
+    command("object", -2, CONTAINER, NO_KEYS, object::object),
+    command("memory", -2, CONTAINER, NO_KEYS, object::memory),
+    command("echo", 2, ALWAYS_FAST, NO_KEYS, connection::echo),
+    command("select", 2, ALWAYS_FAST, NO_KEYS, connection::select),
+    command("hello", -1, GREET, NO_KEYS, connection::hello),
+    command("quit", -1, GREET, NO_KEYS, connection::quit),
+    command("client", -2, CONTAINER, NO_KEYS, client::client),
+    command("command", -1, ALWAYS, NO_KEYS, introspection::command),
+    command("config", -2, CONTAINER, NO_KEYS, config::config),
+    command("info", -1, ALWAYS, NO_KEYS, info::info),
+    command("flushall", -1, REMOVE, NO_KEYS, keys::flushall),
+    command("flushdb", -1, REMOVE, NO_KEYS, keys::flushall),
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];
 
@@ -154,14 +203,8 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     session.counters.commands.add(1);
     let outcome = match find(args.at(0)) {
-        Some(command) => {
-            let (given, arity) = (args.len() as i64, i64::from(command.arity));
-            if if arity >= 0 { given == arity } else { given >= -arity } {
-                (command.run)(session, args)
-            } else {
-                Err(Refusal::wrong_arity(command.name))
-            }
-        }
+        Some(command) if command.takes(args.len()) => command.run(session, args),
+        Some(command) => Err(Refusal::wrong_arity(command.name)),
         None => {
             // A web page that makes a browser post to this port must not get a command through.
             session.client.closing |= is_http(args.at(0));

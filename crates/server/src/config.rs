@@ -18,8 +18,13 @@ pub struct Config {
     pub threads: usize,
     /// Connections at a time; more are answered with an error and closed.
     pub clients_max: usize,
+    /// Bytes of memory that the process may have, without what belongs to files: the store gets what everything else
+    /// leaves of it. Writes that do not fit are refused; requests too large to be kept are read and dropped.
+    pub memory_limit_bytes: Option<u64>,
+    /// Makes the allocator give its free pages back to the system, if it keeps some.
+    pub release_memory: Option<fn()>,
     /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
-    /// unfinished requests are refused and clients must take their replies before they may ask for more.
+    /// unfinished requests are dropped and refused, and clients must take their replies before they may ask for more.
     pub client_bytes_max: usize,
     /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
     pub allocated_bytes: Option<fn() -> u64>,
@@ -34,6 +39,8 @@ impl Default for Config {
             protected_mode: true,
             threads: cores.min(4),
             clients_max: 10_000,
+            memory_limit_bytes: None,
+            release_memory: None,
             client_bytes_max: 2 << 30,
             allocated_bytes: None,
         }

@@ -14,7 +14,7 @@ use mio::net::TcpStream;
 use crate::command::{self, Client, Session};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
-use crate::request::Parser;
+use crate::request::{Discard, Parser};
 use crate::shared::{ClientInfo, Counters, Shared};
 
 /// Bytes read at a time into the buffer that a worker's connections share.
@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     /// Where parsing of `input` stopped.
     parser: Option<Box<Parser>>,
+    /// The rest of a request that there is no room for.
+    discard: Option<Discard>,
     /// `input` may hold whole requests, left because a reply had to leave first.
     unparsed: bool,
     /// Replies that the socket has not taken.
@@ -169,6 +171,7 @@ impl Connection {
             resp3: false,
             input: Vec::new(),
             parser: None,
+            discard: None,
             unparsed: false,
             output: Output::default(),
             held_bytes: 0,
@@ -220,7 +223,7 @@ impl Connection {
                 if unsent > 0 {
                     return Ok(Next::Wait);
                 }
-                self.stream_on(space, shared)?;
+                self.stream_on(space, shared, counters)?;
                 continue;
             }
             if self.client.closing {
@@ -248,9 +251,9 @@ impl Connection {
     }
 
     /// Adds the next piece of a long reply.
-    fn stream_on(&mut self, space: &mut Workspace, shared: &Shared) -> Result<(), Gone> {
+    fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
-        let more = streaming.next(&*shared.backend, &mut space.reply, &mut space.value);
+        let more = streaming.next(shared, counters, &mut space.reply, &mut space.value);
         if !more.map_err(|_| Gone)? {
             self.client.streaming = None;
         }
@@ -276,7 +279,7 @@ impl Connection {
         }
         counters.bytes_in.add(count as u64);
         let input = mem::take(&mut space.input);
-        let consumed = self.run(&input[..left + count], space, shared, counters);
+        let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
         self.input.clear();
         if let Ok(consumed) = consumed {
             self.input.extend_from_slice(&input[consumed..left + count]);
@@ -294,8 +297,16 @@ impl Connection {
         shared: &Shared,
         counters: &Counters,
     ) -> Result<(), Gone> {
-        let held = self.input.len();
+        if !shared.has_room(LARGE_READ_BYTES)
+            || shared.client_bytes.load(Relaxed) > shared.config.client_bytes_max
+        {
+            self.give_up();
+            if self.discard.is_some() {
+                return Ok(());
+            }
+        }
         // Not beyond the argument that is arriving: what follows belongs into the shared buffer.
+        let held = self.input.len();
         let wanted = self.parser.as_ref().and_then(|parser| parser.bytes_wanted()).unwrap_or(0);
         let limit = wanted.saturating_sub(held).clamp(READ_BYTES, LARGE_READ_BYTES);
         let Ok(count) = self.socket.read_more(&mut self.input, limit) else {
@@ -304,15 +315,46 @@ impl Connection {
         };
         counters.bytes_in.add(count as u64);
         self.account(shared);
-        if self.input.len() > LARGE_READ_BYTES && shared.clients_over_budget() {
-            let budget = shared.config.client_bytes_max;
-            let words =
-                format!("ERR unfinished requests of all clients hold more than {budget} bytes; try later");
-            space.reply.error(&Refusal(words.into()));
-            self.client.closing = true;
-            return Ok(());
-        }
         self.run_own(space, shared, counters)
+    }
+
+    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes.
+    fn give_up(&mut self) {
+        let Some((position, mut discard)) = self.parser.as_mut().and_then(|parser| parser.abandon()) else {
+            return;
+        };
+        // The input ends within the request, perhaps within the line that announces an argument.
+        let (done, _) = discard.feed(&self.input[position..]).unwrap_or_default();
+        self.input = self.input[position + done..].to_vec();
+        self.parser = None;
+        self.discard = Some(discard);
+    }
+
+    /// Drops the rest of a request that was given up and refuses it; then runs what is complete. Returns how many
+    /// bytes are done with.
+    fn run_or_drop(
+        &mut self,
+        input: &[u8],
+        space: &mut Workspace,
+        shared: &Shared,
+        counters: &Counters,
+    ) -> Result<usize, Gone> {
+        let Some(discard) = &mut self.discard else { return self.run(input, space, shared, counters) };
+        match discard.feed(input) {
+            Ok((done, false)) => Ok(done),
+            Ok((done, true)) => {
+                self.discard = None;
+                counters.errors.add(1);
+                space.reply.error(&Refusal::OUT_OF_MEMORY);
+                Ok(done + self.run(&input[done..], space, shared, counters)?)
+            }
+            Err(error) => {
+                space.reply.error(&Refusal::said(format!("ERR {error}")));
+                counters.errors.add(1);
+                self.client.closing = true;
+                Ok(input.len())
+            }
+        }
     }
 
     /// Runs the complete requests of the connection's own buffer.
@@ -350,7 +392,7 @@ impl Connection {
                 Ok(Some(args)) => args,
                 Ok(None) => break false,
                 Err(error) => {
-                    space.reply.error(&Refusal(format!("ERR {error}").into()));
+                    space.reply.error(&Refusal::said(format!("ERR {error}")));
                     counters.errors.add(1);
                     self.client.closing = true;
                     break false;
@@ -398,7 +440,8 @@ impl Connection {
     /// Brings the server's sum of connection memory up to date.
     fn account(&mut self, shared: &Shared) {
         let parser = self.parser.as_ref().map_or(0, |parser| parser.held_bytes());
-        let held = self.input.capacity() + self.output.held_bytes() + parser;
+        let reply = self.client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
+        let held = self.input.capacity() + self.output.held_bytes() + parser + reply;
         if held != self.held_bytes {
             shared.client_bytes.fetch_add(held.wrapping_sub(self.held_bytes), Relaxed);
             self.held_bytes = held;
@@ -419,5 +462,8 @@ impl Connection {
 }
 
 fn output_bytes_max(shared: &Shared) -> usize {
-    if shared.clients_over_budget() { OUTPUT_BYTES_MAX_CROWDED } else { OUTPUT_BYTES_MAX }
+    match shared.clients_over_budget() {
+        true => OUTPUT_BYTES_MAX_CROWDED,
+        false => OUTPUT_BYTES_MAX.min(shared.config.client_bytes_max),
+    }
 }

@@ -37,13 +37,15 @@
 //! - [`backend`]: the trait that a store implements
 //! - [`config`]: settings, and what can go wrong at start
 //! - [`request`]: bytes into arguments; the limits on both
-//! - `inline`, `integer`, `glob`: the small languages inside requests
+//! - `inline`, `integer`, `long_double`, `glob`: the small languages inside requests
 //! - `command`: the table of commands, one file per family
 //! - `reply`, `refusal`: RESP2 and RESP3 output; Redis's error words
-//! - `streaming`: replies that are sent in pieces
+//! - `streaming`: replies that are made or sent in pieces
+//! - `walk`: the keys in order, as `SCAN` and `KEYS` need them
 //! - `cursors`: where every `SCAN` stands
 //! - `connection`, `worker`, [`server`]: sockets, event loops, start and stop
 //! - `store_backend`: the ziptier store as a [`Backend`]
+//! - `memory_limit`: what the store may hold so that the process keeps its limit
 //! - `shared`, `process`: state of all workers; what the system says about this process
 //!
 //! # When not to use it
@@ -62,6 +64,8 @@ mod cursors;
 mod glob;
 mod inline;
 mod integer;
+mod long_double;
+mod memory_limit;
 mod process;
 mod refusal;
 mod reply;
@@ -70,9 +74,12 @@ pub mod server;
 mod shared;
 mod store_backend;
 mod streaming;
+mod walk;
 mod worker;
 
-pub use backend::{Backend, BackendError, MemoryUse, Meta, Operation, Update, ValueReader};
+pub use backend::{
+    Backend, BackendError, MemoryUse, Meta, Operation, Transfer, Transferred, Update, ValueReader,
+};
 pub use config::{Config, ServeError};
 pub use server::{Server, Stopper};
 pub use store_backend::StoreBackend;

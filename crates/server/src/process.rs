@@ -13,6 +13,15 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// Resident memory that belongs to no file, such as heap and stacks; 0 where the system doesn't tell.
+pub(crate) fn anonymous_bytes() -> u64 {
+    // Pages: size, resident, of which shared with files, and more.
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|field| field.parse::<u64>().ok());
+    let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(of_files) * rustix::param::page_size() as u64
+}
+
 /// Processor time used so far.
 #[derive(Debug, Default)]
 pub(crate) struct CpuSeconds {
@@ -48,6 +57,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn the_system_tells() {
         assert!(super::resident_bytes() > 1 << 16);
+        assert!((1 << 14..super::resident_bytes()).contains(&super::anonymous_bytes()));
         let start = super::cpu_seconds();
         while super::cpu_seconds().user + super::cpu_seconds().system <= start.user + start.system {}
         assert!(super::raise_open_files(16) >= 16);

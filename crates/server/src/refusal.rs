@@ -6,11 +6,16 @@ use crate::backend::BackendError;
 
 /// The text of an error reply, without its leading `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal(pub(crate) Cow<'static, str>);
+pub(crate) struct Refusal(pub(crate) Cow<'static, [u8]>);
 
 impl Refusal {
     pub(crate) const SYNTAX: Self = Self::fixed("ERR syntax error");
     pub(crate) const NOT_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
+    pub(crate) const NOT_INT: Self =
+        Self::fixed("ERR value is out of range, value must between -2147483648 and 2147483647");
+    pub(crate) const NOT_FLOAT: Self = Self::fixed("ERR value is not a valid float");
+    pub(crate) const NOT_FINITE: Self = Self::fixed("ERR increment would produce NaN or Infinity");
+    pub(crate) const NO_SUCH_KEY: Self = Self::fixed("ERR no such key");
     pub(crate) const INCREMENT_OVERFLOW: Self = Self::fixed("ERR increment or decrement would overflow");
     pub(crate) const STRING_TOO_LONG: Self =
         Self::fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
@@ -20,50 +25,60 @@ impl Refusal {
     pub(crate) const INVALID_CURSOR: Self = Self::fixed("ERR invalid cursor");
 
     pub(crate) const fn fixed(words: &'static str) -> Self {
-        Self(Cow::Borrowed(words))
+        Self(Cow::Borrowed(words.as_bytes()))
+    }
+
+    pub(crate) fn said(words: String) -> Self {
+        Self(words.into_bytes().into())
+    }
+
+    /// Words around a client's own, which need not be text.
+    pub(crate) fn quoting(before: &str, text: &[u8], after: &str) -> Self {
+        Self([before.as_bytes(), c_text(text, text.len()), after.as_bytes()].concat().into())
     }
 
     pub(crate) fn wrong_arity(command: &str) -> Self {
-        Self(format!("ERR wrong number of arguments for '{command}' command").into())
+        Self::said(format!("ERR wrong number of arguments for '{command}' command"))
     }
 
     pub(crate) fn expire_time(command: &str) -> Self {
-        Self(format!("ERR invalid expire time in '{command}' command").into())
+        Self::said(format!("ERR invalid expire time in '{command}' command"))
     }
 
     /// `command` is the parent in upper case.
     pub(crate) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Self {
-        let subcommand = c_text(subcommand, 128);
-        Self(format!("ERR unknown subcommand '{subcommand}'. Try {command} HELP.").into())
+        let after = format!("'. Try {command} HELP.");
+        Self::quoting("ERR unknown subcommand '", c_text(subcommand, 128), &after)
     }
 
     /// Redis shows up to 128 bytes of the name and of the quoted arguments.
     pub(crate) fn unknown_command<'a>(name: &[u8], args: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut shown = String::new();
+        let name = c_text(name, 128);
+        let mut shown = [b"ERR unknown command '", name, b"', with args beginning with: "].concat();
+        let before = shown.len();
         for arg in args {
-            if shown.len() >= 128 {
+            let room = 128usize.saturating_sub(shown.len() - before);
+            if room == 0 {
                 break;
             }
-            let text = c_text(arg, 128 - shown.len());
-            shown.push_str(&format!("'{text}' "));
+            shown.extend_from_slice(&[b"'", c_text(arg, room), b"' "].concat());
         }
-        let name = c_text(name, 128);
-        Self(format!("ERR unknown command '{name}', with args beginning with: {shown}").into())
+        Self(shown.into())
     }
 }
 
 /// What C's `%.*s` would print of `bytes`.
-fn c_text(bytes: &[u8], bytes_max: usize) -> Cow<'_, str> {
+fn c_text(bytes: &[u8], bytes_max: usize) -> &[u8] {
     let end = bytes.len().min(bytes_max);
     let end = memchr::memchr(0, &bytes[..end]).unwrap_or(end);
-    String::from_utf8_lossy(&bytes[..end])
+    &bytes[..end]
 }
 
 impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
         match error {
             BackendError::MemoryLimit => Self::OUT_OF_MEMORY,
-            BackendError::Refused(words) => Self(format!("ERR {words}").into()),
+            BackendError::Refused(words) => Self::said(format!("ERR {words}")),
         }
     }
 }
@@ -75,7 +90,7 @@ mod tests {
     #[test]
     fn unknown_commands_show_a_bounded_beginning() {
         let refusal = Refusal::unknown_command(b"foo", [&b"bar"[..], b"a\0b"].into_iter());
-        assert_eq!(refusal.0, "ERR unknown command 'foo', with args beginning with: 'bar' 'a' ");
+        assert_eq!(*refusal.0, *b"ERR unknown command 'foo', with args beginning with: 'bar' 'a' ");
         let long = vec![b'x'; 1000];
         let args = [&long[..]; 50];
         let refusal = Refusal::unknown_command(&long, args.into_iter());

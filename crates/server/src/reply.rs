@@ -85,7 +85,7 @@ impl Reply {
         self.raw(b"-");
         // A line end within would break the framing: Redis writes blanks, too.
         let one_line = |byte: u8| if byte == b'\r' || byte == b'\n' { b' ' } else { byte };
-        self.output.bytes.extend(refusal.0.bytes().map(one_line));
+        self.output.bytes.extend(refusal.0.iter().copied().map(one_line));
         self.raw(b"\r\n");
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn errors_stay_on_one_line() {
-        let refusal = Refusal(String::from("ERR a\r\nb").into());
+        let refusal = Refusal::fixed("ERR a\r\nb");
         assert_eq!(written(false, |r| r.error(&refusal)), "-ERR a  b\r\n");
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Waker};
@@ -56,6 +56,7 @@ impl Server {
         }
         wakers.push(Waker::new(poll.registry(), WAKE).map_err(failed)?);
         let shared = Arc::new(Shared::new(backend, config, address, wakers));
+        shared.has_room(0);
         Ok(Self { listener, poll, shared, worker_polls })
     }
 
@@ -145,7 +146,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Accepts connections and deals them to the workers in turn.
+/// Accepts connections and deals them to the workers in turn; keeps the memory limit in between.
 fn accept(
     listener: &TcpListener,
     mut poll: Poll,
@@ -156,10 +157,17 @@ fn accept(
     let mut next = 0;
     // Set while the system has no room for another connection: no event will tell when it has.
     let mut retry = None;
+    let mut measured = Instant::now();
     while !shared.is_stopping() {
-        match poll.poll(&mut events, retry.take()) {
+        let tick = shared.memory_limit.tick();
+        let wait = [retry.take(), tick.map(|tick| tick.saturating_sub(measured.elapsed()))];
+        match poll.poll(&mut events, wait.into_iter().flatten().min()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,
+        }
+        if tick.is_some_and(|tick| measured.elapsed() >= tick) {
+            shared.has_room(0);
+            measured = Instant::now();
         }
         loop {
             match listener.accept() {

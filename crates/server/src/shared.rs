@@ -11,6 +11,11 @@ use mio::Waker;
 use crate::backend::Backend;
 use crate::config::Config;
 use crate::cursors::Cursors;
+use crate::memory_limit::MemoryLimit;
+use crate::refusal::Refusal;
+
+/// What a command may take without a look at the memory limit: the next tick sees it.
+pub(crate) const UNMEASURED_BYTES_MAX: usize = 64 << 10;
 
 /// One server's state.
 pub(crate) struct Shared {
@@ -28,6 +33,7 @@ pub(crate) struct Shared {
     /// Bytes of unfinished requests and unsent replies of all connections.
     pub(crate) client_bytes: AtomicUsize,
     pub(crate) memory_peak_bytes: AtomicU64,
+    pub(crate) memory_limit: MemoryLimit,
     clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     stopping: AtomicBool,
     wakers: Vec<Waker>,
@@ -40,6 +46,7 @@ impl Shared {
         address: SocketAddr,
         wakers: Vec<Waker>,
     ) -> Self {
+        let memory_limit = MemoryLimit::new(config.memory_limit_bytes, config.release_memory);
         let counters = (0..config.threads).map(|_| Counters::default()).collect();
         Self {
             backend,
@@ -54,6 +61,7 @@ impl Shared {
             connections_open: AtomicUsize::new(0),
             client_bytes: AtomicUsize::new(0),
             memory_peak_bytes: AtomicU64::new(0),
+            memory_limit,
             clients: Mutex::new(BTreeMap::new()),
             stopping: AtomicBool::new(false),
             wakers,
@@ -87,9 +95,25 @@ impl Shared {
         self.counters.iter().map(|counters| counter(counters).get()).sum()
     }
 
+    /// Whether the process may hold `bytes` more.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.memory_limit.has_room(bytes as u64, &*self.backend)
+    }
+
+    /// Refuses what would take `bytes` more than there is room for. Small things go unmeasured.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
+        let fits = bytes <= UNMEASURED_BYTES_MAX || self.has_room(bytes);
+        if fits { Ok(()) } else { Err(Refusal::OUT_OF_MEMORY) }
+    }
+
+    /// The limit on memory, of the process or of the store alone; 0 for none.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.memory_limit.limit_bytes().or(self.backend.memory().limit_bytes).unwrap_or(0)
+    }
+
     /// Connections together hold more than they may.
     pub(crate) fn clients_over_budget(&self) -> bool {
-        self.client_bytes.load(Relaxed) > self.config.client_bytes_max
+        self.client_bytes.load(Relaxed) > self.config.client_bytes_max || self.memory_limit.is_tight()
     }
 }
 

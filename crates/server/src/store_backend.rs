@@ -1,10 +1,22 @@
 //! The ziptier store behind the server.
 
+use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Store};
+use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Store, Values};
 
-use crate::backend::{Backend, BackendError, Change, MemoryUse, Meta, Operation, Update, ValueReader};
+use crate::backend::{
+    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer, Transferred,
+    Update, ValueReader,
+};
+
+/// Bytes of a multi-get's values that a thread keeps for its next one.
+const VALUES_KEPT_BYTES: usize = 256 << 10;
+
+thread_local! {
+    static VALUES: RefCell<Values> = RefCell::default();
+}
 
 /// A [`Store`] as a [`Backend`].
 #[derive(Debug)]
@@ -85,6 +97,26 @@ impl Backend for StoreBackend {
         Ok(meta.map(Meta::from))
     }
 
+    fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
+        let mut values = VALUES.take();
+        if self.store.multi_get_up_to(keys, bytes_max as u64, &mut values).is_ok() {
+            for index in 0..keys.len() {
+                let value = values.get(index).filter(|value| value.len() <= bytes_max);
+                each(Ok(values.meta(index).map(|meta| (meta.into(), value.unwrap_or_default()))));
+            }
+        } else {
+            // One key is at fault; the others have their answers.
+            let mut value = Vec::new();
+            for key in keys {
+                let found = self.get_into(key, bytes_max, &mut value);
+                each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+            }
+        }
+        if values.held_bytes() <= VALUES_KEPT_BYTES {
+            VALUES.set(values);
+        }
+    }
+
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
         let value = self.store.open_value(key)?;
         Ok(value.map(|value| Box::new(value) as Box<dyn ValueReader>))
@@ -111,6 +143,25 @@ impl Backend for StoreBackend {
         Ok(())
     }
 
+    fn update_meta(&self, key: &[u8], change: &mut ChangeMeta<'_>) -> Result<(), BackendError> {
+        self.store.update_meta(key, |old| change(old.map(Meta::from)).into())?;
+        Ok(())
+    }
+
+    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
+        let outcome = if how.keep_source {
+            self.store.copy(source, target, how.replace)?
+        } else {
+            self.store.rename(source, target, how.replace)?
+        };
+        match outcome {
+            ziptier::Transferred::Done => Ok(Transferred::Done),
+            ziptier::Transferred::NoSource => Ok(Transferred::NoSource),
+            ziptier::Transferred::TargetExists => Ok(Transferred::TargetExists),
+            other => Err(BackendError::Refused(format!("the store answered {other:?}"))),
+        }
+    }
+
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
         let batch = operations.iter().fold(Batch::new(), |batch, operation| match operation {
             Operation::Put { key, value } => batch.put(key, value),
@@ -131,8 +182,22 @@ impl Backend for StoreBackend {
         Ok(keys.len())
     }
 
+    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+        // Every hasher of the standard library starts from other random numbers.
+        let random = RandomState::new();
+        let mut drawn = 0u64;
+        Ok(self.store.random_key(|| {
+            drawn += 1;
+            random.hash_one(drawn)
+        }))
+    }
+
     fn len(&self) -> u64 {
         self.store.len()
+    }
+
+    fn set_memory_limit(&self, limit_bytes: Option<u64>) {
+        self.store.set_memory_limit(limit_bytes);
     }
 
     fn clear(&self) -> Result<(), BackendError> {

@@ -4,14 +4,18 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
 use redis::{Commands, RedisResult, Value};
 use support::{TestServer, program, scratch};
 
-on_every_backend!(redis_rs_works_in_both_protocols, redis_py_works_in_both_protocols);
+on_every_backend!(
+    redis_rs_works_in_both_protocols,
+    redis_py_works_in_both_protocols,
+    node_redis_works_in_both_protocols
+);
 
 /// The release the script is written for.
 const REDIS_PY: &str = "redis==8.1.0";
@@ -79,6 +83,39 @@ fn redis_py_works_in_both_protocols(server: &TestServer) {
     for protocol in ["2", "3"] {
         // Tests start in the folder of their crate.
         let output = python().args(["tests/redis_py.py", &server.port(), protocol]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "RESP{protocol}: {said}");
+    }
+}
+
+/// The folder of node-redis: the one that `make test` has set up and named, or one that is made once below the target
+/// directory, at the versions of the lock file.
+fn node_modules() -> PathBuf {
+    static MAKING: Mutex<()> = Mutex::new(());
+    if let Ok(folder) = std::env::var("ZIPTIER_NODE_MODULES")
+        && Path::new(&folder).join("redis").is_dir()
+    {
+        return folder.into();
+    }
+    let _alone = MAKING.lock().unwrap();
+    let folder = scratch("node-redis");
+    let modules = folder.join("node_modules");
+    if !modules.join("redis").is_dir() {
+        for file in ["package.json", "package-lock.json"] {
+            std::fs::copy(Path::new("tests/node").join(file), folder.join(file)).unwrap();
+        }
+        let made =
+            program("npm").args(["ci", "--no-audit", "--no-fund", "--prefix"]).arg(&folder).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    modules
+}
+
+fn node_redis_works_in_both_protocols(server: &TestServer) {
+    for protocol in ["2", "3"] {
+        let mut command = program("node");
+        command.args(["tests/node/session.cjs", &server.port(), protocol]).env("NODE_PATH", node_modules());
+        let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "RESP{protocol}: {said}");
     }

@@ -99,7 +99,7 @@ EXPIRE fresh 10 XX
 EXPIRE fresh 1000 LT
 EXPIRE fresh 1000 NX GT
 EXPIRE fresh 1000 GT LT
-EXPIRE fresh 1000 XX GT
+EXPIRE fresh 2000 XX GT
 EXPIRE fresh 1000 foo
 EXPIRE fresh x
 EXPIRE fresh 1.5

@@ -16,6 +16,7 @@ use ziptier_server::StoreBackend;
 on_every_backend!(
     increments_and_appends_add_up,
     set_if_absent_has_one_winner,
+    keys_that_are_passed_around_stay_one_each,
     pairs_are_seen_whole,
     odd_keys_are_refused_or_kept
 );
@@ -52,6 +53,64 @@ fn set_if_absent_has_one_winner(server: &TestServer) {
         contenders.into_iter().map(|contender| contender.join().unwrap()).sum()
     });
     assert_eq!(winners, 200);
+}
+
+fn keys_that_are_passed_around_stay_one_each(server: &TestServer) {
+    const TOKENS: usize = 20;
+    const PLACES: u64 = 100;
+    let mut connection = server.connect();
+    for token in 0..TOKENS {
+        // Some are too large for a leaf.
+        let value = format!("token {token} ").repeat(if token % 4 == 0 { 3000 } else { 3 });
+        connection.ask(&[b"SET", format!("place:{token}").as_bytes(), value.as_bytes()]);
+    }
+    let taken: usize = thread::scope(|scope| {
+        let movers: Vec<_> = (0..6u64)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    let mut connection = server.connect();
+                    let mut taken = 0;
+                    for number in 0..1500 {
+                        let (from, to) = (random.u64(..PLACES), random.u64(..PLACES));
+                        let reply = connection.text(&format!("RENAMENX place:{from} place:{to}"));
+                        assert!(reply.starts_with(':') || reply == "-ERR no such key\r\n", "{reply}");
+                        if number % 300 == 0 {
+                            let token = connection.ask(&[b"GETDEL", format!("place:{from}").as_bytes()]);
+                            taken += usize::from(token != b"$-1\r\n");
+                        }
+                    }
+                    taken
+                })
+            })
+            .collect();
+        movers.into_iter().map(|mover| mover.join().unwrap()).sum()
+    });
+    let mut left: Vec<Vec<u8>> = (0..PLACES)
+        .map(|place| connection.ask(&[b"GET", format!("place:{place}").as_bytes()]))
+        .filter(|reply| reply != b"$-1\r\n")
+        .collect();
+    assert_eq!(left.len() + taken, TOKENS, "{taken} were taken out");
+    left.sort_unstable();
+    left.dedup();
+    assert_eq!(left.len() + taken, TOKENS, "some key is there twice");
+
+    let winners: usize = thread::scope(|scope| {
+        let contenders: Vec<_> = (0..6)
+            .map(|me| {
+                scope.spawn(move || {
+                    let mut connection = server.connect();
+                    let claim =
+                        |n: usize| connection.text(&format!("MSETNX a:{n} {me} b:{n} {me} c:{} {me}", n % 7));
+                    (0..50).map(claim).filter(|reply| reply == ":1\r\n").count()
+                })
+            })
+            .collect();
+        contenders.into_iter().map(|contender| contender.join().unwrap()).sum()
+    });
+    // Only the first seven find the third key free.
+    assert_eq!(winners, 7);
+    assert_eq!(connection.text("EXISTS a:0 b:0 a:6 b:6 a:7 b:7"), ":4\r\n");
 }
 
 fn pairs_are_seen_whole(server: &TestServer) {

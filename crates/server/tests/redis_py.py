@@ -33,6 +33,15 @@ assert db.incr("a") == 2
 assert db.decr("a") == 1
 assert db.append("a", "0") == 2 and db.strlen("a") == 2
 assert db.exists("a", "b", "missing") == 2
+assert db.getex("a", ex=100) == b"10" and db.expiretime("a") > 0 and db.pexpiretime("a") > 0
+assert db.getset("a", "11") == b"10" and db.ttl("a") == -1
+assert db.setnx("a", "12") is False and db.msetnx({"a": "1", "z": "2"}) in (False, 0)
+assert db.incrbyfloat("float", 10.5) == 10.5 and db.incrbyfloat("float", "0.1") == 10.6
+assert db.setrange("range", 6, "world") == 11 and db.getrange("range", 6, -1) == b"world"
+assert db.rename("range", "moved") and db.copy("moved", "copied") and db.getdel("copied") is not None
+assert db.touch("moved", "missing") == 1 and db.unlink("moved", "float") == 2
+assert sorted(db.keys("?")) == [b"a", b"b", b"k"] and db.randomkey() in (b"a", b"b", b"k")
+assert db.object("encoding", "a") in (b"int", "int") and db.memory_usage("a") > 0
 assert db.delete("a", "missing") == 1
 try:
     db.incr("k")

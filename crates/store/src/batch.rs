@@ -4,6 +4,8 @@
 //! appends its records under its number, and makes them exist at once by raising the newest committed number; a
 //! record of a later number is no record. The locks are held until then, so that no other write comes between.
 
+mod transfer;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +18,8 @@ use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
 use crate::write::NewValue;
+
+pub use transfer::Transferred;
 
 /// What a key must be for a batch to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]

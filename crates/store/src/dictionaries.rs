@@ -4,6 +4,7 @@
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
+//! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
@@ -33,6 +34,13 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 /// Of a value, at most this much goes into a sample.
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 const BITS: [u32; 3] = [12, 14, 16];
+
+/// Bytes that a training of some bits takes at most while it lasts, per byte of its sample. They count pairs of tokens,
+/// which are nearly all different in random bytes: 26 at 12 bits, 54 to 58 at 14 and 16 were measured there, a quarter
+/// to a half of that with text.
+fn training_cost(bits: u32) -> u64 {
+    if bits <= 12 { 28 } else { 60 }
+}
 
 /// The dictionaries of a store.
 pub(crate) struct Dictionaries {
@@ -117,10 +125,12 @@ impl Dictionaries {
         *self.current.lock() = Some(dictionary);
     }
 
-    /// Whether it is time for a candidate, and of how many bits.
-    fn due(&self, schedule: &mut Schedule, logical_bytes: u64) -> Option<(Reason, u32)> {
-        let affordable =
-            |bits: u32| logical_bytes >= COST_FACTOR * Dictionary::memory_bytes_expected(bits) as u64;
+    /// Whether it is time for a candidate, and of how many bits; a training may take `room_bytes`.
+    fn due(&self, schedule: &mut Schedule, logical_bytes: u64, room_bytes: u64) -> Option<(Reason, u32)> {
+        let affordable = |bits: u32| {
+            logical_bytes >= COST_FACTOR * Dictionary::memory_bytes_expected(bits) as u64
+                && room_bytes >= training_cost(bits) * SAMPLE_BYTES_MIN as u64
+        };
         let bits = BITS.into_iter().rev().find(|bits| affordable(*bits))?;
         let Some(current) = self.current() else {
             let grown = logical_bytes >= 2 * schedule.trained_at_bytes;
@@ -149,10 +159,18 @@ impl Core {
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
-        let Some((reason, bits)) = self.dictionaries.due(&mut schedule, logical_bytes) else { return false };
+        // The other half is for those who write meanwhile.
+        let room_bytes = self.gauges.limit().saturating_sub(self.gauges.held()) / 2;
+        let due = self.dictionaries.due(&mut schedule, logical_bytes, room_bytes);
+        let Some((reason, bits)) = due else { return false };
+        let wanted = (logical_bytes / 8)
+            .clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max(bits) as u64)
+            .min(room_bytes / training_cost(bits)) as usize;
+        if wanted < SAMPLE_BYTES_MIN {
+            return false;
+        }
         schedule.trained_at_bytes = logical_bytes;
-        let wanted =
-            (logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max(bits) as u64) as usize;
+        let _counted = Counted::new(&self.gauges, wanted * training_cost(bits) as usize);
         let sample = self.sample(wanted);
         let (training, trial): (Vec<_>, Vec<_>) =
             sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);
@@ -224,6 +242,25 @@ impl Core {
             }
         }
         sample
+    }
+}
+
+/// Bytes that are counted as held for dictionaries until this is dropped.
+struct Counted<'a> {
+    gauges: &'a Gauges,
+    bytes: usize,
+}
+
+impl<'a> Counted<'a> {
+    fn new(gauges: &'a Gauges, bytes: usize) -> Self {
+        gauges.dictionary.add_held(bytes);
+        Self { gauges, bytes }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.gauges.dictionary.take_held(self.bytes);
     }
 }
 

@@ -55,7 +55,7 @@ mod store;
 mod sync;
 mod write;
 
-pub use batch::{Batch, Condition};
+pub use batch::{Batch, Condition, Transferred};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

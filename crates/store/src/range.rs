@@ -126,6 +126,41 @@ impl Core {
         Ok(keys)
     }
 
+    /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.
+    pub(crate) fn random_key(&self, mut random: impl FnMut() -> u64) -> Option<Vec<u8>> {
+        let guard = pin();
+        let drawn = self.index.random_leaf(&mut random, &guard);
+        let mut state = drawn.state(&guard);
+        let mut wrapped = false;
+        loop {
+            let newest = newest(state.landings(), &self.committed);
+            let now = now_ms();
+            let mut keys = 0u64;
+            merge(&state.body, &newest.pending, now, |merged| keys += u64::from(key_of(&merged).is_some()));
+            if keys > 0 {
+                let mut left = random() % keys;
+                let mut chosen = None;
+                merge(&state.body, &newest.pending, now, |merged| {
+                    let Some(key) = key_of(&merged) else { return };
+                    if left == 0 && chosen.is_none() {
+                        chosen = Some(key.to_vec());
+                    }
+                    left = left.saturating_sub(1);
+                });
+                return chosen;
+            }
+            // Neighbours that hold nothing are joined when they are quiet, so this walk is seldom long.
+            state = match (&state.high, state.right(&guard)) {
+                (Some(_), Some(right)) => right.state(&guard),
+                _ if wrapped => return None,
+                _ => {
+                    wrapped = true;
+                    self.locate(&[], &guard).1
+                }
+            };
+        }
+    }
+
     /// Keys that exist, landings included.
     pub(crate) fn count_keys(&self) -> u64 {
         let settled_records = self.gauges.records.get();
@@ -229,6 +264,14 @@ impl Core {
             copies.push(copy_record(entry.key.to_vec(), found, with_values));
         });
         copies
+    }
+}
+
+/// The key of a record that exists.
+fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
+    match merged {
+        Merged::Kept(_, entry) | Merged::Fresh(entry) => Some(entry.key),
+        _ => None,
     }
 }
 

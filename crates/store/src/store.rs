@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::pin;
 
 use crate::Error;
-use crate::batch::{Batch, committed_now};
+use crate::batch::{Batch, Transferred, committed_now};
 use crate::core::{Copied, Core, WARMED_KEYS, check_key, copy_found, found_len};
 use crate::maintenance::Packers;
 use crate::memory::MemoryUse;
@@ -37,14 +37,32 @@ pub struct Store {
 #[derive(Debug, Default)]
 pub struct Values {
     bytes: Vec<u8>,
-    spans: Vec<Option<(usize, usize)>>,
+    spans: Vec<Option<Span>>,
+}
+
+/// Where a value lies among the bytes, and what is known of it; nowhere when it is longer than was asked for.
+#[derive(Debug)]
+struct Span {
+    range: Option<std::ops::Range<usize>>,
+    meta: Meta,
 }
 
 impl Values {
-    /// The value of the key at `index` in the call; `None` when there was none, or no such index.
+    /// The value of the key at `index` in the call; `None` when there was none, when it is longer than
+    /// [`Store::multi_get_up_to`] was asked for, or when there is no such index.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let (start, end) = (*self.spans.get(index)?)?;
-        Some(&self.bytes[start..end])
+        let range = self.spans.get(index)?.as_ref()?.range.clone()?;
+        Some(&self.bytes[range])
+    }
+
+    /// What is known of the value of the key at `index`, however long it is; `None` when there was none.
+    pub fn meta(&self, index: usize) -> Option<Meta> {
+        Some(self.spans.get(index)?.as_ref()?.meta)
+    }
+
+    /// Bytes of memory held for values.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Option<Span>>()
     }
 
     /// Keys asked for.
@@ -123,6 +141,20 @@ impl Store {
     /// # Errors
     /// As [`Store::get`], for any of the keys; `values` is empty then.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut Values) -> Result<(), Error> {
+        self.multi_get_up_to(keys, u64::MAX, values)
+    }
+
+    /// As [`Store::multi_get`], but of large values longer than `len_max` only what [`Values::meta`] tells, so that
+    /// the caller knows what it may have to hold.
+    ///
+    /// # Errors
+    /// As [`Store::multi_get`].
+    pub fn multi_get_up_to<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        len_max: u64,
+        values: &mut Values,
+    ) -> Result<(), Error> {
         values.clear();
         for key in keys {
             check_key(key.as_ref())?;
@@ -130,16 +162,16 @@ impl Store {
         let core = &*self.core;
         for _ in 0..MULTI_GET_ROUNDS {
             let before = core.committed.load(Ordering::Acquire);
-            self.read_all(keys, values)?;
+            self.read_all(keys, len_max, values)?;
             if core.committed.load(Ordering::Acquire) == before {
                 return Ok(());
             }
         }
         let _no_batch = core.batches.lock();
-        self.read_all(keys, values)
+        self.read_all(keys, len_max, values)
     }
 
-    fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut Values) -> Result<(), Error> {
+    fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], len_max: u64, values: &mut Values) -> Result<(), Error> {
         let core = &*self.core;
         values.clear();
         let committed = committed_now(core);
@@ -155,10 +187,15 @@ impl Store {
             let copied = core.look_up(key, &guard, &committed, |found| copy_found(found, &mut values.bytes));
             values.spans.push(match copied {
                 None => None,
-                Some(Copied::Inline(_)) => Some((start, values.bytes.len())),
-                Some(Copied::Large(share, _)) => {
-                    large.push((values.spans.len(), share));
-                    Some((start, start))
+                Some(Copied::Inline(meta)) => {
+                    let range = start..values.bytes.len();
+                    Some(Span { meta: Meta { len: range.len() as u64, ..meta }, range: Some(range) })
+                }
+                Some(Copied::Large(share, meta)) => {
+                    if meta.len <= len_max {
+                        large.push((values.spans.len(), share));
+                    }
+                    Some(Span { range: None, meta })
                 }
                 Some(Copied::Damaged(reason)) => {
                     values.clear();
@@ -173,7 +210,9 @@ impl Store {
                 values.clear();
                 return Err(core.damaged(keys[index].as_ref(), reason));
             }
-            values.spans[index] = Some((start, values.bytes.len()));
+            if let Some(span) = &mut values.spans[index] {
+                span.range = Some(start..values.bytes.len());
+            }
         }
         Ok(())
     }
@@ -299,6 +338,35 @@ impl Store {
         self.core.modify(key, true, decide)
     }
 
+    /// As [`Store::update`], for decisions that need only what is known of the value: a large value is not read.
+    ///
+    /// # Errors
+    /// As [`Store::update`].
+    pub fn update_meta(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<Meta>) -> Update,
+    ) -> Result<Update, Error> {
+        self.core.modify(key, false, |found| decide(found.map(|(_, meta)| meta)))
+    }
+
+    /// Gives `target` the value, expiry and flags of `source`, and deletes `source`, in one step for every reader.
+    /// An existing target is kept unless `replace` says otherwise. The same key twice is left alone.
+    ///
+    /// # Errors
+    /// As [`Store::put`] and [`Store::get`]; nothing is changed then.
+    pub fn rename(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
+        self.core.transfer(source, target, false, replace)
+    }
+
+    /// As [`Store::rename`], but `source` stays. A large value is shared, not copied.
+    ///
+    /// # Errors
+    /// As [`Store::rename`].
+    pub fn copy(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
+        self.core.transfer(source, target, true, replace)
+    }
+
     /// Makes all writes of `batch`, or none: `false` when one of its conditions did not hold. Every reader sees
     /// all of them or none.
     ///
@@ -327,6 +395,12 @@ impl Store {
     /// Damage.
     pub fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
         self.core.keys_from(from, limit)
+    }
+
+    /// Some key, `None` when there is none. Leaves are drawn with about equal chances, and so are the keys of a leaf:
+    /// it takes the time of a few reads. `random` gives any numbers.
+    pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
+        self.core.random_key(random)
     }
 
     /// Keys in the store; expired ones count until they are swept. Takes time only while writes are unsettled:

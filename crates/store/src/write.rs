@@ -199,13 +199,14 @@ impl Core {
         expected: Option<u64>,
     ) -> Result<bool, Error> {
         let hash = key_hash(key);
+        let frees = matches!(kind, Kind::Tombstone | Kind::Touch);
         RECORD.with(|record| {
             let record = &mut *record.borrow_mut();
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
             loop {
                 let guard = pin();
-                match self.try_append(key, hash, record, expected, &guard)? {
+                match self.try_append(key, hash, record, expected, frees, &guard)? {
                     Append::Done { packed } => {
                         value.written();
                         self.stats.own().writes.raise();
@@ -239,6 +240,7 @@ impl Core {
         hash: u64,
         record: &RecordBytes,
         expected: Option<u64>,
+        frees: bool,
         guard: &Guard,
     ) -> Result<Append, Error> {
         let (mut leaf, _) = self.locate(key, guard);
@@ -264,9 +266,14 @@ impl Core {
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
             }
-            self.admit(record.landing_bytes())?;
+            // What frees memory, now or in time, is never refused. Its landing is as small as can be then.
+            let landing_bytes = match self.admit(record.landing_bytes()) {
+                Ok(()) => self.landing_bytes,
+                Err(_) if frees => 0,
+                Err(error) => return Err(error),
+            };
             let sealing = state.open.is_some();
-            self.open_landing(leaf, record, hash, guard);
+            self.open_landing(leaf, record, hash, landing_bytes, guard);
             leaf.note_append();
             drop(writer);
             if sealing {
@@ -278,8 +285,15 @@ impl Core {
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and
     /// saw that no landing is sealed.
-    fn open_landing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
-        let landing = Arc::new(Landing::new(self.landing_bytes.max(record.landing_bytes())));
+    fn open_landing(
+        &self,
+        leaf: &Leaf,
+        record: &RecordBytes,
+        hash: u64,
+        landing_bytes: usize,
+        guard: &Guard,
+    ) {
+        let landing = Arc::new(Landing::new(landing_bytes.max(record.landing_bytes())));
         let fits = landing.append(record, hash);
         assert!(fits, "a landing is made large enough for its first record");
         loop {

@@ -70,12 +70,11 @@ fn checked(name: &[u8]) -> Option<String> {
 fn set_info(info: &ClientInfo, attribute: &[u8], value: &[u8]) -> Result<(), Refusal> {
     let version = attribute.eq_ignore_ascii_case(b"lib-ver");
     if !version && !attribute.eq_ignore_ascii_case(b"lib-name") {
-        let attribute = String::from_utf8_lossy(attribute);
-        return Err(Refusal(format!("ERR Unrecognized option '{attribute}'").into()));
+        return Err(Refusal::quoting("ERR Unrecognized option '", attribute, "'"));
     }
     let attribute = if version { "lib-ver" } else { "lib-name" };
     let value = checked(value).ok_or_else(|| {
-        Refusal(format!("ERR {attribute} cannot contain spaces, newlines or special characters.").into())
+        Refusal::said(format!("ERR {attribute} cannot contain spaces, newlines or special characters."))
     })?;
     let mut names = info.names();
     if version {

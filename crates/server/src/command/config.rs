@@ -27,7 +27,7 @@ pub(super) fn config(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     let config = &shared.config;
-    let limit_bytes = shared.backend.memory().limit_bytes.unwrap_or(0);
+    let limit_bytes = shared.limit_bytes();
     vec![
         ("appendonly", "no".into()),
         ("bind", config.bind.to_string()),

@@ -24,9 +24,7 @@ pub(super) fn echo(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
 pub(super) fn select(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let index = strict_i64(args.at(1)).ok_or(Refusal::NOT_INTEGER)?;
     if i32::try_from(index).is_err() {
-        return Err(Refusal::fixed(
-            "ERR value is out of range, value must between -2147483648 and 2147483647",
-        ));
+        return Err(Refusal::NOT_INT);
     }
     if index != 0 {
         return Err(Refusal::DB_INDEX);
@@ -65,8 +63,7 @@ pub(super) fn hello(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
         } else if option.eq_ignore_ascii_case(b"setname") && rest.len() >= 1 {
             name = rest.next().map(client::checked_name).transpose()?;
         } else {
-            let option = String::from_utf8_lossy(option);
-            return Err(Refusal(format!("ERR Syntax error in HELLO option '{option}'").into()));
+            return Err(Refusal::quoting("ERR Syntax error in HELLO option '", option, "'"));
         }
     }
 

@@ -1,5 +1,5 @@
-//! Expiry: `EXPIRE` `PEXPIRE` `EXPIREAT` `PEXPIREAT` `TTL` `PTTL` `PERSIST`, and
-//! the arithmetic of deadlines that `SET` shares.
+//! Expiry: `EXPIRE` `PEXPIRE` `EXPIREAT` `PEXPIREAT` `TTL` `PTTL` `EXPIRETIME` `PEXPIRETIME` `PERSIST`, and
+//! the arithmetic of deadlines that `SET` and `GETEX` share.
 
 use super::Session;
 use crate::backend::Update;
@@ -22,23 +22,44 @@ pub(super) enum Clock {
     Unix,
 }
 
-/// The moment that `text` names, in milliseconds of Unix time; a past one before 1970 becomes 0.
-/// `least` is the smallest argument that `command` allows.
-pub(super) fn deadline(
-    command: &str,
-    text: &[u8],
-    unit: Unit,
-    clock: Clock,
-    least: i64,
-) -> Result<u64, Refusal> {
-    let time = strict_i64(text).ok_or(Refusal::NOT_INTEGER)?;
-    let base = if clock == Clock::FromNow { unix_ms() as i64 } else { 0 };
-    let scale = if unit == Unit::Seconds { 1000 } else { 1 };
-    let moment = time.checked_mul(scale).and_then(|ms| ms.checked_add(base));
-    match moment {
-        Some(moment) if time >= least => Ok(moment.max(0) as u64),
-        _ => Err(Refusal::expire_time(command)),
+/// A time as a client wrote it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) unit: Unit,
+    pub(super) clock: Clock,
+}
+
+impl Time<'_> {
+    /// What `SET key value option time` and `GETEX key option time` count, if `option` takes a time.
+    pub(super) fn option(option: &[u8]) -> Option<(Unit, Clock)> {
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        match option.len() {
+            2 if is(b"EX") => Some((Unit::Seconds, Clock::FromNow)),
+            2 if is(b"PX") => Some((Unit::Milliseconds, Clock::FromNow)),
+            4 if is(b"EXAT") => Some((Unit::Seconds, Clock::Unix)),
+            4 if is(b"PXAT") => Some((Unit::Milliseconds, Clock::Unix)),
+            _ => None,
+        }
     }
+
+    /// The moment in milliseconds of Unix time; a past one before 1970 becomes 0. `least` is the smallest number that
+    /// `command` allows.
+    pub(super) fn deadline(&self, command: &str, least: i64) -> Result<u64, Refusal> {
+        let time = strict_i64(self.text).ok_or(Refusal::NOT_INTEGER)?;
+        let base = if self.clock == Clock::FromNow { unix_ms() as i64 } else { 0 };
+        let scale = if self.unit == Unit::Seconds { 1000 } else { 1 };
+        let moment = time.checked_mul(scale).and_then(|ms| ms.checked_add(base));
+        match moment {
+            Some(moment) if time >= least => Ok(moment.max(0) as u64),
+            _ => Err(Refusal::expire_time(command)),
+        }
+    }
+}
+
+/// Whether a key with this deadline is gone.
+pub(super) fn has_passed(deadline_ms: u64) -> bool {
+    deadline_ms <= unix_ms()
 }
 
 /// The condition of `EXPIRE key seconds NX|XX|GT|LT`.
@@ -59,10 +80,7 @@ impl Condition {
                 b"XX" => condition.present = true,
                 b"GT" => condition.greater = true,
                 b"LT" => condition.less = true,
-                _ => {
-                    let option = String::from_utf8_lossy(option);
-                    return Err(Refusal(format!("ERR Unsupported option {option}").into()));
-                }
+                _ => return Err(Refusal::quoting("ERR Unsupported option ", option, "")),
             }
         }
         if condition.absent && (condition.present || condition.greater || condition.less) {
@@ -113,16 +131,16 @@ fn change_expiry(
     clock: Clock,
 ) -> Result<(), Refusal> {
     let condition = Condition::parse(args)?;
-    let expires_at_ms = deadline(command, args.at(2), unit, clock, i64::MIN)?;
+    let expires_at_ms = Time { text: args.at(2), unit, clock }.deadline(command, i64::MIN)?;
     let key = args.at(1);
     let backend = &session.shared.backend;
-    let passed = expires_at_ms <= unix_ms();
+    let passed = has_passed(expires_at_ms);
     let changed = if condition.is_none() {
         if passed { backend.delete(key)? } else { backend.set_expiry(key, Some(expires_at_ms))? }
     } else {
         let mut changed = false;
-        backend.update(key, &mut |old| {
-            changed = old.is_some_and(|(_, meta)| condition.allows(meta.expires_at_ms, expires_at_ms));
+        backend.update_meta(key, &mut |old| {
+            changed = old.is_some_and(|meta| condition.allows(meta.expires_at_ms, expires_at_ms));
             match changed {
                 true if passed => Update::Delete,
                 true => Update::Expire { expires_at_ms: Some(expires_at_ms) },
@@ -155,11 +173,30 @@ pub(super) fn pttl(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     Ok(())
 }
 
+/// Answers with the moment at which a key ends, as `shown`: -2 when there is no key, -1 when it stays.
+fn answer_moment(session: &mut Session<'_>, key: &[u8], shown: fn(u64) -> u64) -> Result<(), Refusal> {
+    let moment = match session.shared.backend.meta(key)? {
+        None => -2,
+        Some(meta) => meta.expires_at_ms.map_or(-1, |moment| shown(moment) as i64),
+    };
+    session.reply.integer(moment);
+    Ok(())
+}
+
+pub(super) fn expiretime(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    answer_moment(session, args.at(1), |moment| moment.saturating_add(500) / 1000)
+}
+
+pub(super) fn pexpiretime(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    answer_moment(session, args.at(1), |moment| moment)
+}
+
 pub(super) fn persist(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let backend = &session.shared.backend;
-    let key = args.at(1);
-    let expires = backend.meta(key)?.is_some_and(|meta| meta.expires_at_ms.is_some());
-    let changed = expires && backend.set_expiry(key, None)?;
+    let mut changed = false;
+    session.shared.backend.update_meta(args.at(1), &mut |old| {
+        changed = old.is_some_and(|meta| meta.expires_at_ms.is_some());
+        if changed { Update::Expire { expires_at_ms: None } } else { Update::Keep }
+    })?;
     session.reply.integer(changed.into());
     Ok(())
 }

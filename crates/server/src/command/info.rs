@@ -82,6 +82,7 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "used_memory_human", human(used));
     field(page, "used_memory_rss", rss);
     field(page, "used_memory_rss_human", human(rss));
+    field(page, "used_memory_rss_anonymous", process::anonymous_bytes());
     field(page, "used_memory_peak", peak);
     field(page, "used_memory_peak_human", human(peak));
     field(page, "used_memory_dataset", memory.held_bytes);
@@ -94,8 +95,11 @@ fn memory(page: &mut String, shared: &Shared) {
     for (name, bytes) in &memory.parts {
         field(page, name, bytes);
     }
-    field(page, "maxmemory", memory.limit_bytes.unwrap_or(0));
-    field(page, "maxmemory_human", human(memory.limit_bytes.unwrap_or(0)));
+    let limit_bytes = shared.limit_bytes();
+    field(page, "maxmemory", limit_bytes);
+    field(page, "maxmemory_human", human(limit_bytes));
+    // What the limit leaves to the store, when it is the limit of the whole process.
+    field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
     field(page, "maxmemory_policy", "noeviction");
     field(page, "mem_clients_normal", clients);
     field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));

@@ -1,6 +1,7 @@
 //! `COMMAND`: the table of commands, for clients that ask.
 
-use super::{COMMANDS, Command, Session, find};
+use super::{COMMANDS, Command, Session, docs, find, object};
+use crate::glob;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::Args;
@@ -12,9 +13,9 @@ pub(super) fn command(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
         COMMANDS.iter().for_each(|command| describe(reply, command));
         return Ok(());
     };
-    match subcommand.to_ascii_lowercase().as_slice() {
+    let name = subcommand.to_ascii_lowercase();
+    match name.as_slice() {
         b"count" if args.len() == 2 => reply.integer(COMMANDS.len() as i64),
-        b"count" => return Err(Refusal::wrong_arity("command|count")),
         b"info" if args.len() == 2 => {
             reply.array(COMMANDS.len());
             COMMANDS.iter().for_each(|command| describe(reply, command));
@@ -28,14 +29,79 @@ pub(super) fn command(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
                 }
             }
         }
-        b"list" if args.len() == 2 => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        b"list" => return list(reply, args),
+        b"docs" if args.len() == 2 => {
+            reply.map(COMMANDS.len());
+            COMMANDS.iter().for_each(|command| document(reply, command));
         }
-        // redis-cli asks for its hints here and does without.
-        b"docs" => reply.map(0),
+        b"docs" => {
+            let known = args.from(2).filter_map(find);
+            reply.map(known.clone().count());
+            known.for_each(|command| document(reply, command));
+        }
+        b"getkeys" if args.len() >= 4 => return keys(reply, args),
+        b"help" if args.len() == 2 => object::help(session, "COMMAND", HELP),
+        b"count" | b"getkeys" | b"help" => {
+            let name = String::from_utf8_lossy(&name);
+            return Err(Refusal::wrong_arity(&format!("command|{name}")));
+        }
         _ => return Err(Refusal::unknown_subcommand("COMMAND", subcommand)),
     }
+    Ok(())
+}
+
+const HELP: &[(&str, &str)] = &[
+    ("(no subcommand)", "Return details about all commands."),
+    ("COUNT", "Return how many commands there are."),
+    ("LIST [FILTERBY MODULE <module>|PATTERN <pattern>]", "Return the names of the commands."),
+    ("INFO [<command-name> ...]", "Return details about the given commands, or about all."),
+    ("DOCS [<command-name> ...]", "Return what the given commands do, or all."),
+    ("GETKEYS <full-command>", "Return the keys among the arguments of a command."),
+];
+
+fn list(reply: &mut Reply, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut pattern = None;
+    let mut none = false;
+    if args.len() > 2 {
+        let is =
+            |index: usize, word: &[u8]| args.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+        match args.get(4) {
+            Some(wanted) if args.len() == 5 && is(2, b"filterby") && is(3, b"pattern") => {
+                pattern = Some(wanted.to_ascii_lowercase());
+            }
+            // There are no modules.
+            Some(_) if args.len() == 5 && is(2, b"filterby") && is(3, b"module") => none = true,
+            _ => return Err(Refusal::SYNTAX),
+        }
+    }
+    let wanted = |command: &&Command| {
+        !none && pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, command.name.as_bytes()))
+    };
+    let names = COMMANDS.iter().filter(wanted);
+    reply.set(names.clone().count());
+    names.for_each(|command| reply.bulk(command.name.as_bytes()));
+    Ok(())
+}
+
+/// `COMMAND GETKEYS name argument...`
+fn keys(reply: &mut Reply, args: &Args<'_>) -> Result<(), Refusal> {
+    let command = find(args.at(2)).ok_or(Refusal::fixed("ERR Invalid command specified"))?;
+    let given = args.len() - 2;
+    let (first, last, step) = match command.name {
+        // Their subcommands name a key.
+        "object" | "memory" if given >= 3 => (2, 2, 1),
+        _ => command.keys,
+    };
+    if first == 0 {
+        return Err(Refusal::fixed("ERR The command has no key arguments"));
+    }
+    if !command.takes(given) {
+        return Err(Refusal::fixed("ERR Invalid number of arguments specified for command"));
+    }
+    let last = if last < 0 { given as i32 + last } else { last } as usize;
+    let keys = (first as usize..=last).step_by(step as usize);
+    reply.array(keys.clone().count());
+    keys.for_each(|index| reply.bulk(args.at(2 + index)));
     Ok(())
 }
 
@@ -48,5 +114,21 @@ fn describe(reply: &mut Reply, command: &Command) {
     command.flags.iter().for_each(|flag| reply.simple(flag));
     let (first, last, step) = command.keys;
     [first, last, step].into_iter().for_each(|number| reply.integer(number.into()));
-    (0..4).for_each(|_| reply.array(0));
+    reply.set(0);
+    reply.set(0);
+    reply.array(0);
+    reply.array(0);
+}
+
+/// A command's name and what there is to say about it.
+fn document(reply: &mut Reply, command: &Command) {
+    reply.bulk(command.name.as_bytes());
+    let fields = docs::find(command.name).map_or([("summary", ""), ("since", ""), ("group", "")], |doc| {
+        [("summary", doc.summary), ("since", doc.since), ("group", doc.group)]
+    });
+    reply.map(fields.len());
+    for (field, text) in fields {
+        reply.bulk(field.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
 }

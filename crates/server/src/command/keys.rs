@@ -1,8 +1,9 @@
-//! Keys as such: `DEL` `UNLINK` `EXISTS` `TYPE` `DBSIZE` `FLUSHALL` `FLUSHDB`.
+//! Keys as such: `DEL` `UNLINK` `EXISTS` `TOUCH` `TYPE` `KEYS` `RANDOMKEY` `DBSIZE` `FLUSHALL` `FLUSHDB`.
 
 use super::Session;
 use crate::refusal::Refusal;
 use crate::request::Args;
+use crate::streaming::Streaming;
 
 pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut deleted = 0;
@@ -28,6 +29,22 @@ pub(super) fn exists(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let found = session.shared.backend.meta(args.at(1))?.is_some();
     session.reply.simple(if found { "string" } else { "none" });
+    Ok(())
+}
+
+/// All keys are looked at, some thousands at a time with other clients served in between; keys that come or go
+/// meanwhile may be missing or appear. The reply waits in this connection's memory until its length is known, and is
+/// refused when connections hold too much.
+pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    session.client.streaming = Some(Box::new(Streaming::matching(args.at(1))));
+    Ok(())
+}
+
+pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    match session.shared.backend.random_key()? {
+        Some(key) => session.reply.bulk(&key),
+        None => session.reply.null(),
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
-//! `SET` and its options; `SETEX` and `PSETEX`, which came before them.
+//! Writing whole values: `SET` and its options, what came before them (`SETEX` `PSETEX` `SETNX` `GETSET`), and
+//! several at once: `MSET` `MSETNX`.
 
 use super::Session;
-use super::expiry::{Clock, Unit, deadline};
-use crate::backend::Update;
+use super::expiry::{Clock, Time, Unit};
+use super::get::answer_old;
+use crate::backend::{Meta, Operation, Update};
 use crate::refusal::Refusal;
 use crate::request::Args;
 
@@ -19,7 +21,7 @@ enum When {
 enum Expiry<'a> {
     None,
     Keep,
-    At(&'a [u8], Unit, Clock),
+    At(Time<'a>),
 }
 
 struct Options<'a> {
@@ -37,7 +39,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
     }
     let options = parse(args)?;
     let expires_at_ms = match options.expiry {
-        Expiry::At(text, unit, clock) => Some(deadline("set", text, unit, clock, 1)?),
+        Expiry::At(time) => Some(time.deadline("set", 1)?),
         Expiry::None | Expiry::Keep => None,
     };
     if options.when == When::Always && !options.get && !matches!(options.expiry, Expiry::Keep) {
@@ -46,17 +48,9 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         return Ok(());
     }
 
-    let mut written = false;
-    // The old value waits in the session's scratch buffer, if GET wants it.
-    let mut old_found = false;
-    session.shared.backend.update(key, &mut |old| {
+    let (mut written, mut old_found) = (false, false);
+    let mut decide = |old: Option<Meta>| {
         old_found = old.is_some();
-        session.value.clear();
-        if options.get
-            && let Some((old, _)) = old
-        {
-            session.value.extend_from_slice(old);
-        }
         written = match options.when {
             When::Always => true,
             When::Absent => old.is_none(),
@@ -65,16 +59,85 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         if !written {
             return Update::Keep;
         }
-        let kept = || old.and_then(|(_, meta)| meta.expires_at_ms);
-        let expires_at_ms = if matches!(options.expiry, Expiry::Keep) { kept() } else { expires_at_ms };
+        let kept = old.and_then(|meta| meta.expires_at_ms);
+        let expires_at_ms = if matches!(options.expiry, Expiry::Keep) { kept } else { expires_at_ms };
         Update::Put { value: value.to_vec(), expires_at_ms }
+    };
+    if !options.get {
+        session.shared.backend.update_meta(key, &mut decide)?;
+        if written {
+            session.reply.ok()
+        } else {
+            session.reply.null()
+        }
+        return Ok(());
+    }
+    // The old value waits in the session's scratch buffer.
+    let waiting = &mut *session.value;
+    session.shared.backend.update(key, &mut |old| {
+        waiting.clear();
+        waiting.extend_from_slice(old.map_or(&b""[..], |(old, _)| old));
+        decide(old.map(|(_, meta)| meta))
     })?;
-    match (options.get, old_found, written) {
-        (true, true, _) => session.reply.bulk(session.value),
-        (true, false, _) | (false, _, false) => session.reply.null(),
-        (false, _, true) => session.reply.ok(),
+    if old_found {
+        answer_old(session)
+    } else {
+        session.reply.null()
     }
     Ok(())
+}
+
+pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut found = false;
+    let waiting = &mut *session.value;
+    session.shared.backend.update(args.at(1), &mut |old| {
+        found = old.is_some();
+        waiting.clear();
+        waiting.extend_from_slice(old.map_or(&b""[..], |(old, _)| old));
+        Update::Put { value: args.at(2).to_vec(), expires_at_ms: None }
+    })?;
+    if found {
+        answer_old(session)
+    } else {
+        session.reply.null()
+    }
+    Ok(())
+}
+
+pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut written = false;
+    session.shared.backend.update_meta(args.at(1), &mut |old| {
+        written = old.is_none();
+        match written {
+            true => Update::Put { value: args.at(2).to_vec(), expires_at_ms: None },
+            false => Update::Keep,
+        }
+    })?;
+    session.reply.integer(written.into());
+    Ok(())
+}
+
+pub(super) fn mset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    session.shared.backend.write(&puts(args, "mset")?)?;
+    session.reply.ok();
+    Ok(())
+}
+
+pub(super) fn msetnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut operations = puts(args, "msetnx")?;
+    operations.extend(args.from(1).step_by(2).map(|key| Operation::RequireAbsent { key }));
+    let written = session.shared.backend.write(&operations)?;
+    session.reply.integer(written.into());
+    Ok(())
+}
+
+/// The writes that pairs of arguments ask for; of a key that is named twice the last one counts.
+fn puts<'a>(args: &Args<'a>, command: &str) -> Result<Vec<Operation<'a>>, Refusal> {
+    if args.len().is_multiple_of(2) {
+        return Err(Refusal::wrong_arity(command));
+    }
+    let pairs = args.from(1).step_by(2).zip(args.from(2).step_by(2));
+    Ok(pairs.map(|(key, value)| Operation::Put { key, value }).collect())
 }
 
 pub(super) fn setex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
@@ -86,7 +149,7 @@ pub(super) fn psetex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 }
 
 fn set_for(session: &mut Session<'_>, args: &Args<'_>, command: &str, unit: Unit) -> Result<(), Refusal> {
-    let expires_at_ms = deadline(command, args.at(2), unit, Clock::FromNow, 1)?;
+    let expires_at_ms = Time { text: args.at(2), unit, clock: Clock::FromNow }.deadline(command, 1)?;
     session.shared.backend.put(args.at(1), args.at(3), Some(expires_at_ms))?;
     session.reply.ok();
     Ok(())
@@ -96,41 +159,26 @@ fn parse<'a>(args: &Args<'a>) -> Result<Options<'a>, Refusal> {
     let mut options = Options { when: When::Always, expiry: Expiry::None, get: false };
     let mut rest = args.from(3);
     while let Some(option) = rest.next() {
-        let mut upper = [0; 8];
-        let Some(name) = upper.get_mut(..option.len()) else { return Err(Refusal::SYNTAX) };
-        name.copy_from_slice(option);
-        name.make_ascii_uppercase();
-        let (unit, clock) = match &*name {
-            b"NX" if options.when != When::Present => {
-                options.when = When::Absent;
-                continue;
+        if let Some((unit, clock)) = Time::option(option) {
+            // The same option may come twice, and then the last one counts; another one may not.
+            match options.expiry {
+                Expiry::None => {}
+                Expiry::At(time) if (time.unit, time.clock) == (unit, clock) => {}
+                _ => return Err(Refusal::SYNTAX),
             }
-            b"XX" if options.when != When::Absent => {
-                options.when = When::Present;
-                continue;
-            }
-            b"GET" => {
-                options.get = true;
-                continue;
-            }
-            b"KEEPTTL" if !matches!(options.expiry, Expiry::At(..)) => {
+            options.expiry = Expiry::At(Time { text: rest.next().ok_or(Refusal::SYNTAX)?, unit, clock });
+            continue;
+        }
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        match options {
+            _ if is(b"GET") => options.get = true,
+            Options { when: When::Always | When::Absent, .. } if is(b"NX") => options.when = When::Absent,
+            Options { when: When::Always | When::Present, .. } if is(b"XX") => options.when = When::Present,
+            Options { expiry: Expiry::None | Expiry::Keep, .. } if is(b"KEEPTTL") => {
                 options.expiry = Expiry::Keep;
-                continue;
             }
-            b"EX" => (Unit::Seconds, Clock::FromNow),
-            b"PX" => (Unit::Milliseconds, Clock::FromNow),
-            b"EXAT" => (Unit::Seconds, Clock::Unix),
-            b"PXAT" => (Unit::Milliseconds, Clock::Unix),
-            _ => return Err(Refusal::SYNTAX),
-        };
-        // The same option may come twice, and then the last one counts; another one may not.
-        match options.expiry {
-            Expiry::None => {}
-            Expiry::At(_, earlier, from) if (earlier, from) == (unit, clock) => {}
             _ => return Err(Refusal::SYNTAX),
         }
-        let time = rest.next().ok_or(Refusal::SYNTAX)?;
-        options.expiry = Expiry::At(time, unit, clock);
     }
     Ok(options)
 }

@@ -6,7 +6,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ziptier_server::backend::Change;
-use ziptier_server::{Backend, BackendError, MemoryUse, Meta, Operation, Update, ValueReader};
+use ziptier_server::{
+    Backend, BackendError, MemoryUse, Meta, Operation, Transfer, Transferred, Update, ValueReader,
+};
 
 /// Value and expiry.
 type Entry = (Vec<u8>, Option<u64>);
@@ -122,6 +124,22 @@ impl Backend for MapBackend {
         Ok(())
     }
 
+    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
+        let mut map = self.change();
+        let Some(entry) = map.get(source).filter(|entry| is_alive(entry)).cloned() else {
+            return Ok(Transferred::NoSource);
+        };
+        if !how.replace && map.get(target).is_some_and(is_alive) {
+            return Ok(Transferred::TargetExists);
+        }
+        self.check_limit(&map, target.len() + entry.0.len())?;
+        map.insert(target.to_vec(), entry);
+        if !how.keep_source {
+            map.remove(source);
+        }
+        Ok(Transferred::Done)
+    }
+
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
         let mut map = self.change();
         let mut more = 0;
@@ -157,6 +175,13 @@ impl Backend for MapBackend {
         let range = map.range::<[u8], _>((from, Bound::Unbounded));
         let keys = range.filter(|(_, entry)| is_alive(entry)).take(limit);
         Ok(keys.map(|(key, _)| each(key)).count())
+    }
+
+    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+        let map = self.read();
+        let alive = map.iter().filter(|(_, entry)| is_alive(entry));
+        let count = alive.clone().count();
+        Ok(alive.map(|(key, _)| key.clone()).nth(now_ms() as usize % count.max(1)))
     }
 
     fn len(&self) -> u64 {

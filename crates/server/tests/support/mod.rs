@@ -179,6 +179,7 @@ pub fn program(name: &str) -> Command {
     let package = match name {
         "redis-server" => "redis-server",
         "python3" => "python3 python3-venv",
+        "node" | "npm" => "nodejs npm",
         _ => "redis-tools",
     };
     assert!(found, "{name} is missing; install it with: apt-get install -y {package}");
@@ -198,7 +199,7 @@ impl RealRedis {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut child = program("redis-server")
                 .args(["--port", &free.port().to_string(), "--save", "", "--appendonly", "no"])
-                .args(["--bind", "127.0.0.1"])
+                .args(["--bind", "127.0.0.1", "--databases", "1"])
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();

@@ -1,0 +1,263 @@
+//! A server that keeps its limit by its own count and not by the system's is killed by the kernel one day, with all
+//! it holds. So servers are filled here from several connections until they refuse, and the kernel is asked.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT_BYTES: u64 = 64 << 20;
+const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+const CLIENTS: u64 = 6;
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
+            .args(["serve", "--port", "0", "--memory", "64MiB", "--threads", "2"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
+        let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
+        Self { child, port }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Client { replies: BufReader::new(stream.try_clone().unwrap()), stream }
+    }
+
+    fn anonymous_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Runs `work` and returns the most memory that the server had meanwhile.
+    fn watched(&self, work: impl FnOnce()) -> u64 {
+        let (most, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    most.fetch_max(self.anonymous_bytes(), Relaxed);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            // The watcher must end even when the work fails.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.store(true, Relaxed);
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        most.load(Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    replies: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn send(&mut self, args: &[&[u8]]) {
+        let mut request = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+            request.extend_from_slice(arg);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.write_all(&request).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.replies.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// A reply of one line.
+    fn ask(&mut self, args: &[&[u8]]) -> String {
+        self.send(args);
+        self.line()
+    }
+
+    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.send(&[b"GET", key.as_bytes()]);
+        let header = self.line();
+        let len = header.strip_prefix('$').unwrap_or_else(|| panic!("{header}"));
+        let mut value = vec![0; usize::try_from(len.parse::<i64>().unwrap()).ok()? + 2];
+        self.replies.read_exact(&mut value).unwrap();
+        value.truncate(value.len() - 2);
+        Some(value)
+    }
+}
+
+/// Bytes that no codec makes smaller, or words that one does.
+fn value(seed: u64, len: usize, words: bool) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words_of = ["lorem ", "ipsum ", "dolor ", "sit ", "amet ", "consectetur ", "adipiscing ", "elit "];
+    let mut value = Vec::with_capacity(len + 16);
+    while value.len() < len {
+        match words {
+            true => value.extend_from_slice(words_of[next() as usize % 8].as_bytes()),
+            false => value.extend_from_slice(&next().to_le_bytes()),
+        }
+    }
+    value.truncate(len);
+    value
+}
+
+/// Every client writes until it has been refused often and for some time; returns what was written.
+fn fill(server: &Server, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<u64> {
+    let len = &len;
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    let (mut written, mut refused) = (Vec::new(), 0);
+                    let mut first_refused = None;
+                    for n in (number..).step_by(CLIENTS as usize) {
+                        let key = format!("key:{n:09}");
+                        match client.ask(&[b"SET", key.as_bytes(), &value(n, len(n), words)]).as_str() {
+                            "+OK" => written.push(n),
+                            refusal => {
+                                assert_eq!(refusal, REFUSAL);
+                                // It may be refused for a moment only, while a dictionary is trained.
+                                refused += 1;
+                                thread::sleep(Duration::from_millis(1));
+                                let first = first_refused.get_or_insert_with(Instant::now);
+                                if refused >= 300 && first.elapsed() > Duration::from_secs(2) {
+                                    break;
+                                }
+                            }
+                        }
+                        assert!(n < 20_000_000, "the limit never came");
+                    }
+                    written
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize + Sync, words: bool) {
+    let server = Server::start();
+    let mut written = Vec::new();
+    let most = server.watched(|| written = fill(&server, &len, words));
+    let used = server.anonymous_bytes();
+    println!("{name}: {} records, at most {:.1} MiB, then {:.1} MiB", written.len(), mib(most), mib(used));
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 20, "{name}: {:.1} MiB", mib(most));
+    // The limit is used, too.
+    assert!(used >= LIMIT_BYTES / 10 * 8, "{name}: {:.1} MiB", mib(used));
+
+    let mut client = server.connect();
+    let most = server.watched(|| {
+        for &n in written.iter().step_by(written.len() / 2000 + 1) {
+            assert!(client.get(&format!("key:{n:09}")) == Some(value(n, len(n), words)), "{name}: key {n}");
+        }
+        for group in written.chunks(150) {
+            let doomed = group.iter().enumerate().filter(|(index, _)| index % 3 > 0);
+            let requests: String = doomed.clone().map(|(_, n)| format!("DEL key:{n:09}\r\n")).collect();
+            client.stream.write_all(requests.as_bytes()).unwrap();
+            doomed.for_each(|_| assert_eq!(client.line(), ":1", "{name}"));
+        }
+    });
+    println!("{name}: at most {:.1} MiB while deleting", mib(most));
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 20, "{name}: {:.1} MiB while deleting", mib(most));
+    let refilled = {
+        let mut refilled = 0;
+        // What was freed becomes free when leaves are quiet, and that takes a moment.
+        for attempt in 0..100 {
+            let key = format!("again:{attempt}");
+            let outcome = client.ask(&[b"SET", key.as_bytes(), &value(attempt, len(attempt), words)]);
+            refilled += u64::from(outcome == "+OK");
+            thread::sleep(Duration::from_millis(if outcome == "+OK" { 0 } else { 50 }));
+        }
+        refilled
+    };
+    assert!(refilled >= 50, "{name}: only {refilled} of 100 writes fit after two thirds were deleted");
+    client.send(&[b"INFO", b"memory"]);
+    let mut info = vec![0; client.line()[1..].parse::<usize>().unwrap()];
+    client.replies.read_exact(&mut info).unwrap();
+    let info = String::from_utf8(info).unwrap();
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} in {info}")).parse::<u64>().unwrap()
+    };
+    assert_eq!(field("maxmemory"), LIMIT_BYTES);
+    assert!(field("used_memory") > 0 && field("used_memory_rss") >= field("used_memory_rss_anonymous"));
+    assert!(field("store_limit_bytes") < LIMIT_BYTES);
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / 1024.0 / 1024.0
+}
+
+#[test]
+fn small_records() {
+    filled_reads_deletes_and_fills_again("small words", |_| 100, true);
+    filled_reads_deletes_and_fills_again("small noise", |_| 100, false);
+}
+
+#[test]
+fn records_of_all_sizes() {
+    filled_reads_deletes_and_fills_again("all sizes", |n| 10 + (n * 7919 % 5000) as usize, false);
+}
+
+#[test]
+fn large_values() {
+    filled_reads_deletes_and_fills_again("large", |n| 100_000 + (n * 7919 % 1_000_000) as usize, false);
+}
+
+#[test]
+fn values_that_do_not_fit_are_read_and_refused() {
+    let server = Server::start();
+    let most = server.watched(|| {
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    let value = value(number, 50 << 20, false);
+                    for _ in 0..3 {
+                        // Six times 50 MiB never fit; what was refused leaves the connection in order.
+                        let reply = client.ask(&[b"SET", format!("huge:{number}").as_bytes(), &value]);
+                        assert_eq!(reply, REFUSAL);
+                        assert_eq!(client.ask(&[b"PING"]), "+PONG");
+                    }
+                    assert_eq!(client.ask(&[b"SETRANGE", b"k", b"536870000", b"x"]), REFUSAL);
+                    assert_eq!(client.ask(&[b"SET", format!("small:{number}").as_bytes(), b"fits"]), "+OK");
+                });
+            }
+        });
+    });
+    println!("values that do not fit: at most {:.1} MiB", mib(most));
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 20, "{:.1} MiB", mib(most));
+}

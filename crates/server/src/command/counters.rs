@@ -1,0 +1,70 @@
+//! Values that spell numbers: `INCR` `DECR` `INCRBY` `DECRBY` `INCRBYFLOAT`.
+
+use super::Session;
+use crate::backend::Update;
+use crate::integer::strict_i64;
+use crate::long_double::LongDouble;
+use crate::refusal::Refusal;
+use crate::request::Args;
+
+pub(super) fn incr(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    add(session, args.at(1), 1)
+}
+
+pub(super) fn decr(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    add(session, args.at(1), -1)
+}
+
+pub(super) fn incrby(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let increment = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
+    add(session, args.at(1), increment)
+}
+
+pub(super) fn decrby(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let decrement = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
+    let increment = decrement.checked_neg().ok_or(Refusal::fixed("ERR decrement would overflow"))?;
+    add(session, args.at(1), increment)
+}
+
+/// Adds to the integer that a key's value spells; a missing key counts as 0.
+fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refusal> {
+    let mut sum = Ok(0);
+    session.shared.backend.update(key, &mut |old| {
+        let (number, expires_at_ms) = match old {
+            Some((value, meta)) => (strict_i64(value).ok_or(Refusal::NOT_INTEGER), meta.expires_at_ms),
+            None => (Ok(0), None),
+        };
+        sum = number.and_then(|number| number.checked_add(increment).ok_or(Refusal::INCREMENT_OVERFLOW));
+        match &sum {
+            Ok(sum) => {
+                let mut digits = itoa::Buffer::new();
+                Update::Put { value: digits.format(*sum).as_bytes().to_vec(), expires_at_ms }
+            }
+            Err(_) => Update::Keep,
+        }
+    })?;
+    session.reply.integer(sum?);
+    Ok(())
+}
+
+pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut sum = Ok(String::new());
+    session.shared.backend.update(args.at(1), &mut |old| {
+        let value = old.map_or(Some(LongDouble::ZERO), |(value, _)| LongDouble::parse(value));
+        sum = match (value, LongDouble::parse(args.at(2))) {
+            (Some(value), Some(increment)) => {
+                value.checked_add(increment).map(LongDouble::text).ok_or(Refusal::NOT_FINITE)
+            }
+            _ => Err(Refusal::NOT_FLOAT),
+        };
+        match &sum {
+            Ok(text) => Update::Put {
+                value: text.clone().into_bytes(),
+                expires_at_ms: old.and_then(|(_, meta)| meta.expires_at_ms),
+            },
+            Err(_) => Update::Keep,
+        }
+    })?;
+    session.reply.bulk(sum?.as_bytes());
+    Ok(())
+}

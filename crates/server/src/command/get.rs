@@ -1,0 +1,126 @@
+//! Reading whole values: `GET` `MGET` `STRLEN`, and what reads and changes at once: `GETEX` `GETDEL`.
+
+use super::Session;
+use super::expiry::{Time, has_passed};
+use crate::backend::{Meta, Update};
+use crate::refusal::Refusal;
+use crate::request::Args;
+use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
+
+pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    match lookup(&*session.shared.backend, args.at(1), session.value)? {
+        Found::Small => {
+            session.counters.hits.add(1);
+            session.reply.bulk(session.value);
+        }
+        Found::Large(reader) => {
+            session.counters.hits.add(1);
+            session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
+        }
+        Found::Nothing => {
+            session.counters.misses.add(1);
+            session.reply.null();
+        }
+    }
+    Ok(())
+}
+
+/// Keys are looked up in groups; `MSET`s of others may be seen between two groups.
+pub(super) fn mget(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let Session { shared, counters, client, reply, .. } = session;
+    reply.array(args.len() - 1);
+    client.streaming = answer_keys(&*shared.backend, counters, reply, args.from(1)).map(Box::new);
+    Ok(())
+}
+
+pub(super) fn strlen(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let meta = session.shared.backend.meta(args.at(1))?;
+    session.reply.integer(meta.map_or(0, |meta| meta.len as i64));
+    Ok(())
+}
+
+pub(super) fn getdel(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    read_and_change(session, args.at(1), |_| Update::Delete)
+}
+
+/// What `GETEX` does to the expiry.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    None,
+    Persist,
+    Expire(Time<'a>),
+}
+
+pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut change = Change::None;
+    let mut rest = args.from(2);
+    while let Some(option) = rest.next() {
+        change = match (Time::option(option), change) {
+            (None, Change::None | Change::Persist) if option.eq_ignore_ascii_case(b"persist") => {
+                Change::Persist
+            }
+            (Some((unit, clock)), Change::None) => {
+                Change::Expire(Time { text: rest.next().ok_or(Refusal::SYNTAX)?, unit, clock })
+            }
+            // The same option may come twice, and then the last one counts; another one may not.
+            (Some((unit, clock)), Change::Expire(time)) if (unit, clock) == (time.unit, time.clock) => {
+                Change::Expire(Time { text: rest.next().ok_or(Refusal::SYNTAX)?, ..time })
+            }
+            _ => return Err(Refusal::SYNTAX),
+        };
+    }
+    match change {
+        Change::None => get(session, args),
+        Change::Persist => read_and_change(session, args.at(1), |meta| match meta.expires_at_ms {
+            Some(_) => Update::Expire { expires_at_ms: None },
+            None => Update::Keep,
+        }),
+        Change::Expire(time) => match time.deadline("getex", 1) {
+            Ok(moment) => read_and_change(session, args.at(1), |_| match has_passed(moment) {
+                true => Update::Delete,
+                false => Update::Expire { expires_at_ms: Some(moment) },
+            }),
+            // A key that is missing is answered before the time is looked at.
+            Err(refusal) if session.shared.backend.meta(args.at(1))?.is_some() => Err(refusal),
+            Err(_) => {
+                session.reply.null();
+                Ok(())
+            }
+        },
+    }
+}
+
+/// Answers with the value of `key` and changes the key, if it exists, with nothing in between.
+fn read_and_change(
+    session: &mut Session<'_>,
+    key: &[u8],
+    change: impl Fn(Meta) -> Update,
+) -> Result<(), Refusal> {
+    let mut found = false;
+    let value = &mut *session.value;
+    session.shared.backend.update(key, &mut |old| {
+        found = old.is_some();
+        value.clear();
+        let Some((old, meta)) = old else { return Update::Keep };
+        value.extend_from_slice(old);
+        change(meta)
+    })?;
+    if found {
+        session.counters.hits.add(1);
+        answer_old(session);
+    } else {
+        session.counters.misses.add(1);
+        session.reply.null();
+    }
+    Ok(())
+}
+
+/// Answers with the value in the session's scratch buffer. A large one is sent in pieces, and freed when it is sent.
+pub(super) fn answer_old(session: &mut Session<'_>) {
+    if session.value.len() <= PIECE_BYTES {
+        session.reply.bulk(session.value);
+    } else {
+        let value = std::mem::take(session.value);
+        session.client.streaming = Some(Box::new(Streaming::owned(value, session.reply)));
+    }
+}

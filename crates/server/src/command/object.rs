@@ -1,0 +1,117 @@
+//! What a key costs and how it is kept: `OBJECT` and `MEMORY`, as far as they mean something here.
+
+use super::Session;
+use crate::integer::strict_i64;
+use crate::refusal::Refusal;
+use crate::request::Args;
+
+/// Strings up to this length are `embstr` in Redis.
+const EMBEDDED_BYTES_MAX: u64 = 44;
+/// No integer is longer.
+const INTEGER_BYTES_MAX: usize = 20;
+
+/// `OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT key`
+pub(super) fn object(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let subcommand = args.at(1).to_ascii_lowercase();
+    match subcommand.as_slice() {
+        b"help" if args.len() == 2 => {
+            help(
+                session,
+                "OBJECT",
+                &[
+                    ("ENCODING <key>", "Return the encoding that Redis would use for the value of <key>."),
+                    ("FREQ <key>", "Refuse: no access frequency is kept."),
+                    ("IDLETIME <key>", "Return 0: no access time is kept."),
+                    ("REFCOUNT <key>", "Return 1."),
+                ],
+            );
+            return Ok(());
+        }
+        b"encoding" | b"freq" | b"idletime" | b"refcount" if args.len() == 3 => {}
+        b"help" | b"encoding" | b"freq" | b"idletime" | b"refcount" => {
+            let name = String::from_utf8_lossy(&subcommand);
+            return Err(Refusal::wrong_arity(&format!("object|{name}")));
+        }
+        _ => return Err(Refusal::unknown_subcommand("OBJECT", args.at(1))),
+    }
+    let meta = session.shared.backend.get_into(args.at(2), INTEGER_BYTES_MAX, session.value)?;
+    let Some(meta) = meta else {
+        session.reply.null();
+        return Ok(());
+    };
+    match subcommand.as_slice() {
+        b"encoding" => {
+            let is_integer = meta.len <= INTEGER_BYTES_MAX as u64 && strict_i64(session.value).is_some();
+            let is_embedded = meta.len <= EMBEDDED_BYTES_MAX;
+            let encoding: &[u8] = match (is_integer, is_embedded) {
+                (true, _) => b"int",
+                (false, true) => b"embstr",
+                (false, false) => b"raw",
+            };
+            session.reply.bulk(encoding);
+        }
+        b"freq" => {
+            return Err(Refusal::fixed(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+        b"idletime" => session.reply.integer(0),
+        _ => session.reply.integer(1),
+    }
+    Ok(())
+}
+
+/// `MEMORY USAGE key [SAMPLES count]`: key and value as they were written, times what the whole store holds per
+/// byte written. It is never less than one.
+pub(super) fn memory(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let subcommand = args.at(1).to_ascii_lowercase();
+    match subcommand.as_slice() {
+        b"help" if args.len() == 2 => {
+            help(
+                session,
+                "MEMORY",
+                &[("USAGE <key> [SAMPLES <count>]", "Return about how many bytes <key> and its value hold.")],
+            );
+            return Ok(());
+        }
+        b"usage" if args.len() >= 3 => {}
+        b"help" | b"usage" => {
+            let name = String::from_utf8_lossy(&subcommand);
+            return Err(Refusal::wrong_arity(&format!("memory|{name}")));
+        }
+        _ => return Err(Refusal::unknown_subcommand("MEMORY", args.at(1))),
+    }
+    let mut rest = args.from(3);
+    while let Some(option) = rest.next() {
+        if !option.eq_ignore_ascii_case(b"samples") || rest.len() == 0 {
+            return Err(Refusal::SYNTAX);
+        }
+        let count = rest.next().and_then(strict_i64).ok_or(Refusal::NOT_INTEGER)?;
+        if count < 0 {
+            return Err(Refusal::SYNTAX);
+        }
+    }
+    let Some(meta) = session.shared.backend.meta(args.at(2))? else {
+        session.reply.null();
+        return Ok(());
+    };
+    let memory = session.shared.backend.memory();
+    let written = args.at(2).len() as u64 + meta.len;
+    let held_per_written = memory.held_bytes as f64 / memory.logical_bytes.max(1) as f64;
+    // Right after the first writes, most of what is held is no data yet.
+    let bytes = written as f64 * held_per_written.clamp(0.0, 2.0);
+    session.reply.integer((bytes as i64).max(1));
+    Ok(())
+}
+
+/// An answer to `HELP` as Redis lays it out: a heading, then each subcommand and what it does.
+pub(super) fn help(session: &mut Session<'_>, command: &str, lines: &[(&str, &str)]) {
+    let reply = &mut *session.reply;
+    reply.array(2 * lines.len() + 3);
+    reply.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for (usage, meaning) in lines.iter().copied().chain([("HELP", "Print this help.")]) {
+        reply.simple(usage);
+        reply.simple(&format!("    {meaning}"));
+    }
+}

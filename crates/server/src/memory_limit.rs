@@ -1,0 +1,103 @@
+//! Keeps the whole process within its memory limit, not the store's count alone.
+//!
+//! What a store counts is less than what the process has: the program itself, connections, the allocator's gaps come
+//! on top, and nobody can count them. So the resident memory is measured, what the store does not count is taken off
+//! the limit, and the store gets the rest. It is measured several times a second, and before anything large.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::backend::Backend;
+use crate::process;
+
+/// What the store may hold however much everything else takes: it could not even be emptied without.
+const STORE_BYTES_MIN: u64 = 1 << 20;
+/// The part of the limit, one in so many, that is left free. When a filled store settles, its bodies move from one size
+/// of the allocator to another, and the gaps they leave are memory for a moment: a seventh more than before was
+/// measured, and nobody can know it beforehand.
+const SPARE_PART: u64 = 8;
+/// How often memory is measured, and how often when little is left.
+const TICK: Duration = Duration::from_millis(50);
+const TICK_TIGHT: Duration = Duration::from_millis(10);
+const TICK_FULL: Duration = Duration::from_millis(5);
+/// How often the allocator is asked, at most, to give free pages back, which it would keep for some seconds; and how
+/// often when there is no room. Packing can free 500 MiB a second that fit no new body.
+const RELEASE: Duration = Duration::from_millis(50);
+const RELEASE_FULL: Duration = Duration::from_millis(5);
+
+/// The limit of the process, and what it leaves to the store.
+pub(crate) struct MemoryLimit {
+    limit_bytes: Option<u64>,
+    release: Option<fn()>,
+    store_bytes: AtomicU64,
+    room_bytes: AtomicU64,
+    /// When free pages were given back last. Whoever holds it measures.
+    released: Mutex<Option<Instant>>,
+}
+
+impl MemoryLimit {
+    pub(crate) fn new(limit_bytes: Option<u64>, release: Option<fn()>) -> Self {
+        Self {
+            limit_bytes,
+            release,
+            store_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
+            room_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
+            released: Mutex::new(None),
+        }
+    }
+
+    /// The limit of the process, if it has one of its own.
+    pub(crate) fn limit_bytes(&self) -> Option<u64> {
+        self.limit_bytes
+    }
+
+    /// What the store may hold, as of the last measurement.
+    pub(crate) fn store_bytes(&self) -> Option<u64> {
+        self.limit_bytes.map(|_| self.store_bytes.load(Relaxed))
+    }
+
+    /// When to measure again; never without a limit.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        let limit_bytes = self.limit_bytes?;
+        Some(match self.room_bytes.load(Relaxed) {
+            room if room < limit_bytes / 32 => TICK_FULL,
+            room if room < limit_bytes / 4 => TICK_TIGHT,
+            _ => TICK,
+        })
+    }
+
+    /// Little was left at the last measurement.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.limit_bytes.is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
+    }
+
+    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more.
+    pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
+        let Some(limit_bytes) = self.limit_bytes else { return true };
+        let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
+        let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        // What the store counts is read first: what it takes meanwhile is counted twice rather than not at all.
+        let held_bytes = backend.memory().held_bytes;
+        let mut resident_bytes = process::anonymous_bytes();
+        // Free pages that the allocator keeps would be taken for memory that something else needs.
+        let is_pressed = resident_bytes + bytes + limit_bytes / 16 > limit_bytes
+            || resident_bytes > held_bytes + limit_bytes / 16;
+        let pause = if resident_bytes + bytes > limit_bytes { RELEASE_FULL } else { RELEASE };
+        if is_pressed
+            && let Some(release) = self.release
+            && released.is_none_or(|last| last.elapsed() >= pause)
+        {
+            release();
+            *released = Some(Instant::now());
+            resident_bytes = process::anonymous_bytes();
+        }
+        let other_bytes = resident_bytes.saturating_sub(held_bytes);
+        let store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
+        let room_bytes = limit_bytes.saturating_sub(resident_bytes);
+        self.store_bytes.store(store_bytes, Relaxed);
+        self.room_bytes.store(room_bytes, Relaxed);
+        backend.set_memory_limit(Some(store_bytes));
+        bytes <= room_bytes
+    }
+}

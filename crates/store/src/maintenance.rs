@@ -220,10 +220,24 @@ impl Core {
                 laps.swept(began, ended.then(|| std::mem::take(&mut sweep.worked)));
                 continue;
             }
-            pin().flush();
+            self.reclaim();
             self.maintain_dictionary();
             std::thread::park_timeout(nap);
             nap = (nap * 2).min(NAP_MAX);
+        }
+    }
+
+    /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
+    pub(crate) fn reclaim(&self) {
+        // What was retired is free three steps of the epoch later, and each step frees only a little.
+        let mut idle_steps = 0;
+        while idle_steps < 4 {
+            let before = self.gauges.retired.held();
+            if before == 0 {
+                return;
+            }
+            pin().flush();
+            idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
         }
     }
 
@@ -236,8 +250,8 @@ impl Core {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
         // What was retired is free three steps of the epoch later, once those who read it now are done.
-        (0..3).for_each(|_| pin().flush());
         self.wait_for_retired();
+        self.reclaim();
     }
 
     /// Visits up to `leaves` leaves; `true` when that ended a lap.

@@ -23,8 +23,8 @@ crate::sync::thread_local! {
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
 /// How much sooner that wait turns into sleep than others do.
 const RETIRED_BACK_OFF: u32 = 16;
-/// Rounds that a writer waits for retired bytes at most: their readers never hold them for long.
-const RETIRED_ROUNDS_MAX: u32 = 300;
+/// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
+const RETIRED_ROUNDS_MAX: u32 = 20_000;
 
 /// What to do with a key, decided from what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -347,8 +347,47 @@ impl Core {
             if retired_bytes <= RETIRED_BYTES_MIN || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
-            pin().flush();
-            back_off(round * RETIRED_BACK_OFF);
+            self.reclaim();
+            back_off(round.saturating_mul(RETIRED_BACK_OFF));
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn writers_wait_for_readers_that_hold_retired_bytes_back() {
+        let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+        let put = |n: u32| core.put(&(n % 100).to_be_bytes(), &[7; 500], PutMeta::default());
+        (0..100).for_each(|n| put(n).expect("no limit is set"));
+        let (pinned, released) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = pin();
+                pinned.store(true, Ordering::Release);
+                std::thread::sleep(Duration::from_millis(200));
+                released.store(true, Ordering::Release);
+                drop(guard);
+            });
+            while !pinned.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let mut most = 0;
+            let mut written = 0;
+            while !released.load(Ordering::Acquire) {
+                put(written).expect("no limit is set");
+                written += 1;
+                most = most.max(core.gauges.retired.held());
+            }
+            assert!(written > 0 && most < 2 * RETIRED_BYTES_MIN, "{most} bytes were retired");
+        });
+        core.reclaim();
+        assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
     }
 }

@@ -106,8 +106,13 @@ impl Body {
     /// The record of `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
+        self.find_by(fingerprint(hash), key)
+    }
+
+    /// The record of `key`, whose fingerprint is `wanted`.
+    #[inline]
+    pub(crate) fn find_by(&self, wanted: u8, key: &[u8]) -> Option<usize> {
         let count = self.len();
-        let wanted = fingerprint(hash);
         let mut at = 0;
         while at < count {
             let mut matches = equal_bytes(&self.0[HEADER_BYTES + at..], wanted, count - at);

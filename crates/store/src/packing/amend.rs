@@ -46,7 +46,11 @@ impl Core {
         let mut edits = Vec::with_capacity(newest.pending.len());
         let mut from = 0;
         for record in &newest.pending {
-            let (place, replaces) = body.seek_from(from, record.key);
+            // Most writes replace: the fingerprints find that record without a search through the body.
+            let (place, replaces) = match body.find_by(record.fingerprint, record.key) {
+                Some(place) => (place, true),
+                None => body.seek_from(from, record.key),
+            };
             from = place + usize::from(replaces);
             if replaces {
                 let old = body.record(place);

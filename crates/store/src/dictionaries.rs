@@ -1,21 +1,25 @@
-//! The life of token dictionaries: when one is trained, adopted, replaced and freed.
+//! The life of dictionaries, of tokens and of blocks: when one is trained, adopted, replaced and freed.
 //!
 //! * None is trained before the raw data is 20 times what it will cost.
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
+//! * Blocks begin without dictionary, as generation 0, and have one size of dictionary: they do not look for growth.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
+use crate::blocks::{BlockCoding, Effort, lay_out};
+use crate::coding::Coding;
 use crate::core::{Core, copy_found};
 use crate::memory::Gauges;
-use crate::options::CodecChoice;
+use crate::options::{CodecChoice, Options};
 use crate::record::{Found, Payload};
 use crate::sync::Mutex;
 
@@ -37,9 +41,9 @@ const BITS: [u32; 3] = [12, 14, 16];
 
 /// The dictionaries of a store.
 pub(crate) struct Dictionaries {
-    current: Mutex<Option<Arc<Dictionary>>>,
+    current: Mutex<Option<Coding>>,
     /// Every generation that may still live, with the bytes counted for it.
-    live: Mutex<Vec<(Weak<Dictionary>, usize)>>,
+    live: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
     schedule: Mutex<Schedule>,
     /// Bytes coded since the last look, raw and coded.
     seen_raw: AtomicU64,
@@ -66,10 +70,39 @@ enum Reason {
     Drift,
 }
 
+/// What is to be trained.
+enum Candidate {
+    /// Tokens of so many bits.
+    Tokens(u32),
+    /// A dictionary for blocks like these.
+    Blocks(Arc<BlockCoding>),
+}
+
+impl Candidate {
+    fn train(&self, samples: &[&[u8]], generation: u32) -> Option<Coding> {
+        match self {
+            Self::Tokens(bits) => {
+                let dictionary = Dictionary::train(samples, *bits, generation).ok()?;
+                Some(Coding::Tokens(Arc::new(dictionary)))
+            }
+            Self::Blocks(blocks) => Some(Coding::Blocks(Arc::new(blocks.trained(samples, generation)?))),
+        }
+    }
+
+    fn sample_bytes_max(&self) -> usize {
+        match self {
+            Self::Tokens(bits) => SAMPLE_BYTES_MAX >> (16 - bits).min(3),
+            Self::Blocks(_) => SAMPLE_BYTES_MAX >> 1,
+        }
+    }
+}
+
 impl Dictionaries {
-    pub(crate) fn new(gauges: Arc<Gauges>) -> Self {
+    pub(crate) fn new(gauges: Arc<Gauges>, options: &Options) -> Self {
+        let blocks =
+            BlockCoding::first(options).expect("options are checked before anything is made of them");
         Self {
-            current: Mutex::default(),
+            current: Mutex::new(blocks.map(Coding::Blocks)),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
             seen_raw: AtomicU64::new(0),
@@ -78,9 +111,21 @@ impl Dictionaries {
         }
     }
 
-    /// The dictionary that new bodies are coded with.
-    pub(crate) fn current(&self) -> Option<Arc<Dictionary>> {
+    /// What new bodies are coded with.
+    pub(crate) fn current(&self) -> Option<Coding> {
         self.current.lock().clone()
+    }
+
+    /// Frees what the calling thread keeps to pack blocks, until it packs again.
+    pub(crate) fn release_context(&self) {
+        if let Some(Coding::Blocks(blocks)) = &*self.current.lock() {
+            blocks.release_context();
+        }
+    }
+
+    /// Whether new bodies are coded with a dictionary.
+    pub(crate) fn has_current(&self) -> bool {
+        self.current.lock().as_ref().is_some_and(|coding| coding.generation() > 0)
     }
 
     /// Notes how freshly written values were coded.
@@ -92,8 +137,8 @@ impl Dictionaries {
     /// Stops counting the generations whose last body is gone; returns how many live.
     pub(crate) fn count_live(&self) -> usize {
         let mut live = self.live.lock();
-        live.retain(|(dictionary, bytes)| {
-            let alive = dictionary.strong_count() > 0;
+        live.retain(|(coding, bytes)| {
+            let alive = coding.strong_count() > 0;
             if !alive {
                 self.gauges.dictionary.take_held(*bytes);
             }
@@ -102,33 +147,61 @@ impl Dictionaries {
         live.len()
     }
 
-    fn adopt(&self, dictionary: Dictionary) {
-        let bytes = dictionary.memory_bytes();
+    fn adopt(&self, coding: Coding) {
+        let bytes = coding.memory_bytes();
         self.gauges.dictionary.add_held(bytes);
-        let dictionary = Arc::new(dictionary);
-        self.live.lock().push((Arc::downgrade(&dictionary), bytes));
-        *self.current.lock() = Some(dictionary);
+        let share: Weak<dyn Any + Send + Sync> = match &coding {
+            Coding::Tokens(dictionary) => {
+                let share: Weak<Dictionary> = Arc::downgrade(dictionary);
+                share
+            }
+            Coding::Blocks(blocks) => {
+                let share: Weak<BlockCoding> = Arc::downgrade(blocks);
+                share
+            }
+        };
+        self.live.lock().push((share, bytes));
+        *self.current.lock() = Some(coding);
     }
 
-    /// Whether it is time for a candidate, and of how many bits.
-    fn due(&self, schedule: &mut Schedule, logical_bytes: u64) -> Option<(Reason, u32)> {
+    /// Whether it is time for a candidate, and of which kind.
+    fn due(&self, schedule: &mut Schedule, logical_bytes: u64) -> Option<(Reason, Candidate)> {
+        let current = self.current();
+        let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
+        if let Some(Coding::Blocks(blocks)) = &current {
+            let affordable = logical_bytes >= COST_FACTOR * blocks.memory_bytes_expected() as u64;
+            if !affordable || !blocks.wants_dictionary() {
+                return None;
+            }
+            let candidate = Candidate::Blocks(blocks.clone());
+            return if blocks.generation() == 0 {
+                first_look.then_some((Reason::First, candidate))
+            } else {
+                self.drifted(schedule).then_some((Reason::Drift, candidate))
+            };
+        }
         let affordable =
             |bits: u32| logical_bytes >= COST_FACTOR * Dictionary::memory_bytes_expected(bits) as u64;
         let bits = BITS.into_iter().rev().find(|bits| affordable(*bits))?;
-        let Some(current) = self.current() else {
-            let grown = logical_bytes >= 2 * schedule.trained_at_bytes;
-            return grown.then_some((Reason::First, bits));
+        let Some(current) = current.as_ref().and_then(Coding::tokens) else {
+            return first_look.then_some((Reason::First, Candidate::Tokens(bits)));
         };
-        let (raw, coded) = (self.seen_raw.load(Relaxed), self.seen_coded.load(Relaxed));
-        if raw >= schedule.drift_bytes {
-            self.seen_raw.store(0, Relaxed);
-            self.seen_coded.store(0, Relaxed);
-            if coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX {
-                return Some((Reason::Drift, bits.max(current.bits())));
-            }
+        if self.drifted(schedule) {
+            return Some((Reason::Drift, Candidate::Tokens(bits.max(current.bits()))));
         }
         let grown = logical_bytes >= 4 * schedule.trained_at_bytes && bits > current.bits();
-        grown.then_some((Reason::Growth, bits))
+        grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
+    }
+
+    /// Whether fresh values were coded worse than promised since the last look.
+    fn drifted(&self, schedule: &Schedule) -> bool {
+        let (raw, coded) = (self.seen_raw.load(Relaxed), self.seen_coded.load(Relaxed));
+        if raw < schedule.drift_bytes {
+            return false;
+        }
+        self.seen_raw.store(0, Relaxed);
+        self.seen_coded.store(0, Relaxed);
+        coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX
     }
 }
 
@@ -142,11 +215,13 @@ impl Core {
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
-        let Some((reason, bits)) = self.dictionaries.due(&mut schedule, logical_bytes) else { return false };
+        let Some((reason, wanted)) = self.dictionaries.due(&mut schedule, logical_bytes) else {
+            return false;
+        };
         schedule.trained_at_bytes = logical_bytes;
-        let wanted =
-            (logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max(bits) as u64) as usize;
-        let sample = self.sample(wanted);
+        let sample_bytes_max = wanted.sample_bytes_max() as u64;
+        let sample =
+            self.sample((logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max) as usize);
         let (training, trial): (Vec<_>, Vec<_>) =
             sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);
         let training: Vec<&[u8]> = training.into_iter().map(|(_, value)| value.as_slice()).collect();
@@ -157,16 +232,20 @@ impl Core {
         }
         let current = self.dictionaries.current();
         self.stats.trainings.raise();
-        let Ok(candidate) = Dictionary::train(&training, bits, schedule.generation + 1) else { return false };
-        let share = |dictionary: Option<&Dictionary>| {
-            let coded = dictionary.map_or(trial_bytes, |dictionary| coded_bytes(dictionary, &trial));
+        let Some(candidate) = wanted.train(&training, schedule.generation + 1) else { return false };
+        let share = |coding: Option<&Coding>| {
+            let coded = match coding {
+                None => trial_bytes,
+                Some(Coding::Tokens(dictionary)) => coded_bytes(dictionary, &trial),
+                Some(Coding::Blocks(blocks)) => packed_bytes(blocks, &trial),
+            };
             coded as f64 / trial_bytes as f64
         };
-        let cost = |dictionary: Option<&Dictionary>| {
-            let own = dictionary.map_or(0, Dictionary::memory_bytes);
-            share(dictionary) + own as f64 / logical_bytes as f64
+        let cost = |coding: Option<&Coding>| {
+            let own = coding.map_or(0, Coding::memory_bytes);
+            share(coding) + own as f64 / logical_bytes as f64
         };
-        let adopted = cost(Some(&candidate)) <= cost(current.as_deref()) * (1.0 - SAVING_MIN);
+        let adopted = cost(Some(&candidate)) <= cost(current.as_ref()) * (1.0 - SAVING_MIN);
         if adopted {
             schedule.generation += 1;
             schedule.promised = share(Some(&candidate));
@@ -176,7 +255,7 @@ impl Core {
         } else {
             if reason == Reason::Drift {
                 // The data became harder, and no dictionary helps: that is the new promise.
-                schedule.promised = schedule.promised.max(share(current.as_deref()));
+                schedule.promised = schedule.promised.max(share(current.as_ref()));
             }
             schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
         }
@@ -207,7 +286,7 @@ impl Core {
             let state = self.index.random_leaf(|| random.next(), &guard).state(&guard);
             for _ in 0..state.body.len().div_ceil(4).min(16) {
                 let index = random.next() as usize % state.body.len();
-                let found = state.body.found(index, state.dictionary.as_ref());
+                let found = state.body.found(index, state.coding.as_ref());
                 let mut value = Vec::new();
                 sample_value(found, &mut value);
                 held += value.len();
@@ -231,10 +310,6 @@ fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
     }
 }
 
-fn sample_bytes_max(bits: u32) -> usize {
-    SAMPLE_BYTES_MAX >> (16 - bits).min(3)
-}
-
 /// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
 fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
     let mut encoder = Encoder::default();
@@ -249,6 +324,28 @@ fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
             bytes += (*end as usize - start).min(value.len());
             start = *end as usize;
         }
+    }
+    bytes
+}
+
+/// Bytes of `values` packed in blocks, as they are where they are written.
+fn packed_bytes(blocks: &BlockCoding, values: &[&[u8]]) -> usize {
+    let (mut contents, mut frames) = (Vec::new(), Vec::new());
+    let mut bytes = 0;
+    let mut rest = values;
+    while !rest.is_empty() {
+        let mut held = 0;
+        let fits = |value: &&&[u8]| {
+            held += value.len();
+            held <= blocks.block_bytes()
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        frames.clear();
+        if lay_out(&rest[..count], &mut contents) {
+            blocks.pack(Effort::Fast, &contents, &mut frames);
+        }
+        bytes += frames.len();
+        rest = &rest[count..];
     }
     bytes
 }

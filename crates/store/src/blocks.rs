@@ -113,6 +113,16 @@ impl BlockCoding {
         Ok(Self { contexts: ThreadLocal::new(), packing, generation, dictionary, fast, dense })
     }
 
+    /// Bytes that only packing densely needs.
+    pub(crate) fn dense_memory_bytes(&self) -> usize {
+        if Arc::ptr_eq(&self.fast, &self.dense) { 0 } else { self.dense.memory_bytes() }
+    }
+
+    /// The same without an engine of its own for packing densely.
+    pub(crate) fn without_dense(self) -> Self {
+        Self { dense: self.fast.clone(), contexts: ThreadLocal::new(), ..self }
+    }
+
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }
@@ -130,8 +140,8 @@ impl BlockCoding {
 
     /// Bytes of dictionary and engines.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let dense = if Arc::ptr_eq(&self.fast, &self.dense) { 0 } else { self.dense.memory_bytes() };
-        self.dictionary.as_ref().map_or(0, |own| own.memory_bytes()) + self.fast.memory_bytes() + dense
+        let dictionary = self.dictionary.as_ref().map_or(0, |own| own.memory_bytes());
+        dictionary + self.fast.memory_bytes() + self.dense_memory_bytes()
     }
 
     /// About what [`BlockCoding::memory_bytes`] of one with a dictionary will be.

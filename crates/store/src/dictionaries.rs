@@ -37,6 +37,8 @@ const SAMPLE_BYTES_MIN: usize = 512 << 10;
 const SAMPLE_BYTES_MAX: usize = 4 << 20;
 /// Of a value, at most this much goes into a sample.
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
+/// Values that tell whether packing densely pays.
+const DENSE_SAMPLES: usize = 2048;
 const BITS: [u32; 3] = [12, 14, 16];
 
 /// The dictionaries of a store.
@@ -79,13 +81,22 @@ enum Candidate {
 }
 
 impl Candidate {
-    fn train(&self, samples: &[&[u8]], generation: u32) -> Option<Coding> {
+    fn train(&self, samples: &[&[u8]], logical_bytes: u64, generation: u32) -> Option<Coding> {
         match self {
             Self::Tokens(bits) => {
                 let dictionary = Dictionary::train(samples, *bits, generation).ok()?;
                 Some(Coding::Tokens(Arc::new(dictionary)))
             }
-            Self::Blocks(blocks) => Some(Coding::Blocks(Arc::new(blocks.trained(samples, generation)?))),
+            Self::Blocks(blocks) => {
+                let trained = blocks.trained(samples, generation)?;
+                // In a small store an encoder's tables for a dense level may cost more than they save.
+                let some = &samples[..samples.len().min(DENSE_SAMPLES)];
+                let raw = some.iter().map(|value| value.len()).sum::<usize>().max(1) as f64;
+                let [fast, dense] = [Effort::Fast, Effort::Dense]
+                    .map(|effort| packed_bytes(&trained, effort, some) as f64 / raw);
+                let pays = (fast - dense) * logical_bytes as f64 > trained.dense_memory_bytes() as f64;
+                Some(Coding::Blocks(Arc::new(if pays { trained } else { trained.without_dense() })))
+            }
         }
     }
 
@@ -232,12 +243,14 @@ impl Core {
         }
         let current = self.dictionaries.current();
         self.stats.trainings.raise();
-        let Some(candidate) = wanted.train(&training, schedule.generation + 1) else { return false };
+        let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
+            return false;
+        };
         let share = |coding: Option<&Coding>| {
             let coded = match coding {
                 None => trial_bytes,
                 Some(Coding::Tokens(dictionary)) => coded_bytes(dictionary, &trial),
-                Some(Coding::Blocks(blocks)) => packed_bytes(blocks, &trial),
+                Some(Coding::Blocks(blocks)) => packed_bytes(blocks, Effort::Fast, &trial),
             };
             coded as f64 / trial_bytes as f64
         };
@@ -328,8 +341,8 @@ fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
     bytes
 }
 
-/// Bytes of `values` packed in blocks, as they are where they are written.
-fn packed_bytes(blocks: &BlockCoding, values: &[&[u8]]) -> usize {
+/// Bytes of `values` packed in blocks.
+fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize {
     let (mut contents, mut frames) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     let mut rest = values;
@@ -342,7 +355,7 @@ fn packed_bytes(blocks: &BlockCoding, values: &[&[u8]]) -> usize {
         let count = rest.iter().take_while(fits).count().max(1);
         frames.clear();
         if lay_out(&rest[..count], &mut contents) {
-            blocks.pack(Effort::Fast, &contents, &mut frames);
+            blocks.pack(effort, &contents, &mut frames);
         }
         bytes += frames.len();
         rest = &rest[count..];

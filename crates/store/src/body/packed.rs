@@ -131,3 +131,145 @@ impl Body {
         Block { first, count: next - first, frame: &section[frames + start..frames + end(index)] }
     }
 }
+
+#[cfg(test)]
+impl Body {
+    /// The same with one bit of the frames changed.
+    pub(crate) fn with_flipped_bit(&self, index: usize, bit: u8) -> Self {
+        let mut bytes = self.0.to_vec();
+        let frames = self.records_end() + 1 + 3 * self.blocks();
+        bytes[frames + index] ^= 1 << bit;
+        Self(std::sync::Arc::from(bytes))
+    }
+
+    /// Bytes of all frames.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.0.len() - (self.records_end() + 1 + 3 * self.blocks())
+    }
+}
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blocks::{BlockCoding, Effort, lay_out};
+    use crate::body::{Builder, Entry, EntryKey, RECORDS_MAX, fingerprint};
+    use crate::coding::Coding;
+    use crate::core::{Copied, copy_found};
+    use crate::options::{CodecChoice, Options};
+    use crate::record::{Fields, Kind, key_hash};
+
+    fn coding(codec: CodecChoice) -> Coding {
+        let options = Options { codec, ..Options::default() };
+        Coding::Blocks(BlockCoding::first(&options).unwrap().unwrap())
+    }
+
+    /// A body of `values` in blocks of `per_block`, under the numbers from 0 on as keys.
+    fn body(coding: &Coding, values: &[Vec<u8>], per_block: usize, effort: Effort) -> Body {
+        let coding = coding.blocks().unwrap();
+        let keys: Vec<_> = (0..values.len()).map(key).collect();
+        let entries: Vec<_> = keys
+            .iter()
+            .map(|key| Entry {
+                key: EntryKey::whole(key),
+                fingerprint: fingerprint(key_hash(key)),
+                kind: Kind::Packed,
+                fields: Fields::default(),
+                payload: &[],
+            })
+            .collect();
+        let (mut blocks, mut contents) = (Blocks::default(), Vec::new());
+        for values in values.chunks(per_block) {
+            let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            if lay_out(&values, &mut contents) {
+                coding.pack(effort, &contents, &mut blocks.frames);
+            }
+            blocks.push(values.len());
+        }
+        let size = Builder::size_packed(&entries, &blocks, 0, blocks.len());
+        let body = Builder::default().build_packed(&entries, &blocks, 0, blocks.len());
+        assert_eq!(body.0.len(), size);
+        body
+    }
+
+    fn key(index: usize) -> Vec<u8> {
+        format!("key:{index:012}").into_bytes()
+    }
+
+    fn read(body: &Body, index: usize, coding: &Coding) -> Result<Vec<u8>, String> {
+        let place = body.find(&key(index), key_hash(&key(index))).expect("its key is whole");
+        assert_eq!(place, index);
+        let mut value = b"before".to_vec();
+        match copy_found(body.found(place, Some(coding)), &mut value) {
+            Copied::Inline(_) => Ok(value.split_off(6)),
+            Copied::Damaged(reason) => {
+                assert_eq!(value, b"before");
+                Err(reason)
+            }
+            Copied::Large(..) => panic!("no value is large"),
+        }
+    }
+
+    #[test]
+    fn every_value_comes_back_whatever_its_size_and_block() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut noise = |bytes: usize| (0..bytes).map(|_| random.u8(..)).collect::<Vec<u8>>();
+        let text = |n: usize| format!("value {n} of a block, ").repeat(n % 7).into_bytes();
+        let cases: [Vec<Vec<u8>>; 6] = [
+            vec![Vec::new(); 40],
+            (0..RECORDS_MAX).map(text).collect(),
+            (0..9).map(|n| text(6).repeat(if n == 4 { 16 } else { 1 })).collect(),
+            (0..30).map(|_| noise(100)).collect(),
+            vec![noise(2048)],
+            (0..RECORDS_MAX).map(|n| if n % 50 == 3 { text(5) } else { Vec::new() }).collect(),
+        ];
+        for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+            let coding = coding(codec);
+            for values in &cases {
+                for (per_block, effort) in [(1, Effort::Fast), (5, Effort::Dense), (64, Effort::Fast)] {
+                    let body = body(&coding, values, per_block, effort);
+                    assert_eq!(body.blocks(), values.len().div_ceil(per_block));
+                    for (index, value) in values.iter().enumerate() {
+                        assert_eq!(body.block_of(index), index / per_block);
+                        assert_eq!(read(&body, index, &coding).as_ref(), Ok(value), "{codec}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flipped_bits_are_an_error_for_their_block_and_nothing_to_the_others() {
+        let values: Vec<Vec<u8>> =
+            (0..20).map(|n| format!("some text, {n}; ").repeat(4).into_bytes()).collect();
+        for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+            let coding = coding(codec);
+            let body = body(&coding, &values, 5, Effort::Fast);
+            for at in 0..body.frame_bytes() {
+                let damaged = body.with_flipped_bit(at, (at % 8) as u8);
+                let read: Vec<_> = (0..values.len()).map(|index| read(&damaged, index, &coding)).collect();
+                assert_eq!(read.iter().filter(|value| value.is_err()).count(), 5, "{codec}, byte {at}");
+                let right = |(value, wanted): (&Result<Vec<u8>, String>, _)| {
+                    value.as_ref().map_or(true, |value| value == wanted)
+                };
+                assert!(read.iter().zip(&values).all(right));
+            }
+        }
+    }
+
+    #[test]
+    fn a_generation_is_freed_with_the_contexts_of_all_threads() {
+        let coding = coding(CodecChoice::Zstd);
+        let body = body(&coding, &[b"value".repeat(20)], 1, Effort::Dense);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| read(&body, 0, &coding).unwrap());
+            }
+        });
+        let blocks = Arc::downgrade(coding.blocks().unwrap());
+        drop(coding);
+        assert!(blocks.upgrade().is_none());
+    }
+}

@@ -318,3 +318,59 @@ fn fitting(entries: &[Entry<'_>], blocks: &Blocks, from: usize, bytes: usize) ->
     }
     best
 }
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use crossbeam_epoch::pin;
+
+    use crate::Error;
+    use crate::core::Core;
+    use crate::leaf::LeafState;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    fn value(n: u32) -> Vec<u8> {
+        format!("{n}: a value that lies in a block with others; ").repeat(3).into_bytes()
+    }
+
+    #[test]
+    fn a_damaged_block_is_an_error_until_its_keys_are_written_again() {
+        let options = Options { codec: CodecChoice::Zstd, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let get = |n: u32| {
+            let mut found = Vec::new();
+            core.read(&n.to_be_bytes(), &mut found).map(|meta| meta.map(|_| found))
+        };
+        let put = |n: u32| core.put(&n.to_be_bytes(), &value(n), PutMeta::default());
+        (0..30).for_each(|n| put(n).unwrap());
+        core.settle();
+        {
+            let guard = pin();
+            let (leaf, state) = core.locate(&[], &guard);
+            let damaged = LeafState { body: state.body.with_flipped_bit(20, 3), ..state.clone() };
+            assert!(leaf.publish(state, damaged, &guard));
+        }
+        let lost: Vec<u32> = (0..30).filter(|n| get(*n).is_err()).collect();
+        assert!((1..30).contains(&lost.len()), "{lost:?}");
+        let error = get(lost[0]).unwrap_err();
+        assert!(matches!(&error, Error::Damaged { reason, .. } if reason.contains("checksum")), "{error}");
+
+        put(lost[0]).unwrap();
+        core.settle();
+        assert_eq!(get(lost[0]), Ok(Some(value(lost[0]))));
+        for n in 0..30 {
+            match get(n) {
+                Ok(found) => assert_eq!(found, Some(value(n))),
+                Err(error) => {
+                    assert!(lost[1..].contains(&n), "{n}");
+                    assert!(error.to_string().contains("write it again"), "{error}");
+                }
+            }
+        }
+        lost.iter().for_each(|n| put(*n).unwrap());
+        core.settle();
+        (0..30).for_each(|n| assert_eq!(get(n), Ok(Some(value(n)))));
+        assert_eq!(core.count_keys(), 30);
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
 
-    /// auto, none or token
+    /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
     codec: CodecChoice,
 

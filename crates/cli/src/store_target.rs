@@ -10,7 +10,7 @@ pub(crate) fn registration() -> Registration {
     Registration::of::<StoreTarget>(
         "store",
         "ziptier's compressed store, embedded",
-        &["auto", "none", "token"],
+        &["auto", "none", "token", "lz4", "zstd", "deflate"],
     )
 }
 

@@ -16,7 +16,7 @@ use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
-use crate::packing::{Goal, Scratch};
+use crate::packing::{BodyBytes, Goal, Scratch};
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
@@ -34,6 +34,8 @@ crate::sync::thread_local! {
 pub(crate) struct Core {
     pub(crate) codec: CodecChoice,
     pub(crate) landing_bytes: usize,
+    /// How large bodies become.
+    pub(crate) body_bytes: BodyBytes,
     pub(crate) has_background: bool,
     pub(crate) background_packing: bool,
     pub(crate) index: Index,
@@ -58,7 +60,8 @@ impl Core {
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,
             index: Index::new(first, gauges.clone()),
-            dictionaries: Dictionaries::new(gauges.clone()),
+            dictionaries: Dictionaries::new(gauges.clone(), options),
+            body_bytes: BodyBytes::of(options),
             gauges,
             stats: Counters::default(),
             queue: Queue::default(),
@@ -106,7 +109,8 @@ impl Core {
                         (Payload::Large(_), _) => counters.reads_large.raise(),
                         (_, None) => counters.reads_landing.raise(),
                         (Payload::Coded(..), _) => counters.reads_coded.raise(),
-                        (Payload::Raw(_), _) => counters.reads_raw.raise(),
+                        (Payload::Packed(_), _) => counters.reads_packed.raise(),
+                        (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
                     if let Some(place) = place
                         && (reads as u32).is_multiple_of(SAMPLE)
@@ -203,6 +207,12 @@ pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
                 return Copied::Damaged(error.to_string());
             }
         }
+        Payload::Packed(packed) => {
+            if let Err(reason) = packed.append_to(value) {
+                return Copied::Damaged(reason);
+            }
+        }
+        Payload::Lost => return Copied::Damaged(LOST.to_owned()),
         Payload::Large(large) => return Copied::Large(large.share(), Meta { len: large.len(), ..meta }),
     }
     Copied::Inline(meta)
@@ -215,9 +225,15 @@ pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
         Payload::Coded(coded, dictionary) => {
             dictionary.raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
         }
+        Payload::Packed(packed) => packed.raw_len(),
+        Payload::Lost => Err(LOST.to_owned()),
         Payload::Large(large) => Ok(large.len()),
     }
 }
+
+/// What is said of a value that could not be unpacked when its leaf was packed anew.
+pub(crate) const LOST: &str =
+    "its block failed its check when the leaf was packed anew; write it again, or delete it";
 
 /// Refuses keys that are no keys.
 #[inline]

@@ -1,21 +1,25 @@
-//! The life of token dictionaries: when one is trained, adopted, replaced and freed.
+//! The life of dictionaries, of tokens and of blocks: when one is trained, adopted, replaced and freed.
 //!
 //! * None is trained before the raw data is 20 times what it will cost.
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
+//! * Blocks begin without dictionary, as generation 0, and have one size of dictionary: they do not look for growth.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
+use crate::blocks::{BlockCoding, Effort, lay_out};
+use crate::coding::{BITS_CACHED, Coding};
 use crate::core::{Core, copy_found};
 use crate::memory::{Gauges, Total};
-use crate::options::CodecChoice;
+use crate::options::{CodecChoice, Options};
 use crate::record::{Found, Payload};
 use crate::sync::Mutex;
 
@@ -27,8 +31,6 @@ const COST_FACTOR: u64 = 20;
 const SAVING_MIN: f64 = 0.05;
 /// The same for one whose table outgrows a processor's second cache: then a read takes an eighth longer.
 const SAVING_MIN_UNCACHED: f64 = 0.1;
-/// Tokens of so many bits have a table of 256 KiB, which stays in that cache.
-const BITS_CACHED: u32 = 14;
 /// Fresh values may be coded this much worse than promised before a candidate is trained.
 const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift.
@@ -37,24 +39,22 @@ const SAMPLE_BYTES_MIN: usize = 512 << 10;
 const SAMPLE_BYTES_MAX: usize = 4 << 20;
 /// Of a value, at most this much goes into a sample.
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
+/// Values that tell whether packing densely pays.
+const DENSE_SAMPLES: usize = 2048;
 const BITS: [u32; 3] = [12, 14, 16];
-
-/// Bytes that a training of some bits takes at most while it lasts, per byte of its sample. They count pairs of tokens,
-/// which are nearly all different in random bytes: 26 at 12 bits, 54 to 58 at 14 and 16 were measured there, a quarter
-/// to a half of that with text.
-fn training_cost(bits: u32) -> u64 {
-    if bits <= 12 { 28 } else { 60 }
-}
 
 /// The dictionaries of a store.
 pub(crate) struct Dictionaries {
-    current: Mutex<Option<Arc<Dictionary>>>,
+    current: Mutex<Option<Coding>>,
     /// Every generation that may still live, with the bytes counted for it.
-    live: Mutex<Vec<(Weak<Dictionary>, usize)>>,
+    live: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
     schedule: Mutex<Schedule>,
     /// Bytes given to the encoder, and what it made of them.
     coded_raw: Total,
     coded: Total,
+    /// Those of them that tell how well fresh values are coded.
+    fresh_raw: Total,
+    fresh_coded: Total,
     gauges: Arc<Gauges>,
 }
 
@@ -79,27 +79,96 @@ enum Reason {
     Drift,
 }
 
+/// What is to be trained.
+enum Candidate {
+    /// Tokens of so many bits.
+    Tokens(u32),
+    /// A dictionary for blocks like these.
+    Blocks(Arc<BlockCoding>),
+}
+
+impl Candidate {
+    fn train(&self, samples: &[&[u8]], logical_bytes: u64, generation: u32) -> Option<Coding> {
+        match self {
+            Self::Tokens(bits) => {
+                let dictionary = Dictionary::train(samples, *bits, generation).ok()?;
+                Some(Coding::Tokens(Arc::new(dictionary)))
+            }
+            Self::Blocks(blocks) => {
+                let trained = blocks.trained(samples, generation)?;
+                // In a small store an encoder's tables for a dense level may cost more than they save.
+                let some = &samples[..samples.len().min(DENSE_SAMPLES)];
+                let raw = some.iter().map(|value| value.len()).sum::<usize>().max(1) as f64;
+                let [fast, dense] = [Effort::Fast, Effort::Dense]
+                    .map(|effort| packed_bytes(&trained, effort, some) as f64 / raw);
+                let pays = (fast - dense) * logical_bytes as f64 > trained.dense_memory_bytes() as f64;
+                Some(Coding::Blocks(Arc::new(if pays { trained } else { trained.without_dense() })))
+            }
+        }
+    }
+
+    /// Bytes that the training takes at most while it lasts, per byte of its sample.
+    ///
+    /// Tokens count pairs of tokens, which are nearly all different in random bytes: 26 at 12 bits, 54 to 58 at 14 and 16
+    /// were measured there, a quarter to a half of that with text. Blocks use zstd's fast cover, whose table of 6 MiB is
+    /// most of what it needs.
+    fn training_cost(&self) -> u64 {
+        match self {
+            Self::Tokens(..=12) => 28,
+            Self::Tokens(_) => 60,
+            Self::Blocks(_) => 20,
+        }
+    }
+
+    fn sample_bytes_max(&self) -> usize {
+        match self {
+            Self::Tokens(bits) => SAMPLE_BYTES_MAX >> (16 - bits).min(3),
+            Self::Blocks(_) => SAMPLE_BYTES_MAX >> 1,
+        }
+    }
+}
+
 impl Dictionaries {
-    pub(crate) fn new(gauges: Arc<Gauges>) -> Self {
+    pub(crate) fn new(gauges: Arc<Gauges>, options: &Options) -> Self {
+        let blocks =
+            BlockCoding::first(options).expect("options are checked before anything is made of them");
         Self {
-            current: Mutex::default(),
+            current: Mutex::new(blocks.map(Coding::Blocks)),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
             coded_raw: Total::default(),
             coded: Total::default(),
+            fresh_raw: Total::default(),
+            fresh_coded: Total::default(),
             gauges,
         }
     }
 
-    /// The dictionary that new bodies are coded with.
-    pub(crate) fn current(&self) -> Option<Arc<Dictionary>> {
+    /// What new bodies are coded with.
+    pub(crate) fn current(&self) -> Option<Coding> {
         self.current.lock().clone()
     }
 
-    /// Notes how freshly written values were coded.
-    pub(crate) fn note_coded(&self, raw_bytes: u64, coded_bytes: u64) {
+    /// Frees what the calling thread keeps to pack blocks, until it packs again.
+    pub(crate) fn release_context(&self) {
+        if let Some(Coding::Blocks(blocks)) = &*self.current.lock() {
+            blocks.release_context();
+        }
+    }
+
+    /// Whether new bodies are coded with a dictionary.
+    pub(crate) fn has_current(&self) -> bool {
+        self.current.lock().as_ref().is_some_and(|coding| coding.generation() > 0)
+    }
+
+    /// Notes how values were coded; `fresh` values tell whether the data is still what the dictionary was trained for.
+    pub(crate) fn note_coded(&self, raw_bytes: u64, coded_bytes: u64, fresh: bool) {
         self.coded_raw.change(raw_bytes as i64);
         self.coded.change(coded_bytes as i64);
+        if fresh {
+            self.fresh_raw.change(raw_bytes as i64);
+            self.fresh_coded.change(coded_bytes as i64);
+        }
     }
 
     /// Raw bytes that were ever given to the encoder, and what it, or the raw value where that was smaller, made of
@@ -111,8 +180,8 @@ impl Dictionaries {
     /// Stops counting the generations whose last body is gone; returns how many live.
     pub(crate) fn count_live(&self) -> usize {
         let mut live = self.live.lock();
-        live.retain(|(dictionary, bytes)| {
-            let alive = dictionary.strong_count() > 0;
+        live.retain(|(coding, bytes)| {
+            let alive = coding.strong_count() > 0;
             if !alive {
                 self.gauges.dictionary.take_held(*bytes);
             }
@@ -121,42 +190,73 @@ impl Dictionaries {
         live.len()
     }
 
-    fn adopt(&self, dictionary: Dictionary) {
-        let bytes = dictionary.memory_bytes();
+    fn adopt(&self, coding: Coding) {
+        let bytes = coding.memory_bytes();
         self.gauges.dictionary.add_held(bytes);
-        let dictionary = Arc::new(dictionary);
-        self.live.lock().push((Arc::downgrade(&dictionary), bytes));
-        *self.current.lock() = Some(dictionary);
+        let share: Weak<dyn Any + Send + Sync> = match &coding {
+            Coding::Tokens(dictionary) => {
+                let share: Weak<Dictionary> = Arc::downgrade(dictionary);
+                share
+            }
+            Coding::Blocks(blocks) => {
+                let share: Weak<BlockCoding> = Arc::downgrade(blocks);
+                share
+            }
+        };
+        self.live.lock().push((share, bytes));
+        *self.current.lock() = Some(coding);
     }
 
-    /// Whether it is time for a candidate, and of how many bits; a training may take `room_bytes`.
-    fn due(&self, schedule: &mut Schedule, logical_bytes: u64, room_bytes: u64) -> Option<(Reason, u32)> {
-        let affordable = |bits: u32| {
-            logical_bytes >= COST_FACTOR * Dictionary::memory_bytes_expected(bits) as u64
-                && room_bytes >= training_cost(bits) * SAMPLE_BYTES_MIN as u64
-        };
+    /// Whether it is time for a candidate, and of which kind; a training may take `room_bytes`.
+    fn due(
+        &self,
+        schedule: &mut Schedule,
+        logical_bytes: u64,
+        room_bytes: u64,
+    ) -> Option<(Reason, Candidate)> {
         let current = self.current();
-        // One size after the other, so that each is compared with the one before.
-        let most = if current.as_ref().is_some_and(|current| current.bits() >= BITS_CACHED) {
-            16
-        } else {
-            BITS_CACHED
+        let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
+        let affordable = |candidate: &Candidate, memory_bytes: usize| {
+            logical_bytes >= COST_FACTOR * memory_bytes as u64
+                && room_bytes >= candidate.training_cost() * SAMPLE_BYTES_MIN as u64
         };
-        let bits = BITS.into_iter().rev().find(|bits| *bits <= most && affordable(*bits))?;
-        let Some(current) = current else {
-            let grown = logical_bytes >= 2 * schedule.trained_at_bytes;
-            return grown.then_some((Reason::First, bits));
-        };
-        let (raw_ever, coded_ever) = self.coded_bytes();
-        let (raw, coded) = (raw_ever - schedule.seen.0, coded_ever - schedule.seen.1);
-        if raw >= schedule.drift_bytes {
-            schedule.seen = (raw_ever, coded_ever);
-            if coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX {
-                return Some((Reason::Drift, bits.max(current.bits())));
+        if let Some(Coding::Blocks(blocks)) = &current {
+            let candidate = Candidate::Blocks(blocks.clone());
+            if !affordable(&candidate, blocks.memory_bytes_expected()) || !blocks.wants_dictionary() {
+                return None;
             }
+            return if blocks.generation() == 0 {
+                first_look.then_some((Reason::First, candidate))
+            } else {
+                self.drifted(schedule).then_some((Reason::Drift, candidate))
+            };
+        }
+        let current = current.as_ref().and_then(Coding::tokens);
+        // One size after the other, so that each is compared with the one before.
+        let most =
+            if current.is_some_and(|current| current.bits() >= BITS_CACHED) { 16 } else { BITS_CACHED };
+        let bits = BITS.into_iter().rev().find(|bits| {
+            *bits <= most && affordable(&Candidate::Tokens(*bits), Dictionary::memory_bytes_expected(*bits))
+        })?;
+        let Some(current) = current else {
+            return first_look.then_some((Reason::First, Candidate::Tokens(bits)));
+        };
+        if self.drifted(schedule) {
+            return Some((Reason::Drift, Candidate::Tokens(bits.max(current.bits()))));
         }
         let grown = logical_bytes >= 4 * schedule.trained_at_bytes && bits > current.bits();
-        grown.then_some((Reason::Growth, bits))
+        grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
+    }
+
+    /// Whether fresh values were coded worse than promised since the last look.
+    fn drifted(&self, schedule: &mut Schedule) -> bool {
+        let (raw_ever, coded_ever) = (self.fresh_raw.get(), self.fresh_coded.get());
+        let (raw, coded) = (raw_ever - schedule.seen.0, coded_ever - schedule.seen.1);
+        if raw < schedule.drift_bytes {
+            return false;
+        }
+        schedule.seen = (raw_ever, coded_ever);
+        coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX
     }
 }
 
@@ -173,16 +273,16 @@ impl Core {
         // The other half is for those who write meanwhile.
         let room_bytes = self.gauges.limit().saturating_sub(self.gauges.held()) / 2;
         let due = self.dictionaries.due(&mut schedule, logical_bytes, room_bytes);
-        let Some((reason, bits)) = due else { return false };
-        let wanted = (logical_bytes / 8)
-            .clamp(SAMPLE_BYTES_MIN as u64, sample_bytes_max(bits) as u64)
-            .min(room_bytes / training_cost(bits)) as usize;
-        if wanted < SAMPLE_BYTES_MIN {
+        let Some((reason, wanted)) = due else { return false };
+        let sample_bytes = (logical_bytes / 8)
+            .clamp(SAMPLE_BYTES_MIN as u64, wanted.sample_bytes_max() as u64)
+            .min(room_bytes / wanted.training_cost()) as usize;
+        if sample_bytes < SAMPLE_BYTES_MIN {
             return false;
         }
         schedule.trained_at_bytes = logical_bytes;
-        let _counted = Counted::new(&self.gauges, wanted * training_cost(bits) as usize);
-        let sample = self.sample(wanted);
+        let _counted = Counted::new(&self.gauges, sample_bytes * wanted.training_cost() as usize);
+        let sample = self.sample(sample_bytes);
         let (training, trial): (Vec<_>, Vec<_>) =
             sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);
         let training: Vec<&[u8]> = training.into_iter().map(|(_, value)| value.as_slice()).collect();
@@ -193,18 +293,25 @@ impl Core {
         }
         let current = self.dictionaries.current();
         self.stats.trainings.raise();
-        let Ok(candidate) = Dictionary::train(&training, bits, schedule.generation + 1) else { return false };
-        let share = |dictionary: Option<&Dictionary>| {
-            let coded = dictionary.map_or(trial_bytes, |dictionary| coded_bytes(dictionary, &trial));
+        let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
+            return false;
+        };
+        let share = |coding: Option<&Coding>| {
+            let coded = match coding {
+                None => trial_bytes,
+                Some(Coding::Tokens(dictionary)) => coded_bytes(dictionary, &trial),
+                Some(Coding::Blocks(blocks)) => packed_bytes(blocks, Effort::Fast, &trial),
+            };
             coded as f64 / trial_bytes as f64
         };
-        let cost = |dictionary: Option<&Dictionary>| {
-            let own = dictionary.map_or(0, Dictionary::memory_bytes);
-            share(dictionary) + own as f64 / logical_bytes as f64
+        let cost = |coding: Option<&Coding>| {
+            let own = coding.map_or(0, Coding::memory_bytes);
+            share(coding) + own as f64 / logical_bytes as f64
         };
-        let outgrows = bits > BITS_CACHED && current.as_ref().is_none_or(|current| current.bits() < bits);
+        let outgrows =
+            candidate.outgrows_cache() && current.as_ref().is_none_or(|current| !current.outgrows_cache());
         let saving = if outgrows { SAVING_MIN_UNCACHED } else { SAVING_MIN };
-        let adopted = cost(Some(&candidate)) <= cost(current.as_deref()) * (1.0 - saving);
+        let adopted = cost(Some(&candidate)) <= cost(current.as_ref()) * (1.0 - saving);
         if adopted {
             schedule.generation += 1;
             schedule.promised = share(Some(&candidate));
@@ -214,7 +321,7 @@ impl Core {
         } else {
             if reason == Reason::Drift {
                 // The data became harder, and no dictionary helps: that is the new promise.
-                schedule.promised = schedule.promised.max(share(current.as_deref()));
+                schedule.promised = schedule.promised.max(share(current.as_ref()));
             }
             schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
         }
@@ -245,7 +352,7 @@ impl Core {
             let state = self.index.random_leaf(|| random.next(), &guard).state(&guard);
             for _ in 0..state.body.len().div_ceil(4).min(16) {
                 let index = random.next() as usize % state.body.len();
-                let found = state.body.found(index, state.dictionary.as_ref());
+                let found = state.body.found(index, state.coding.as_ref());
                 let mut value = Vec::new();
                 sample_value(found, &mut value);
                 held += value.len();
@@ -288,10 +395,6 @@ fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
     }
 }
 
-fn sample_bytes_max(bits: u32) -> usize {
-    SAMPLE_BYTES_MAX >> (16 - bits).min(3)
-}
-
 /// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
 fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
     let mut encoder = Encoder::default();
@@ -306,6 +409,28 @@ fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
             bytes += (*end as usize - start).min(value.len());
             start = *end as usize;
         }
+    }
+    bytes
+}
+
+/// Bytes of `values` packed in blocks.
+fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize {
+    let (mut contents, mut frames) = (Vec::new(), Vec::new());
+    let mut bytes = 0;
+    let mut rest = values;
+    while !rest.is_empty() {
+        let mut held = 0;
+        let fits = |value: &&&[u8]| {
+            held += value.len();
+            held <= blocks.block_bytes()
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        frames.clear();
+        if lay_out(&rest[..count], &mut contents) {
+            blocks.pack(effort, &contents, &mut frames);
+        }
+        bytes += frames.len();
+        rest = &rest[count..];
     }
     bytes
 }

@@ -45,6 +45,18 @@ pub enum Error {
         /// The size asked for.
         bytes: usize,
     },
+    /// A block size out of range.
+    #[error("blocks of {bytes} bytes were asked for; they may have 512 to 16384")]
+    BlockOutOfRange {
+        /// The size asked for.
+        bytes: usize,
+    },
+    /// Block options that no engine can follow.
+    #[error("blocks cannot be packed as asked: {reason}")]
+    BlockOptions {
+        /// What the engine cannot do, and what it can.
+        reason: String,
+    },
     /// More background threads than make sense.
     #[error("{threads} background threads were asked for; give at most 64")]
     TooManyThreads {
@@ -52,7 +64,7 @@ pub enum Error {
         threads: usize,
     },
     /// A codec name that means nothing.
-    #[error("there is no codec '{name}'; the codecs are auto, none and token")]
+    #[error("there is no codec '{name}'; the codecs are auto, none, token, lz4, zstd and deflate")]
     UnknownCodec {
         /// The name as given.
         name: String,

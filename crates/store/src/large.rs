@@ -8,8 +8,10 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ziptier_codec::token::{Dictionary, Encoder};
+use ziptier_codec::token::Encoder;
 
+use crate::blocks::Effort;
+use crate::coding::Coding;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 
@@ -28,7 +30,7 @@ pub(crate) const REFERENCE_BYTES: usize = 8;
 pub(crate) struct Large {
     gauges: Arc<Gauges>,
     len: u64,
-    dictionary: Option<Arc<Dictionary>>,
+    coding: Option<Coding>,
     chunks: Box<[Chunk]>,
 }
 
@@ -39,16 +41,21 @@ enum Chunk {
 
 impl Large {
     /// Cuts and codes `value`. The scratch, six times a chunk, is not worth keeping.
-    pub(crate) fn new(value: &[u8], dictionary: Option<&Arc<Dictionary>>, gauges: &Arc<Gauges>) -> Self {
+    pub(crate) fn new(value: &[u8], coding: Option<&Coding>, gauges: &Arc<Gauges>) -> Self {
         let mut encoder = Encoder::new();
         let mut coded = Vec::new();
         let mut any_coded = false;
         let chunks = value
             .chunks(CHUNK_BYTES)
             .map(|raw| {
-                if let Some(dictionary) = dictionary {
+                if let Some(coding) = coding {
                     coded.clear();
-                    dictionary.encode_group(&mut encoder, &[raw], &mut coded, &mut Vec::with_capacity(1));
+                    match coding {
+                        Coding::Tokens(tokens) => {
+                            tokens.encode_group(&mut encoder, &[raw], &mut coded, &mut Vec::with_capacity(1))
+                        }
+                        Coding::Blocks(blocks) => blocks.pack(Effort::Fast, raw, &mut coded),
+                    }
                     if coded.len() < raw.len() - raw.len() / 8 {
                         any_coded = true;
                         return Chunk::Coded(coded.as_slice().into());
@@ -60,7 +67,7 @@ impl Large {
         let large = Self {
             gauges: gauges.clone(),
             len: value.len() as u64,
-            dictionary: dictionary.filter(|_| any_coded).cloned(),
+            coding: coding.filter(|_| any_coded).cloned(),
             chunks,
         };
         gauges.large.add_held(large.held_bytes());
@@ -74,7 +81,7 @@ impl Large {
 
     /// The generation its chunks are coded with.
     pub(crate) fn generation(&self) -> Option<u32> {
-        self.dictionary.as_ref().map(|dictionary| dictionary.generation())
+        self.coding.as_ref().map(Coding::generation)
     }
 
     /// Bytes held for an `Arc` of this value.
@@ -95,13 +102,18 @@ impl Large {
             let index = (at / CHUNK_BYTES as u64) as usize;
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            match (&self.chunks[index], &self.dictionary) {
+            match (&self.chunks[index], &self.coding) {
                 (Chunk::Raw(bytes), _) => out.extend_from_slice(&bytes[skip..skip + take]),
-                (Chunk::Coded(coded), Some(dictionary)) => {
+                (Chunk::Coded(coded), Some(coding)) => {
                     raw.clear();
-                    dictionary
-                        .decode_append(coded, &mut raw, CHUNK_BYTES)
-                        .map_err(|error| format!("chunk {index}: {error}"))?;
+                    let decoded = match coding {
+                        Coding::Tokens(tokens) => tokens
+                            .decode_append(coded, &mut raw, CHUNK_BYTES)
+                            .map(|_| ())
+                            .map_err(|error| error.to_string()),
+                        Coding::Blocks(blocks) => blocks.unpack(coded, &mut raw),
+                    };
+                    decoded.map_err(|reason| format!("chunk {index}: {reason}"))?;
                     let part = raw.get(skip..skip + take);
                     out.extend_from_slice(part.ok_or_else(|| format!("chunk {index} is too short"))?);
                 }

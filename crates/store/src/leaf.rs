@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use ziptier_codec::token::Dictionary;
 
 use crate::body::{Body, DIRECTORY_BYTES};
+use crate::coding::Coding;
 use crate::hotness::Clock;
 use crate::landing::Landing;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
@@ -30,8 +30,8 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
-    /// What the coded values of the body are coded with.
-    pub(crate) dictionary: Option<Arc<Dictionary>>,
+    /// What the body's coded values, or its blocks, are decoded with.
+    pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
     pub(crate) loose: u16,
     /// The leaf is kept raw because it is read so often.
@@ -70,7 +70,7 @@ impl LeafState {
             open: None,
             sealed: None,
             body,
-            dictionary: None,
+            coding: None,
             loose: 0,
             heated: false,
             closed: false,
@@ -114,7 +114,7 @@ impl LeafState {
         let mut body = || match self.body.find(key, hash) {
             Some(index) => {
                 place = Some(index);
-                Lookup::Found(self.body.found(index, self.dictionary.as_ref()))
+                Lookup::Found(self.body.found(index, self.coding.as_ref()))
             }
             None => Lookup::Absent,
         };
@@ -324,7 +324,11 @@ fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
 }
 
 fn hold_body(gauges: &Gauges, body: &Body, add: bool) {
-    let gauge = if body.is_coded() { &gauges.coded_body } else { &gauges.raw_body };
+    let gauge = match () {
+        () if body.is_packed() => &gauges.packed_body,
+        () if body.is_coded() => &gauges.coded_body,
+        () => &gauges.raw_body,
+    };
     if add { gauge.add(body.asked_bytes()) } else { gauge.take(body.asked_bytes()) }
 }
 

@@ -23,6 +23,7 @@
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
+//! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `maintenance`, `hotness`, `dictionaries` | background work, what is hot, the life of dictionaries |
 //! | `memory`, `stats` | what is held, what was done |
@@ -30,7 +31,9 @@
 #![deny(missing_docs)]
 
 mod batch;
+mod blocks;
 mod body;
+mod coding;
 mod core;
 mod dictionaries;
 mod error;
@@ -59,9 +62,12 @@ pub use batch::{Batch, Condition, Transferred};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;
-pub use options::{CodecChoice, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX};
+pub use options::{
+    BlockOptions, CodecChoice, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
+};
 pub use range::Range;
 pub use record::{Meta, PutMeta};
 pub use stats::Stats;
 pub use store::{Store, Values};
 pub use write::Update;
+pub use ziptier_codec::block::Huffman;

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::options::CodecChoice;
-use crate::packing::{BODY_BYTES_FULL, Goal, RECORDS_FULL, generation};
+use crate::packing::{Goal, RECORDS_FULL, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
 
@@ -217,7 +218,11 @@ impl Core {
             if sweeps && laps.is_due() {
                 let began = Instant::now();
                 let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
-                laps.swept(began, ended.then(|| std::mem::take(&mut sweep.worked)));
+                let worked = ended.then(|| std::mem::take(&mut sweep.worked));
+                laps.swept(began, worked);
+                if worked == Some(false) {
+                    self.dictionaries.release_context();
+                }
                 continue;
             }
             self.reclaim();
@@ -249,6 +254,7 @@ impl Core {
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
+        self.dictionaries.release_context();
         // What was retired is free three steps of the epoch later, once those who read it now are done.
         self.wait_for_retired();
         self.reclaim();
@@ -349,7 +355,7 @@ impl Core {
             }
         }
         if quiet && !state.heated && !state.body.is_empty() {
-            let current = self.dictionaries.current().map(|dictionary| dictionary.generation());
+            let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
             let loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
             if current.is_some() && (stale || loose) {
@@ -368,7 +374,7 @@ impl Core {
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
         records * 100 < RECORDS_FULL * JOINED_PCT
-            && bytes * 100 < BODY_BYTES_FULL * JOINED_PCT
+            && bytes * 100 < self.body_bytes.full * JOINED_PCT
             && pair.iter().all(|state| !state.heated && !state.closed)
             && generation(pair[0]) == generation(pair[1])
     }
@@ -378,9 +384,9 @@ impl Core {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
         let records_pct = state.body.len() * 100 / RECORDS_FULL;
-        let bytes_pct = state.body.asked_bytes() * 100 / BODY_BYTES_FULL;
+        let bytes_pct = state.body.asked_bytes() * 100 / self.body_bytes.full;
         // A neighbour's largest record may not fit, however much room there is.
-        let largest_pct = right.body.asked_bytes() * 100 / BODY_BYTES_FULL / right.body.len().max(1);
+        let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / right.body.len().max(1);
         records_pct.max(bytes_pct + largest_pct) < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)

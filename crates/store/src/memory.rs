@@ -50,6 +50,8 @@ pub struct MemoryUse {
     pub raw_body_bytes: u64,
     /// Bodies with coded values.
     pub coded_body_bytes: u64,
+    /// Bodies whose values are packed in blocks.
+    pub packed_body_bytes: u64,
     /// Values that live outside their leaf.
     pub large_bytes: u64,
     /// Dictionaries of all live generations, decoders and encoders.
@@ -69,6 +71,7 @@ impl MemoryUse {
             + self.landing_bytes
             + self.raw_body_bytes
             + self.coded_body_bytes
+            + self.packed_body_bytes
             + self.large_bytes
             + self.dictionary_bytes
             + self.retired_bytes
@@ -185,6 +188,7 @@ pub(crate) struct Gauges {
     pub(crate) landing: Gauge,
     pub(crate) raw_body: Gauge,
     pub(crate) coded_body: Gauge,
+    pub(crate) packed_body: Gauge,
     pub(crate) large: Gauge,
     pub(crate) dictionary: Gauge,
     pub(crate) retired: Gauge,
@@ -231,6 +235,7 @@ impl Gauges {
             landing_bytes: self.landing.asked(),
             raw_body_bytes: self.raw_body.asked(),
             coded_body_bytes: self.coded_body.asked(),
+            packed_body_bytes: self.packed_body.asked(),
             large_bytes: self.large.asked(),
             dictionary_bytes: self.dictionary.asked(),
             retired_bytes: self.retired.asked(),
@@ -239,12 +244,13 @@ impl Gauges {
         }
     }
 
-    fn purposes(&self) -> [&Gauge; 7] {
+    fn purposes(&self) -> [&Gauge; 8] {
         [
             &self.index,
             &self.landing,
             &self.raw_body,
             &self.coded_body,
+            &self.packed_body,
             &self.large,
             &self.dictionary,
             &self.retired,

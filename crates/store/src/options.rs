@@ -3,7 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ziptier_codec::block::Huffman;
+use ziptier_codec::format::Format;
+
 use crate::Error;
+use crate::blocks::BlockCoding;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;
@@ -25,28 +29,82 @@ pub enum CodecChoice {
     None,
     /// Values are coded by tokens wherever that saves a byte, and hot leaves are not heated.
     Token,
+    /// Values are packed in blocks of LZ4.
+    Lz4,
+    /// Values are packed in blocks of Zstandard.
+    Zstd,
+    /// Values are packed in blocks of raw DEFLATE.
+    Deflate,
 }
+
+impl CodecChoice {
+    const ALL: [Self; 6] = [Self::Auto, Self::None, Self::Token, Self::Lz4, Self::Zstd, Self::Deflate];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Token => "token",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    /// The format of the blocks that every value is packed in, if that is forced.
+    pub(crate) fn block_format(self) -> Option<Format> {
+        match self {
+            Self::Auto | Self::None | Self::Token => None,
+            Self::Lz4 => Some(Format::Lz4),
+            Self::Zstd => Some(Format::Zstd),
+            Self::Deflate => Some(Format::Deflate),
+        }
+    }
+}
+
+/// How values are packed in blocks, by the codecs that do so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockOptions {
+    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one.
+    pub bytes: usize,
+    /// Level of the format, for whatever is packed; `None` for a fast one where values are written, and
+    /// `dense_level` for what has been quiet since.
+    pub level: Option<i32>,
+    /// Level of the format for leaves that nobody writes to; `None` for `level`, or the format's own choice if
+    /// that is not given either.
+    pub dense_level: Option<i32>,
+    /// Which Huffman codes `deflate` may use.
+    pub huffman: Huffman,
+    /// Whether each thread keeps its contexts. Without, every block pays for a fresh one: to measure that.
+    pub context_cache: bool,
+}
+
+impl Default for BlockOptions {
+    fn default() -> Self {
+        Self {
+            bytes: BLOCK_BYTES_DEFAULT,
+            level: None,
+            dense_level: None,
+            huffman: Huffman::default(),
+            context_cache: true,
+        }
+    }
+}
+
+const BLOCK_BYTES_DEFAULT: usize = 512;
 
 impl FromStr for CodecChoice {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "none" => Ok(Self::None),
-            "token" => Ok(Self::Token),
-            _ => Err(Error::UnknownCodec { name: name.to_owned() }),
-        }
+        let named = Self::ALL.into_iter().find(|codec| codec.name() == name);
+        named.ok_or_else(|| Error::UnknownCodec { name: name.to_owned() })
     }
 }
 
 impl fmt::Display for CodecChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::Token => "token",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -58,6 +116,8 @@ pub struct Options {
     pub memory_limit_bytes: Option<u64>,
     /// How bodies are coded.
     pub codec: CodecChoice,
+    /// How values are packed in blocks; the codecs without blocks ignore it.
+    pub block: BlockOptions,
     /// Bytes of a leaf's landing, 256 to 65,536: larger means fewer merges and more uncompressed bytes.
     pub landing_bytes: usize,
     /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack; 0 leaves
@@ -73,6 +133,7 @@ impl Default for Options {
         Self {
             memory_limit_bytes: None,
             codec: CodecChoice::Auto,
+            block: BlockOptions::default(),
             landing_bytes: 768,
             background_threads: 1,
             background_packing: false,
@@ -93,6 +154,10 @@ impl Options {
         if self.background_threads > 64 {
             return Err(Error::TooManyThreads { threads: self.background_threads });
         }
+        if !(512..=16_384).contains(&self.block.bytes) {
+            return Err(Error::BlockOutOfRange { bytes: self.block.bytes });
+        }
+        BlockCoding::first(self)?;
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
+use crate::blocks::Unpacked;
 use crate::body::EntryKey;
 use crate::core::{Copied, Core, copy_found};
 use crate::large::LargeHandle;
@@ -248,16 +249,27 @@ impl Core {
     ) -> Vec<Copy> {
         let newest = newest(state.landings(), &self.committed);
         let mut copies = Vec::new();
+        let mut unpacked = Unpacked::default();
         merge(&state.body, &newest.pending, now_ms(), |merged| {
-            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = merged else { return };
+            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = &merged else { return };
             if !within(entry.key, from, to) {
                 return;
             }
-            let payload = match (entry.kind, &state.dictionary) {
-                (Kind::Coded, Some(dictionary)) => Payload::Coded(entry.payload, dictionary),
+            let payload = match &merged {
+                Merged::Kept(index, _) => state.body.found(*index, state.coding.as_ref()).payload,
                 // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
-                (Kind::Large, _) => Payload::Large(unsafe { LargeHandle::borrow(entry.payload) }),
+                _ if entry.kind == Kind::Large => {
+                    Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
+                }
                 _ => Payload::Raw(entry.payload),
+            };
+            // A block is unpacked once for all its values.
+            let payload = match payload {
+                Payload::Packed(packed) => match unpacked.value(&packed) {
+                    Ok(value) => Payload::Raw(value),
+                    Err(_) => payload,
+                },
+                _ => payload,
             };
             let found =
                 Found { payload, expires_at_ms: entry.fields.expires_at_ms, flags: entry.fields.flags };

@@ -3,6 +3,7 @@
 //! A record begins with a [`Tag`] that says what follows; absent fields take no bytes. Landing and body share the
 //! tag and the fields behind it and differ only in how they store keys.
 
+use crate::blocks::PackedValue;
 use crate::large::LargeHandle;
 use std::sync::Arc;
 use ziptier_codec::token::Dictionary;
@@ -41,6 +42,10 @@ pub(crate) enum Kind {
     Tombstone = 3,
     /// A new expiry for the value below.
     Touch = 4,
+    /// The value is in one of the body's blocks.
+    Packed = 5,
+    /// The value's block was damaged when the body was packed anew, and its bytes are lost.
+    Lost = 6,
 }
 
 /// First byte of a record: kind and which optional fields follow.
@@ -79,7 +84,9 @@ impl Tag {
             1 => Kind::Coded,
             2 => Kind::Large,
             3 => Kind::Tombstone,
-            _ => Kind::Touch,
+            4 => Kind::Touch,
+            5 => Kind::Packed,
+            _ => Kind::Lost,
         }
     }
 
@@ -203,6 +210,8 @@ pub(crate) fn read_varint(bytes: &[u8]) -> (u32, &[u8]) {
 pub(crate) enum Payload<'a> {
     Raw(&'a [u8]),
     Coded(&'a [u8], &'a Arc<Dictionary>),
+    Packed(PackedValue<'a>),
+    Lost,
     Large(LargeHandle<'a>),
 }
 

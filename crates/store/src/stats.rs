@@ -12,7 +12,7 @@ pub struct Stats {
     pub reads_raw: u64,
     /// Reads answered from a coded value.
     pub reads_coded: u64,
-    /// Reads answered from a packed body.
+    /// Reads answered from a packed body: each unpacked one block.
     pub reads_packed: u64,
     /// Reads answered from a landing.
     pub reads_landing: u64,
@@ -48,8 +48,14 @@ pub struct Stats {
     pub damaged: u64,
     /// Raw bytes of the values given to the encoder.
     pub coded_raw_bytes: u64,
-    /// What the encoder, or the raw value where that was smaller, made of them.
+    /// What the encoder, or the raw value where that was smaller, made of them; of blocks, their frames.
     pub coded_bytes: u64,
+    /// Blocks packed fast, where values are written.
+    pub blocks_packed_fast: u64,
+    /// Blocks packed densely, in leaves that nobody writes to.
+    pub blocks_packed_dense: u64,
+    /// Blocks unpacked because their leaf was packed anew; those that reads unpack are not among them.
+    pub blocks_unpacked: u64,
 }
 
 /// A counter that several threads raise now and then.
@@ -76,6 +82,7 @@ impl Counter {
 pub(crate) struct ThreadCounters {
     pub(crate) reads_raw: OwnCounter,
     pub(crate) reads_coded: OwnCounter,
+    pub(crate) reads_packed: OwnCounter,
     pub(crate) reads_landing: OwnCounter,
     pub(crate) reads_large: OwnCounter,
     pub(crate) misses: OwnCounter,
@@ -110,6 +117,9 @@ pub(crate) struct Counters {
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
+    pub(crate) blocks_packed_fast: Counter,
+    pub(crate) blocks_packed_dense: Counter,
+    pub(crate) blocks_unpacked: Counter,
 }
 
 impl Counters {
@@ -126,7 +136,7 @@ impl Counters {
         Stats {
             reads_raw: sum(|thread| &thread.reads_raw),
             reads_coded: sum(|thread| &thread.reads_coded),
-            reads_packed: 0,
+            reads_packed: sum(|thread| &thread.reads_packed),
             reads_landing: sum(|thread| &thread.reads_landing),
             reads_large: sum(|thread| &thread.reads_large),
             misses: sum(|thread| &thread.misses),
@@ -145,6 +155,9 @@ impl Counters {
             damaged: self.damaged.get(),
             coded_raw_bytes: 0,
             coded_bytes: 0,
+            blocks_packed_fast: self.blocks_packed_fast.get(),
+            blocks_packed_dense: self.blocks_packed_dense.get(),
+            blocks_unpacked: self.blocks_unpacked.get(),
         }
     }
 }

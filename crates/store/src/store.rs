@@ -8,6 +8,7 @@ use crossbeam_epoch::pin;
 
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
+use crate::coding::Coding;
 use crate::core::{Copied, Core, WARMED_KEYS, check_key, copy_found, found_len};
 use crate::maintenance::Packers;
 use crate::memory::MemoryUse;
@@ -445,8 +446,8 @@ impl Store {
         Stats {
             coded_raw_bytes,
             coded_bytes,
-            dictionary_generation: current.as_ref().map_or(0, |dictionary| dictionary.generation()),
-            dictionary_bits: current.as_ref().map_or(0, |dictionary| dictionary.bits()),
+            dictionary_generation: current.as_ref().map_or(0, Coding::generation),
+            dictionary_bits: current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits()),
             ..self.core.stats.stats()
         }
     }

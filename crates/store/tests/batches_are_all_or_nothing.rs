@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ziptier::{Batch, Condition, Error, Options, Store, Values};
+use ziptier::{Batch, CodecChoice, Condition, Error, Options, Store, Values};
 
 fn keys(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|index| format!("{:02}/account/{index}", index * 37 % 100).into_bytes()).collect()
@@ -13,7 +13,18 @@ fn keys(count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn readers_see_every_batch_whole() {
-    let store = Store::open(Options { landing_bytes: 256, ..Options::default() }).unwrap();
+    readers_see_whole_batches(CodecChoice::Auto);
+}
+
+#[test]
+fn readers_see_every_batch_whole_in_blocks() {
+    for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+        readers_see_whole_batches(codec);
+    }
+}
+
+fn readers_see_whole_batches(codec: CodecChoice) {
+    let store = Store::open(Options { codec, landing_bytes: 256, ..Options::default() }).unwrap();
     for index in 0..5_000 {
         store.put(format!("{:02}/filler/{index}", index % 100).as_bytes(), b"filler").unwrap();
     }
@@ -63,7 +74,12 @@ fn readers_see_every_batch_whole() {
 
 #[test]
 fn a_batch_larger_than_any_landing_is_written_whole() {
-    let store = Store::open(Options::default()).unwrap();
+    for codec in [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+        a_large_batch_is_written_whole(Store::open(Options { codec, ..Options::default() }).unwrap());
+    }
+}
+
+fn a_large_batch_is_written_whole(store: Store) {
     let count = 20_000;
     let batch = (0..count).fold(Batch::new(), |batch, index| {
         batch.put(format!("k{index}").as_bytes(), format!("value {index}").repeat(index % 20).as_bytes())

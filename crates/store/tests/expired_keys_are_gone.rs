@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ziptier::{Batch, Condition, Options, PutMeta, Store, Update, Values};
+use ziptier::{Batch, CodecChoice, Condition, Options, PutMeta, Store, Update, Values};
 
 fn in_ms(ms: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64 + ms
@@ -22,13 +22,20 @@ fn assert_large_bytes_come_back(store: &Store) {
     panic!("after 5 seconds {:?} are left", store.memory());
 }
 
-fn open() -> Store {
-    Store::open(Options { background_threads: 0, ..Options::default() }).unwrap()
+/// A store of each codec.
+fn open() -> impl Iterator<Item = Store> {
+    let codecs = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate];
+    codecs
+        .into_iter()
+        .map(|codec| Store::open(Options { codec, background_threads: 0, ..Options::default() }).unwrap())
 }
 
 #[test]
 fn every_call_sees_an_expired_key_as_absent() {
-    let store = open();
+    open().for_each(|store| an_expired_key_is_absent(&store));
+}
+
+fn an_expired_key_is_absent(store: &Store) {
     for settled in [false, true] {
         let meta = PutMeta { expires_at_ms: Some(in_ms(60)), flags: 7 };
         store.put_with(b"brief", b"value", meta).unwrap();
@@ -62,7 +69,10 @@ fn every_call_sees_an_expired_key_as_absent() {
 
 #[test]
 fn an_expiry_can_be_changed_and_taken_away_without_the_value() {
-    let store = open();
+    open().for_each(|store| an_expiry_can_be_changed(&store));
+}
+
+fn an_expiry_can_be_changed(store: &Store) {
     let large = vec![5; 300_000];
     for (key, value) in [(b"small".as_slice(), b"value".as_slice()), (b"large", &large)] {
         store.put(key, value).unwrap();
@@ -79,7 +89,7 @@ fn an_expiry_can_be_changed_and_taken_away_without_the_value() {
     }
     store.settle().unwrap();
     assert!(store.is_empty());
-    assert_large_bytes_come_back(&store);
+    assert_large_bytes_come_back(store);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ziptier::{Error, Options, Store, VALUE_BYTES_MAX};
+use ziptier::{BlockOptions, CodecChoice, Error, Options, Store, VALUE_BYTES_MAX};
 
 /// Bytes come back when their last reader, perhaps one of another test, has gone on.
 fn assert_large_bytes_come_back(store: &Store) {
@@ -58,6 +58,27 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
 }
 
 #[test]
+fn large_values_are_packed_in_chunks() {
+    let value: Vec<u8> = (0..300_000u32).flat_map(|n| (n / 100).to_le_bytes()).collect();
+    for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+        let store = Store::open(Options { codec, ..Options::default() }).unwrap();
+        store.put(b"large", &value).unwrap();
+        for _ in 0..2 {
+            assert!(store.memory().large_bytes < value.len() as u64 / 4, "{codec}: {:?}", store.memory());
+            assert_eq!(store.get(b"large").unwrap().as_deref(), Some(&value[..]));
+            let mut part = Vec::new();
+            store.read_at(b"large", 700_000, 100, &mut part).unwrap();
+            assert_eq!(part, &value[700_000..700_100]);
+            store.settle().unwrap();
+        }
+    }
+}
+
+fn with_blocks(block: BlockOptions) -> Options {
+    Options { codec: CodecChoice::Lz4, block, ..Options::default() }
+}
+
+#[test]
 fn what_is_out_of_range_is_refused_in_one_sentence() {
     let store = Store::open(Options::default()).unwrap();
     let cases: [(Error, &str); 3] = [
@@ -78,11 +99,13 @@ fn what_is_out_of_range_is_refused_in_one_sentence() {
         (Options { memory_limit_bytes: Some(1000), ..Options::default() }, "too small"),
         (Options { landing_bytes: 1, ..Options::default() }, "256 to 65536"),
         (Options { background_threads: 1000, ..Options::default() }, "at most 64"),
+        (with_blocks(BlockOptions { bytes: 511, ..BlockOptions::default() }), "512 to 16384"),
+        (with_blocks(BlockOptions { level: Some(13), ..BlockOptions::default() }), "has no level 13"),
     ] {
         assert!(Store::open(options).unwrap_err().to_string().contains(part));
     }
     assert_eq!(
         "gzip".parse::<ziptier::CodecChoice>().unwrap_err().to_string(),
-        "there is no codec 'gzip'; the codecs are auto, none and token"
+        "there is no codec 'gzip'; the codecs are auto, none, token, lz4, zstd and deflate"
     );
 }

@@ -144,6 +144,21 @@ fn with_tokens_and_packing_by_writers() {
 }
 
 #[test]
+fn with_lz4_blocks_and_a_background_thread() {
+    run(CodecChoice::Lz4, 1);
+}
+
+#[test]
+fn with_zstd_blocks_and_packing_by_writers() {
+    run(CodecChoice::Zstd, 0);
+}
+
+#[test]
+fn with_deflate_blocks_and_two_background_threads() {
+    run(CodecChoice::Deflate, 2);
+}
+
+#[test]
 fn without_codec_and_with_two_background_threads() {
     run(CodecChoice::None, 2);
 }

@@ -8,9 +8,18 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use ziptier::{Batch, CodecChoice, Condition, Meta, Options, PutMeta, Store, Update, Values};
+use ziptier::{Batch, BlockOptions, CodecChoice, Condition, Meta, Options, PutMeta, Store, Update, Values};
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
+
+const CODECS: [CodecChoice; 6] = [
+    CodecChoice::Auto,
+    CodecChoice::None,
+    CodecChoice::Token,
+    CodecChoice::Lz4,
+    CodecChoice::Zstd,
+    CodecChoice::Deflate,
+];
 
 const NEVER_MS: u64 = 4_000_000_000_000;
 const LONG_AGO_MS: u64 = 1_000;
@@ -27,7 +36,12 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let options = Options {
-            codec: [CodecChoice::Auto, CodecChoice::None, CodecChoice::Token][random.usize(..3)],
+            codec: CODECS[(seed % CODECS.len() as u64) as usize],
+            block: BlockOptions {
+                bytes: [512, 1024, 4096, 16_384][random.usize(..4)],
+                context_cache: random.u32(..4) > 0,
+                ..BlockOptions::default()
+            },
             landing_bytes: [256, 512, 1024, 4096][random.usize(..4)],
             background_threads: random.usize(..3),
             background_packing: random.bool(),
@@ -258,7 +272,7 @@ impl Run {
 fn store_agrees_with_a_btreemap() {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
-        Err(_) => (0..40).collect(),
+        Err(_) => (0..60).collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {

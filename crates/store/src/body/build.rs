@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Body, CODED, HEADER_BYTES, SAME_SUFFIX, SAME_TAG, WIDE};
+use super::{Blocks, Body, CODED, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::record::{Fields, Kind, Tag, write_varint};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
@@ -152,6 +152,30 @@ impl Builder {
 
     /// Writes a body of `entries`, which are in key order without duplicates.
     pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
+        self.write(entries, false);
+        Body(Arc::from(self.bytes.as_slice()))
+    }
+
+    /// The bytes of the body that [`Builder::build_packed`] would write.
+    pub(crate) fn size_packed(entries: &[Entry<'_>], blocks: &Blocks, from: usize, to: usize) -> usize {
+        Shape::of(entries).bytes + blocks.section_bytes(from, to)
+    }
+
+    /// Writes a body of `entries` whose values are in the blocks from `from` to `to`.
+    pub(crate) fn build_packed(
+        &mut self,
+        entries: &[Entry<'_>],
+        blocks: &Blocks,
+        from: usize,
+        to: usize,
+    ) -> Body {
+        debug_assert_eq!((from..to).map(|index| blocks.count(index)).sum::<usize>(), entries.len());
+        self.write(entries, true);
+        blocks.write(from, to, &mut self.bytes);
+        Body(Arc::from(self.bytes.as_slice()))
+    }
+
+    fn write(&mut self, entries: &[Entry<'_>], packed: bool) {
         debug_assert!(entries.is_sorted_by(|a, b| a.key.bytes().lt(b.key.bytes())));
         let shape = Shape::of(entries);
         let count = entries.len();
@@ -163,7 +187,7 @@ impl Builder {
         out.extend_from_slice(
             &u16::try_from(count).expect("a body has at most 65,535 records").to_le_bytes(),
         );
-        out.push(shape.layout);
+        out.push(shape.layout | if packed { PACKED } else { 0 });
         out.push(shape.tag);
         out.extend_from_slice(&(shape.prefix_len as u16).to_le_bytes());
         out.extend_from_slice(&if same_suffix { shape.suffix_len as u16 } else { 0 }.to_le_bytes());
@@ -199,7 +223,6 @@ impl Builder {
         }
         write_offset(out, count);
         assert_eq!(out.len(), shape.bytes, "a body is as long as its shape says");
-        Body(Arc::from(out.as_slice()))
     }
 
     /// The most leading entries whose body has at most `bytes`, at least one.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        u16 records n
-//! 2        u8  layout: WIDE, SAME_TAG, SAME_SUFFIX, CODED
+//! 2        u8  layout: WIDE, SAME_TAG, SAME_SUFFIX, CODED, PACKED
 //! 3        u8  the tag of all records, with SAME_TAG
 //! 4        u16 bytes of the prefix that all keys share
 //! 6        u16 bytes of every key's suffix, with SAME_SUFFIX
@@ -11,22 +11,25 @@
 //! 16+n     u16 (u32 with WIDE) offset of each record from the start of the body, and of the end [n + 1]
 //! ..       prefix
 //! ..       records: [tag u8] [suffix length varint] [optional fields] suffix, payload
+//! ..       blocks, with PACKED: see `packed`
 //! ```
 //!
 //! Keys lose the prefix that the whole body shares and nothing more, so that any record can be compared on its
 //! own. A look-up compares one fingerprint byte per record, 32 at a time, and then whole keys.
 
 mod build;
+mod packed;
 mod revise;
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
-use ziptier_codec::token::Dictionary;
-
 pub(crate) use build::{Builder, Entry, EntryKey};
+pub(crate) use packed::Blocks;
 pub(crate) use revise::Edit;
 
+use crate::blocks::PackedValue;
+use crate::coding::Coding;
 use crate::large::LargeHandle;
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
 
@@ -35,6 +38,7 @@ const WIDE: u8 = 1;
 const SAME_TAG: u8 = 1 << 1;
 const SAME_SUFFIX: u8 = 1 << 2;
 const CODED: u8 = 1 << 3;
+const PACKED: u8 = 1 << 4;
 
 /// What header, fingerprints and offsets take in most bodies: all that a look-up reads before it knows which record it
 /// wants.
@@ -205,14 +209,43 @@ impl Body {
         BodyRecord { tag, fields, suffix, payload }
     }
 
-    /// The value of record `index`, coded with `dictionary` if it is coded.
+    /// The value of record `index`, to be decoded with `coding`.
     #[inline]
-    pub(crate) fn found<'a>(&'a self, index: usize, dictionary: Option<&'a Arc<Dictionary>>) -> Found<'a> {
+    pub(crate) fn found<'a>(&'a self, index: usize, coding: Option<&'a Coding>) -> Found<'a> {
         let record = self.record(index);
         Found {
-            payload: record.payload(dictionary),
+            payload: self.payload(index, &record, coding),
             expires_at_ms: record.fields.expires_at_ms,
             flags: record.fields.flags,
+        }
+    }
+
+    /// The bytes of the value of `record`, which is the one at `index`.
+    #[inline]
+    fn payload<'a>(
+        &'a self,
+        index: usize,
+        record: &BodyRecord<'a>,
+        coding: Option<&'a Coding>,
+    ) -> Payload<'a> {
+        match record.tag.kind() {
+            Kind::Coded => Payload::Coded(
+                record.payload,
+                coding.and_then(Coding::tokens).expect("a body with coded values has their dictionary"),
+            ),
+            Kind::Packed => {
+                let block = self.block_around(index);
+                Payload::Packed(PackedValue {
+                    frame: block.frame,
+                    place: index - block.first,
+                    count: block.count,
+                    coding: coding.and_then(Coding::blocks).expect("a packed body has its engines"),
+                })
+            }
+            // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.
+            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(record.payload) }),
+            Kind::Lost => Payload::Lost,
+            _ => Payload::Raw(record.payload),
         }
     }
 
@@ -237,6 +270,17 @@ impl Body {
         HEADER_BYTES + count + (count + 1) * width
     }
 
+    /// Where the records end, and what lies behind them begins.
+    #[inline]
+    fn records_end(&self) -> usize {
+        let offsets = HEADER_BYTES + self.len();
+        if self.layout() & WIDE != 0 {
+            u32::from_le_bytes(array(&self.0[offsets + self.len() * 4..])) as usize
+        } else {
+            usize::from(u16::from_le_bytes(array(&self.0[offsets + self.len() * 2..])))
+        }
+    }
+
     #[inline]
     fn record_bytes(&self, index: usize) -> &[u8] {
         let offsets = HEADER_BYTES + self.len();
@@ -250,21 +294,6 @@ impl Body {
             let start = usize::from(u16::from_le_bytes([pair[0], pair[1]]));
             let end = usize::from(u16::from_le_bytes([pair[2], pair[3]]));
             &self.0[start..end]
-        }
-    }
-}
-
-impl<'a> BodyRecord<'a> {
-    #[inline]
-    fn payload(&self, dictionary: Option<&'a Arc<Dictionary>>) -> Payload<'a> {
-        match self.tag.kind() {
-            Kind::Coded => Payload::Coded(
-                self.payload,
-                dictionary.expect("a body with coded values has their dictionary"),
-            ),
-            // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.
-            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.payload) }),
-            _ => Payload::Raw(self.payload),
         }
     }
 }

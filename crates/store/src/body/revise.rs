@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Body, CODED, Entry, HEADER_BYTES, RECORDS_MAX, SAME_SUFFIX, SAME_TAG, WIDE};
+use super::{Blocks, Body, CODED, Entry, HEADER_BYTES, RECORDS_MAX, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::record::{Kind, Tag, array, write_varint};
 
 /// One change to a body.
@@ -17,9 +17,16 @@ pub(crate) struct Edit<'a> {
 }
 
 impl Body {
-    /// This body with `edits`, which are in key order; `None` when it needs another layout, or is larger than
-    /// `bytes_max` then.
-    pub(crate) fn revised(&self, edits: &[Edit<'_>], bytes_max: usize, out: &mut Vec<u8>) -> Option<Self> {
+    /// This body with `edits`, which are in key order, and with `blocks` in place of its own; `None` when it needs
+    /// another layout, or is larger than `bytes_max` then.
+    pub(crate) fn revised(
+        &self,
+        edits: &[Edit<'_>],
+        blocks: Option<&Blocks>,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Self> {
+        debug_assert_eq!(blocks.is_some(), self.is_packed());
         let layout = self.layout();
         if layout & WIDE != 0 || self.earliest_expiry_ms().is_some() {
             return None;
@@ -85,11 +92,15 @@ impl Body {
             }
         }
         self.copy_run(from, count, &mut slot, out);
-        if out.len() > bytes_max.min(usize::from(u16::MAX)) {
+        let section_bytes = blocks.map_or(0, |blocks| blocks.section_bytes(0, blocks.len()));
+        if out.len() + section_bytes > bytes_max.min(usize::from(u16::MAX)) {
             return None;
         }
         let end = out.len() as u16;
         out[slot..slot + 2].copy_from_slice(&end.to_le_bytes());
+        if let Some(blocks) = blocks {
+            blocks.write(0, blocks.len(), out);
+        }
         assert_eq!(slot + 2, offsets + (new_count + 1) * 2, "every record has its offset");
         Some(Self(Arc::from(out.as_slice())))
     }
@@ -163,7 +174,7 @@ mod tests {
                     None => {}
                 }
             }
-            let Some(revised) = body.revised(&edits, 1 << 16, &mut Vec::new()) else { continue };
+            let Some(revised) = body.revised(&edits, None, 1 << 16, &mut Vec::new()) else { continue };
             assert_eq!(revised.len(), new.len());
             for (index, (key, payload)) in new.iter().enumerate() {
                 assert_eq!(revised.find(key, key_hash(key)), Some(index));

@@ -2,8 +2,9 @@
 
 use ziptier_codec::token::Effort;
 
-use super::{BODY_BYTES_MAX, Pieces, Scratch, raw_len};
+use super::{Pieces, Scratch, has_dictionary, raw_len};
 use crate::body::{Edit, Entry, EntryKey};
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
 use crate::merge::Newest;
@@ -23,15 +24,15 @@ impl Core {
                 && matches!(record.kind, Kind::Raw | Kind::Large | Kind::Tombstone)
         });
         // A leaf without a dictionary is coded whole as soon as there is one.
-        let codable = state.dictionary.is_some() || state.heated || self.dictionaries.current().is_none();
+        let codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
         if body.is_empty() || !simple || !codable {
             return None;
         }
-        let Scratch { builder, encoder, coded, .. } = scratch;
-        let dictionary = state.dictionary.as_ref();
-        let mut pieces =
-            Pieces { dictionary: dictionary.cloned(), heated: state.heated, ..Pieces::default() };
+        let mut pieces = Pieces { coding: state.coding.clone(), heated: state.heated, ..Pieces::default() };
+        let blocks = state.coding.as_ref().and_then(Coding::blocks);
+        let dictionary = state.coding.as_ref().and_then(Coding::tokens);
         let codes = dictionary.filter(|_| !state.heated);
+        let Scratch { builder, encoder, coded, packed, .. } = scratch;
         let values: Vec<&[u8]> = newest
             .pending
             .iter()
@@ -54,6 +55,7 @@ impl Core {
             from = place + usize::from(replaces);
             if replaces {
                 let old = body.record(place);
+                // What lies in a block is counted when that is unpacked.
                 let old_bytes = raw_len(old.tag.kind(), old.payload, dictionary.map(|own| &**own));
                 pieces.records -= 1;
                 pieces.logical_bytes -= (record.key.len() as u64 + old_bytes) as i64;
@@ -84,7 +86,10 @@ impl Core {
             }
             edits.push(Edit { place, replaces, entry: Some(entry) });
         }
-        let amended = body.revised(&edits, BODY_BYTES_MAX, &mut builder.bytes)?;
+        let amended = match blocks {
+            Some(coding) => self.revise_packed(body, coding, &mut edits, &mut pieces, packed, builder)?,
+            None => body.revised(&edits, None, self.body_bytes.max, &mut builder.bytes)?,
+        };
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)

@@ -8,31 +8,50 @@
 //! |---|---|
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
 //! | `plan` | the general case: merge, decode, encode, cut |
+//! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
 //! | `restructure` | closing leaves, splits and joins |
 
 mod amend;
 mod plan;
+mod plan_blocks;
 mod restructure;
+mod revise_blocks;
 
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-use crate::body::{Body, Builder, Entry, RECORDS_MAX};
+use crate::blocks::Unpacked;
+use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::newest;
-use crate::options::CodecChoice;
+use crate::options::{CodecChoice, Options};
 use crate::reclaim::Unreachable;
-use crate::record::Kind;
+use crate::record::{Kind, Payload};
 
-/// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
-/// classes of whole pages leave neither rounding nor holes.
-pub(crate) const BODY_BYTES_FULL: usize = 8192 - 16;
-/// A larger body is split: the room above a full one lets values grow without a split.
-pub(crate) const BODY_BYTES_MAX: usize = 10240 - 16;
+/// How large bodies become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyBytes {
+    /// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
+    /// classes of whole pages leave neither rounding nor holes.
+    pub(crate) full: usize,
+    /// A larger body is split: the room above a full one lets values grow without a split.
+    pub(crate) max: usize,
+}
+
+impl BodyBytes {
+    /// Two pages, or two blocks if these are larger: a body can be cut between blocks only.
+    pub(crate) fn of(options: &Options) -> Self {
+        let blocks = options.codec.block_format().map_or(0, |_| 2 * options.block.bytes.next_power_of_two());
+        let pages = blocks.max(8192);
+        Self { full: pages - 16, max: pages / 4 * 5 - 16 }
+    }
+}
+
 /// Records a body is filled to when there is a choice.
 pub(crate) const RECORDS_FULL: usize = RECORDS_MAX - 32;
 
@@ -43,6 +62,19 @@ pub(crate) struct Scratch {
     encoder: Encoder,
     coded: CodedValues,
     raw: Vec<u8>,
+    packed: PackedScratch,
+}
+
+/// What packing blocks works in.
+#[derive(Default)]
+struct PackedScratch {
+    blocks: Blocks,
+    /// The contents of blocks that were unpacked.
+    raw: Vec<u8>,
+    /// The contents of a block that is being put together.
+    contents: Vec<u8>,
+    /// Where values lie in `raw`.
+    spans: Vec<(usize, usize)>,
 }
 
 /// A group of values as the encoder coded them.
@@ -83,7 +115,7 @@ pub(crate) enum Goal {
 #[derive(Default)]
 struct Pieces {
     bodies: Vec<(Vec<u8>, Body)>,
-    dictionary: Option<Arc<Dictionary>>,
+    coding: Option<Coding>,
     /// Records that were coded fast, those of the leaves before included.
     loose: usize,
     heated: bool,
@@ -95,6 +127,9 @@ struct Pieces {
     released: Vec<[u8; 8]>,
     coded_raw_bytes: u64,
     coded_bytes: u64,
+    blocks_packed_fast: u64,
+    blocks_packed_dense: u64,
+    blocks_unpacked: u64,
 }
 
 impl Pieces {
@@ -150,7 +185,7 @@ impl Core {
             let new = LeafState {
                 sealed: if planned.sealed.is_some() { None } else { current.sealed.clone() },
                 body: pieces.bodies[0].1.clone(),
-                dictionary: pieces.dictionary.clone(),
+                coding: pieces.coding.clone(),
                 loose: pieces.loose_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
                 ..current.clone()
@@ -167,7 +202,7 @@ impl Core {
         match self.codec {
             CodecChoice::Auto => coded_bytes + raw_bytes / 8 < raw_bytes,
             CodecChoice::Token => coded_bytes < raw_bytes,
-            CodecChoice::None => false,
+            _ => false,
         }
     }
 
@@ -188,8 +223,13 @@ impl Core {
         self.gauges.records.change(pieces.records);
         self.gauges.logical.change(pieces.logical_bytes);
         if pieces.coded_raw_bytes > 0 {
-            self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes);
+            // Dense blocks say nothing of how well fresh values are packed.
+            let fresh = pieces.blocks_packed_dense == 0;
+            self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
+        self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
+        self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);
+        self.stats.blocks_unpacked.add(pieces.blocks_unpacked);
     }
 
     /// The bodies were published: their records own what was coded anew, and what they no longer refer to goes.
@@ -212,11 +252,16 @@ impl Core {
 
 /// Records of a state's body and their bytes.
 fn settled(state: &LeafState) -> (i64, i64) {
-    let dictionary = state.dictionary.as_deref();
+    let tokens = tokens(state);
+    let mut unpacked = Unpacked::default();
     let bytes = (0..state.body.len()).map(|index| {
         let record = state.body.record(index);
         let key_bytes = state.body.prefix().len() + record.suffix.len();
-        key_bytes as i64 + raw_len(record.tag.kind(), record.payload, dictionary) as i64
+        let value_bytes = match state.body.found(index, state.coding.as_ref()).payload {
+            Payload::Packed(packed) => unpacked.value(&packed).map_or(0, |value| value.len() as u64),
+            _ => raw_len(record.tag.kind(), record.payload, tokens),
+        };
+        key_bytes as i64 + value_bytes as i64
     });
     (state.body.len() as i64, bytes.sum())
 }
@@ -224,9 +269,19 @@ fn settled(state: &LeafState) -> (i64, i64) {
 /// Raw bytes of an inline value at most, as far as the decoder is concerned.
 pub(crate) const INLINE_LIMIT: usize = 64 << 10;
 
-/// The generation of a leaf's dictionary.
+/// The generation that a leaf is coded with.
 pub(crate) fn generation(state: &LeafState) -> Option<u32> {
-    state.dictionary.as_ref().map(|dictionary| dictionary.generation())
+    state.coding.as_ref().map(Coding::generation)
+}
+
+/// Whether a leaf is coded with a dictionary. Blocks without one are generation 0.
+fn has_dictionary(state: &LeafState) -> bool {
+    generation(state).is_some_and(|generation| generation > 0)
+}
+
+/// The token dictionary of a leaf.
+fn tokens(state: &LeafState) -> Option<&Dictionary> {
+    state.coding.as_ref().and_then(Coding::tokens).map(|tokens| &**tokens)
 }
 
 /// Bytes of a value as the user sees it.

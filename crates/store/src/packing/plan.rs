@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use ziptier_codec::token::{Dictionary, Effort};
+use ziptier_codec::token::Effort;
 
 use super::{
-    BODY_BYTES_FULL, BODY_BYTES_MAX, Goal, INLINE_LIMIT, Pieces, RECORDS_FULL, Scratch, generation, raw_len,
+    BodyBytes, Goal, INLINE_LIMIT, Pieces, RECORDS_FULL, Scratch, generation, has_dictionary, raw_len, tokens,
 };
 use crate::body::{Body, Builder, Entry, EntryKey, RECORDS_MAX};
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
@@ -23,11 +24,13 @@ impl Core {
     /// coding, so a leaf close to the limit may be closed for nothing.
     pub(super) fn fits_one_body(&self, state: &LeafState, newest: &Newest<'_>, goal: Goal) -> bool {
         let mut records = 0;
-        let mut bytes = 0;
+        // Of a packed body, all that is there now.
+        let mut bytes = if state.body.is_packed() { state.body.asked_bytes() } else { 0 };
         merge(&state.body, &newest.pending, now_ms(), |merged| match merged {
             Merged::Kept(_, entry) => {
                 records += 1;
-                bytes += match (goal, &state.dictionary, entry.kind) {
+                bytes += match (goal, tokens(state), entry.kind) {
+                    _ if state.body.is_packed() => return,
                     (Goal::Heat, Some(dictionary), Kind::Coded) => {
                         dictionary.raw_len(entry.payload).unwrap_or(entry.payload.len())
                     }
@@ -40,7 +43,7 @@ impl Core {
             }
             Merged::Dropped(_) | Merged::Expired(_) => {}
         });
-        records <= RECORDS_MAX && bytes <= BODY_BYTES_MAX
+        records <= RECORDS_MAX && bytes <= self.body_bytes.max
     }
 
     /// Merges and codes the records of adjacent leaves and cuts them into bodies.
@@ -54,12 +57,19 @@ impl Core {
         let first = leaves[0].0;
         let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
         let heated = goal == Goal::Heat || (goal == Goal::Keep && first.heated);
-        let target = match (goal, &first.dictionary) {
-            (Goal::Keep, Some(own)) if same_dictionary => Some(own.clone()),
+        let target = match (goal, &first.coding) {
+            (Goal::Keep, Some(own))
+                if same_dictionary && (has_dictionary(first) || !self.dictionaries.has_current()) =>
+            {
+                Some(own.clone())
+            }
             _ => current,
         };
-        let target_generation = target.as_ref().map(|dictionary| dictionary.generation());
-        let mut pieces = Pieces { dictionary: target.clone(), heated, ..Pieces::default() };
+        if let Some(Coding::Blocks(coding)) = &target {
+            return self.plan_packed(leaves, coding, goal, scratch);
+        }
+        let target_generation = target.as_ref().map(Coding::generation);
+        let mut pieces = Pieces { coding: target.clone(), heated, ..Pieces::default() };
 
         // Values that must change their coding are decoded first. One that is damaged keeps the whole leaf as it
         // is: its bytes are never lost, and a get of it says what is wrong.
@@ -70,7 +80,7 @@ impl Core {
             if heated || goal == Goal::Recode || generation(state) != target_generation {
                 for index in 0..state.body.len() {
                     let record = state.body.record(index);
-                    spans.push(match (record.tag.kind(), &state.dictionary) {
+                    spans.push(match (record.tag.kind(), tokens(state)) {
                         (Kind::Coded, Some(own)) => {
                             let start = scratch.raw.len();
                             match own.decode_append(record.payload, &mut scratch.raw, INLINE_LIMIT) {
@@ -105,7 +115,7 @@ impl Core {
         let mut fresh = 0;
         let mut fresh_at_end = 0;
         for ((state, newest), spans) in leaves.iter().zip(&decoded) {
-            let dictionary = state.dictionary.as_deref();
+            let dictionary = tokens(state);
             merge(&state.body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(index, mut entry) => {
                     if let Some((start, end)) = spans.get(index).copied().flatten() {
@@ -152,7 +162,7 @@ impl Core {
             pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         }
 
-        if let (Some(dictionary), false) = (&target, heated) {
+        if let (Some(Coding::Tokens(dictionary)), false) = (&target, heated) {
             let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
             let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
             if effort == Effort::Fast {
@@ -166,15 +176,15 @@ impl Core {
         }
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
-        pieces.bodies = cut(&entries, fill, &mut scratch.builder);
+        pieces.bodies = cut(&entries, fill, self.body_bytes, &mut scratch.builder);
         pieces
     }
 }
 
 /// A large value coded with another dictionary; `None` when it stays as it is.
-fn recode_large(
+pub(super) fn recode_large(
     old: LargeHandle<'_>,
-    target: Option<&Arc<Dictionary>>,
+    target: Option<&Coding>,
     gauges: &Arc<Gauges>,
 ) -> Option<Arc<Large>> {
     let target = target?;
@@ -190,18 +200,23 @@ fn recode_large(
 
 /// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a
 /// rest, or pieces alike if they do not fit one body.
-fn cut(entries: &[Entry<'_>], fill: bool, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
+fn cut(
+    entries: &[Entry<'_>],
+    fill: bool,
+    body_bytes: BodyBytes,
+    builder: &mut Builder,
+) -> Vec<(Vec<u8>, Body)> {
     if entries.is_empty() {
         return vec![(Vec::new(), Body::empty())];
     }
-    if !fill && entries.len() <= RECORDS_MAX && Builder::size(entries) <= BODY_BYTES_MAX {
+    if !fill && entries.len() <= RECORDS_MAX && Builder::size(entries) <= body_bytes.max {
         return vec![(Vec::new(), builder.build(entries))];
     }
     let mut bodies = Vec::new();
     let mut start = 0;
     while start < entries.len() {
         let rest = &entries[start..];
-        let mut count = Builder::fitting(&rest[..rest.len().min(RECORDS_FULL)], BODY_BYTES_FULL);
+        let mut count = Builder::fitting(&rest[..rest.len().min(RECORDS_FULL)], body_bytes.full);
         if !fill {
             count = count.min(rest.len().div_ceil(rest.len().div_ceil(count)));
         }
@@ -213,7 +228,7 @@ fn cut(entries: &[Entry<'_>], fill: bool, builder: &mut Builder) -> Vec<(Vec<u8>
 }
 
 /// The shortest key that is above `below` and not above `first`.
-fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
+pub(super) fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
     let mut separator = first.to_vec();
     separator.truncate(below.shared(&first) + 1);
     separator

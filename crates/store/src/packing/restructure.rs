@@ -87,7 +87,7 @@ impl Core {
         for (low, body) in pieces.bodies[1..].iter().rev() {
             let low: Arc<[u8]> = Arc::from(low.as_slice());
             let mut state = LeafState::new(body.clone(), high, neighbour);
-            state.dictionary = pieces.dictionary.clone();
+            state.coding = pieces.coding.clone();
             state.loose = pieces.loose_of(body);
             state.heated = pieces.heated;
             high = Some(low.clone());
@@ -100,7 +100,7 @@ impl Core {
             added.push(new);
         }
         let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
-        state.dictionary = pieces.dictionary.clone();
+        state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
         state.heated = pieces.heated;
         let published = leaf.publish(left_state, state, guard);
@@ -125,7 +125,7 @@ impl Core {
         let state = self.close(leaf, guard);
         let (records, logical_bytes) = settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
-        new.dictionary = state.dictionary.clone();
+        new.coding = state.coding.clone();
         self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let writer = leaf.lock_writer();
         let published = leaf.publish(state, new, guard);

@@ -1,0 +1,275 @@
+//! The blocks of a packed body, behind its records.
+//!
+//! ```text
+//! 0        u8  blocks b
+//! 1        u8  first record of each block [b]
+//! 1+b      u16 where each block's frame ends, from the first frame on [b]
+//! 1+3b     frames
+//! ```
+//!
+//! Every record belongs to a block, also those whose value lies elsewhere: see `blocks`.
+
+use super::{Body, PACKED};
+use crate::record::array;
+
+/// A block of a body.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    /// Its first record.
+    pub(crate) first: usize,
+    /// Its records.
+    pub(crate) count: usize,
+    pub(crate) frame: &'a [u8],
+}
+
+/// Blocks on their way into bodies; kept from one to the next.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    counts: Vec<u8>,
+    ends: Vec<u32>,
+    pub(crate) frames: Vec<u8>,
+}
+
+impl Blocks {
+    pub(crate) fn clear(&mut self) {
+        self.counts.clear();
+        self.ends.clear();
+        self.frames.clear();
+    }
+
+    /// Adds a block of `count` records, whose frame was appended to `frames`.
+    pub(crate) fn push(&mut self, count: usize) {
+        self.counts.push(u8::try_from(count).expect("a block has fewer records than a body"));
+        self.ends.push(u32::try_from(self.frames.len()).expect("frames of two leaves are below 4 GiB"));
+    }
+
+    /// Adds a block as it lies in another body.
+    pub(crate) fn copy(&mut self, block: Block<'_>) {
+        self.frames.extend_from_slice(block.frame);
+        self.push(block.count);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Records of block `index`.
+    pub(crate) fn count(&self, index: usize) -> usize {
+        usize::from(self.counts[index])
+    }
+
+    /// What the blocks from `from` to `to` take in a body.
+    pub(super) fn section_bytes(&self, from: usize, to: usize) -> usize {
+        1 + 3 * (to - from) + self.end(to) - self.end(from)
+    }
+
+    /// Appends the blocks from `from` to `to`.
+    pub(super) fn write(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        out.push(u8::try_from(to - from).expect("a body has more records than blocks"));
+        let mut first = 0;
+        for count in &self.counts[from..to] {
+            out.push(first);
+            first = first.checked_add(*count).expect("a body has at most 224 records");
+        }
+        let base = self.end(from);
+        for index in from..to {
+            let end = u16::try_from(self.end(index + 1) - base).expect("a packed body is below 64 KiB");
+            out.extend_from_slice(&end.to_le_bytes());
+        }
+        out.extend_from_slice(&self.frames[base..self.end(to)]);
+    }
+
+    /// Where the frames of the first `index` blocks end.
+    fn end(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |last| self.ends[last] as usize)
+    }
+}
+
+impl Body {
+    /// Whether its values are packed in blocks.
+    #[inline]
+    pub(crate) fn is_packed(&self) -> bool {
+        self.layout() & PACKED != 0
+    }
+
+    /// Blocks, 0 if values are not packed.
+    pub(crate) fn blocks(&self) -> usize {
+        if self.is_packed() { usize::from(self.0[self.records_end()]) } else { 0 }
+    }
+
+    /// Block `index`.
+    pub(crate) fn block(&self, index: usize) -> Block<'_> {
+        self.block_in(&self.0[self.records_end()..], index)
+    }
+
+    /// Which block the record `index` of a packed body belongs to.
+    pub(crate) fn block_of(&self, index: usize) -> usize {
+        Self::block_at(&self.0[self.records_end()..], index)
+    }
+
+    /// The block of record `index`.
+    #[inline]
+    pub(super) fn block_around(&self, index: usize) -> Block<'_> {
+        let section = &self.0[self.records_end()..];
+        self.block_in(section, Self::block_at(section, index))
+    }
+
+    #[inline]
+    fn block_at(section: &[u8], index: usize) -> usize {
+        let firsts = &section[1..1 + usize::from(section[0])];
+        firsts.partition_point(|first| usize::from(*first) <= index) - 1
+    }
+
+    #[inline]
+    fn block_in<'a>(&self, section: &'a [u8], index: usize) -> Block<'a> {
+        let blocks = usize::from(section[0]);
+        let first = usize::from(section[1 + index]);
+        let next = if index + 1 < blocks { usize::from(section[2 + index]) } else { self.len() };
+        let end = |index: usize| usize::from(u16::from_le_bytes(array(&section[1 + blocks + 2 * index..])));
+        let start = if index == 0 { 0 } else { end(index - 1) };
+        let frames = 1 + 3 * blocks;
+        Block { first, count: next - first, frame: &section[frames + start..frames + end(index)] }
+    }
+}
+
+#[cfg(test)]
+impl Body {
+    /// The same with one bit of the frames changed.
+    pub(crate) fn with_flipped_bit(&self, index: usize, bit: u8) -> Self {
+        let mut bytes = self.0.to_vec();
+        let frames = self.records_end() + 1 + 3 * self.blocks();
+        bytes[frames + index] ^= 1 << bit;
+        Self(std::sync::Arc::from(bytes))
+    }
+
+    /// Bytes of all frames.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.0.len() - (self.records_end() + 1 + 3 * self.blocks())
+    }
+}
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blocks::{BlockCoding, Effort, lay_out};
+    use crate::body::{Builder, Entry, EntryKey, RECORDS_MAX, fingerprint};
+    use crate::coding::Coding;
+    use crate::core::{Copied, copy_found};
+    use crate::options::{CodecChoice, Options};
+    use crate::record::{Fields, Kind, key_hash};
+
+    fn coding(codec: CodecChoice) -> Coding {
+        let options = Options { codec, ..Options::default() };
+        Coding::Blocks(BlockCoding::first(&options).unwrap().unwrap())
+    }
+
+    /// A body of `values` in blocks of `per_block`, under the numbers from 0 on as keys.
+    fn body(coding: &Coding, values: &[Vec<u8>], per_block: usize, effort: Effort) -> Body {
+        let coding = coding.blocks().unwrap();
+        let keys: Vec<_> = (0..values.len()).map(key).collect();
+        let entries: Vec<_> = keys
+            .iter()
+            .map(|key| Entry {
+                key: EntryKey::whole(key),
+                fingerprint: fingerprint(key_hash(key)),
+                kind: Kind::Packed,
+                fields: Fields::default(),
+                payload: &[],
+            })
+            .collect();
+        let (mut blocks, mut contents) = (Blocks::default(), Vec::new());
+        for values in values.chunks(per_block) {
+            let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            if lay_out(&values, &mut contents) {
+                coding.pack(effort, &contents, &mut blocks.frames);
+            }
+            blocks.push(values.len());
+        }
+        let size = Builder::size_packed(&entries, &blocks, 0, blocks.len());
+        let body = Builder::default().build_packed(&entries, &blocks, 0, blocks.len());
+        assert_eq!(body.0.len(), size);
+        body
+    }
+
+    fn key(index: usize) -> Vec<u8> {
+        format!("key:{index:012}").into_bytes()
+    }
+
+    fn read(body: &Body, index: usize, coding: &Coding) -> Result<Vec<u8>, String> {
+        let place = body.find(&key(index), key_hash(&key(index))).expect("its key is whole");
+        assert_eq!(place, index);
+        let mut value = b"before".to_vec();
+        match copy_found(body.found(place, Some(coding)), &mut value) {
+            Copied::Inline(_) => Ok(value.split_off(6)),
+            Copied::Damaged(reason) => {
+                assert_eq!(value, b"before");
+                Err(reason)
+            }
+            Copied::Large(..) => panic!("no value is large"),
+        }
+    }
+
+    #[test]
+    fn every_value_comes_back_whatever_its_size_and_block() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut noise = |bytes: usize| (0..bytes).map(|_| random.u8(..)).collect::<Vec<u8>>();
+        let text = |n: usize| format!("value {n} of a block, ").repeat(n % 7).into_bytes();
+        let cases: [Vec<Vec<u8>>; 6] = [
+            vec![Vec::new(); 40],
+            (0..RECORDS_MAX).map(text).collect(),
+            (0..9).map(|n| text(6).repeat(if n == 4 { 16 } else { 1 })).collect(),
+            (0..30).map(|_| noise(100)).collect(),
+            vec![noise(2048)],
+            (0..RECORDS_MAX).map(|n| if n % 50 == 3 { text(5) } else { Vec::new() }).collect(),
+        ];
+        for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+            let coding = coding(codec);
+            for values in &cases {
+                for (per_block, effort) in [(1, Effort::Fast), (5, Effort::Dense), (64, Effort::Fast)] {
+                    let body = body(&coding, values, per_block, effort);
+                    assert_eq!(body.blocks(), values.len().div_ceil(per_block));
+                    for (index, value) in values.iter().enumerate() {
+                        assert_eq!(body.block_of(index), index / per_block);
+                        assert_eq!(read(&body, index, &coding).as_ref(), Ok(value), "{codec}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flipped_bits_are_an_error_for_their_block_and_nothing_to_the_others() {
+        let values: Vec<Vec<u8>> =
+            (0..20).map(|n| format!("some text, {n}; ").repeat(4).into_bytes()).collect();
+        for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+            let coding = coding(codec);
+            let body = body(&coding, &values, 5, Effort::Fast);
+            for at in 0..body.frame_bytes() {
+                let damaged = body.with_flipped_bit(at, (at % 8) as u8);
+                let read: Vec<_> = (0..values.len()).map(|index| read(&damaged, index, &coding)).collect();
+                assert_eq!(read.iter().filter(|value| value.is_err()).count(), 5, "{codec}, byte {at}");
+                let right = |(value, wanted): (&Result<Vec<u8>, String>, _)| {
+                    value.as_ref().map_or(true, |value| value == wanted)
+                };
+                assert!(read.iter().zip(&values).all(right));
+            }
+        }
+    }
+
+    #[test]
+    fn a_generation_is_freed_with_the_contexts_of_all_threads() {
+        let coding = coding(CodecChoice::Zstd);
+        let body = body(&coding, &[b"value".repeat(20)], 1, Effort::Dense);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| read(&body, 0, &coding).unwrap());
+            }
+        });
+        let blocks = Arc::downgrade(coding.blocks().unwrap());
+        drop(coding);
+        assert!(blocks.upgrade().is_none());
+    }
+}

@@ -385,8 +385,9 @@ impl Core {
         let right = right.state(guard);
         let records_pct = state.body.len() * 100 / RECORDS_FULL;
         let bytes_pct = state.body.asked_bytes() * 100 / self.body_bytes.full;
-        // A neighbour's largest record may not fit, however much room there is.
-        let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / right.body.len().max(1);
+        // A neighbour's largest record, or block, may not fit, however much room there is.
+        let parts = if right.body.is_packed() { right.body.blocks() } else { right.body.len() };
+        let largest_pct = (right.body.asked_bytes() * 100).div_ceil(self.body_bytes.full * parts.max(1));
         records_pct.max(bytes_pct + largest_pct) < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)

@@ -22,7 +22,9 @@ const RAW: RGBColor = RGBColor(150, 150, 150);
 const JUMP: RGBColor = RGBColor(215, 60, 20);
 /// The share of the highest points that may lie above the panel: a single stall would flatten everything else.
 const CUT_SHARE: f64 = 0.01;
-const HEADROOM: f64 = 1.25;
+const HEADROOM: f64 = 1.15;
+/// Above 100, so that a line at 100 is not hidden by the frame.
+const RAW_PCT_TOP: f64 = 105.0;
 
 /// Draws the runs as SVG.
 pub(crate) fn plot(runs: &[(BypassSpec, BypassSeries)]) -> Result<String, Error> {
@@ -84,6 +86,7 @@ fn title(spec: &BypassSpec) -> String {
 fn words(name: &str, series: &BypassSeries) -> String {
     let Some(summary) = BypassSummary::of(series) else { return name.to_owned() };
     let back = match summary.recovery_operations {
+        Some(0) => "never left".into(),
         Some(operations) => format!("back after {} reads", grouped(operations as f64, 0)),
         None => "not back".into(),
     };
@@ -129,9 +132,9 @@ fn panel(
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(62)
-        .right_y_label_area_size(62)
+        .right_y_label_area_size(if raw_pct.is_some() { 62 } else { 12 })
         .build_cartesian_2d(first..last, 0.0..top)?
-        .set_secondary_coord(first..last, 0.0..100.0);
+        .set_secondary_coord(first..last, 0.0..RAW_PCT_TOP);
     chart
         .configure_mesh()
         .x_desc("seconds since the jump")
@@ -167,7 +170,7 @@ fn panel(
         .legend(line(JUMP.stroke_width(2)));
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(SeriesLabelPosition::LowerLeft)
         .label_font((FONT, 14))
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.4))

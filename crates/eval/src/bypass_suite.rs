@@ -7,7 +7,7 @@ use crate::bypass::{BypassSeries, BypassSpec};
 use crate::bypass_plot::plot;
 use crate::bypass_summary::{interval_row, summary_row};
 use crate::error::Error;
-use crate::plan::Plan;
+use crate::plan::{Plan, runs_in_words};
 use crate::process::Launcher;
 use crate::registry::Registry;
 use crate::report::{Format, aligned, grouped, objects, tsv};
@@ -85,7 +85,8 @@ impl BypassPlan {
         let runs = self.runs(registry)?.len();
         let seconds = self.expected_seconds(runs);
         Ok(format!(
-            "{runs} runs of two phases of {} s: about {} in all, more for codecs that need longer than 5 us a read",
+            "{} of two phases of {} s: about {} in all, more for codecs that need longer than 5 us a read",
+            runs_in_words(runs),
             self.plan.seconds,
             human_seconds(seconds)
         ))
@@ -187,8 +188,8 @@ impl BypassOutcome {
             COLUMNS.iter().map(cell).collect()
         }));
         let mut text = aligned(&lines, 1);
-        text += "\np50 of reads, medians of intervals: cold at the beginning, hot at the end of the first phase. back: until the p50 is\n\
-                 within 10 % of the hot one again for three intervals; NA: not in this run.\n";
+        text += "\np50 of reads in the intervals: cold at the beginning, hot at the end of the first phase. back: until the p50 is\n\
+                 within 10 % of the hot one again for three intervals; 0: it never left, NA: not in this run.\n";
         for (spec, series) in &self.runs {
             if let Some(first) = &series.first_mismatch {
                 text += &format!("WRONG ANSWERS: {}; the first: {first}\n", spec.run.name());

@@ -1,7 +1,7 @@
 //! What a bypass run comes to: how far latency falls, and how soon it is back after the jump.
 
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
-use crate::row::{Cell, Row, median};
+use crate::row::{Cell, Row};
 
 /// The intervals that tell the latency before the store has noticed anything; the very first is left out, because it also waits
 /// for caches.
@@ -27,7 +27,8 @@ pub struct BypassSummary {
     pub p50_hot_again_us: f64,
     /// How far it fell in the first phase, in per cent of the cold one.
     pub fall_pct: f64,
-    /// Reads, from the jump on, until the median latency is within 10 % of the hot one again, and stays there for three intervals.
+    /// Reads, from the jump on, until the median latency is within 10 % of the hot one again, and stays there for three
+    /// intervals; 0 if it never left.
     pub recovery_operations: Option<u64>,
     /// The same in seconds.
     pub recovery_seconds: Option<f64>,
@@ -38,17 +39,17 @@ impl BypassSummary {
     pub fn of(series: &BypassSeries) -> Option<Self> {
         let (before, after) = series.intervals.split_at_checked(series.jump)?;
         let last_before = before.last()?;
-        let p50 = |intervals: &[Interval]| {
-            median(&mut intervals.iter().map(|interval| interval.p50_us).collect::<Vec<_>>())
-        };
+        let p50 =
+            |intervals: &[Interval]| typical(intervals.iter().map(|interval| interval.p50_us).collect());
         let settled = |phase: &[Interval]| p50(&phase[phase.len() - phase.len().div_ceil(SETTLED_SHARE)..]);
         let cold = before.get(COLD.start..COLD.end.min(before.len())).filter(|cold| !cold.is_empty());
         let p50_cold_us = p50(cold.unwrap_or(before))?;
         let p50_hot_us = settled(before)?;
         let back = after
             .windows(BACK_INTERVALS)
-            .find(|some| some.iter().all(|interval| interval.p50_us <= p50_hot_us * BACK));
-        let back = back.and_then(|intervals| intervals.first());
+            .position(|some| some.iter().all(|interval| interval.p50_us <= p50_hot_us * BACK));
+        // The end of the interval before.
+        let back = back.map(|first| &series.intervals[series.jump + first - 1]);
         Some(BypassSummary {
             p50_cold_us,
             p50_hot_us,
@@ -59,6 +60,14 @@ impl BypassSummary {
             recovery_seconds: back.map(|interval| interval.seconds - last_before.seconds),
         })
     }
+}
+
+/// The mean of the middle third: as deaf to outliers as a median, and finer than the steps of a clock, which many intervals share.
+fn typical(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let cut = values.len() / 3;
+    let middle = &values[cut..values.len() - cut];
+    (!middle.is_empty()).then(|| middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
 /// The row of a run in the summary.
@@ -132,13 +141,15 @@ mod tests {
         let summary = BypassSummary::of(&series(&before, &after)).unwrap();
         assert_eq!((summary.p50_cold_us, summary.p50_hot_us, summary.fall_pct), (4.0, 1.0, 75.0));
         assert_eq!((summary.p50_jump_us, summary.p50_hot_again_us), (5.0, 1.0));
-        assert_eq!((summary.recovery_operations, summary.recovery_seconds), (Some(6_000), Some(3.0)));
+        assert_eq!((summary.recovery_operations, summary.recovery_seconds), (Some(5_000), Some(2.5)));
     }
 
     #[test]
     fn what_never_comes_back_has_no_recovery() {
         let summary = BypassSummary::of(&series(&[4.0, 4.0, 1.0, 1.0], &[4.0; 20])).unwrap();
         assert_eq!(summary.recovery_operations, None);
+        let flat = BypassSummary::of(&series(&[4.0; 9], &[4.2; 9])).unwrap();
+        assert_eq!((flat.recovery_operations, flat.fall_pct), (Some(0), 0.0));
         assert_eq!(BypassSummary::of(&series(&[], &[1.0])), None);
         assert_eq!(BypassSummary::of(&series(&[1.0], &[])), None);
     }

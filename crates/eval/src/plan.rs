@@ -236,7 +236,8 @@ impl Plan {
         let rounds =
             if self.rounds > 1 { format!(" in each of {} rounds", self.rounds) } else { String::new() };
         Ok(format!(
-            "{runs} runs{rounds}, {:.1} s each: about {} in all",
+            "{}{rounds}, {:.1} s each: about {} in all",
+            runs_in_words(runs),
             seconds / (runs * self.rounds).max(1) as f64,
             human_seconds(seconds)
         ))
@@ -273,6 +274,10 @@ impl Plan {
             None => Ok(()),
         }
     }
+}
+
+pub(crate) fn runs_in_words(runs: usize) -> String {
+    if runs == 1 { "1 run".into() } else { format!("{runs} runs") }
 }
 
 /// The values of a list, or one `None` for an empty one.

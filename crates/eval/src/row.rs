@@ -108,7 +108,7 @@ pub(crate) fn median_row(configuration: &Configuration) -> Row {
     row
 }
 
-pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
+fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

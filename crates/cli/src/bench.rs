@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ziptier_eval::{
-    Distribution, Error, Format, KeyShape, Launcher, Meters, Plan, Registry, TrainOn, ValueBytes, Workload,
+    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, Plan,
+    Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
 };
 
 use crate::{codec_checks, heap, linked_versions, store_target};
@@ -21,7 +22,19 @@ fn registry() -> Registry {
 }
 
 /// What is compared unless the user says otherwise: us, an uncompressed map, and the harness.
-const DEFAULT_TARGETS: &str = "store,btreemap,null";
+const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
+const DEFAULT_KEYS: u64 = 50_000;
+/// The bypass suite needs more leaves, so that the hot ones among them are few.
+const DEFAULT_KEYS_BYPASS: u64 = 200_000;
+
+/// A set of runs that belong together.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Suite {
+    /// Every codec, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first, verdicts at the end
+    Codecs,
+    /// Latency over time of reads of a few hot keys, which jump in the middle: series, summary and plot
+    Bypass,
+}
 
 const AFTER_HELP: &str = "\
 Lists (targets, workloads, codecs, threads, landing sizes, background) are swept: every combination is a run, in a process of its own.
@@ -32,14 +45,19 @@ Examples:
   ziptier bench --corpus json --keys 1000000 --workload read_only --settle 10 --target store --codec auto,token,none
   ziptier bench --corpus samba.zip:samba --threads 1,2 --rounds 5 --out bench-results
   ziptier bench --corpus random:0.5 --mix read=80,write=15,delete=5 --distribution zipfian:0.9
+  ziptier bench --suite codecs --corpus samba.zip:samba --out bench-results
+  ziptier bench --suite bypass --codec auto,token --out bench-results
   ziptier bench --smoke";
 
 /// The arguments of `ziptier bench`.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Stores to measure: store, btreemap, skiplist, null (the harness itself)
-    #[arg(long, value_delimiter = ',', default_value = DEFAULT_TARGETS, value_name = "LIST")]
+    /// Run a whole suite; other arguments narrow it
+    #[arg(long, value_enum, value_name = "NAME")]
+    suite: Option<Suite>,
+    /// Stores to measure: store, btreemap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
     target: Vec<String>,
     /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8 [default: all five]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
@@ -47,12 +65,33 @@ pub(crate) struct Arguments {
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token [default: each target's own]
+    /// How targets compress: auto, none, token [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Keys in each store, loaded in random order
-    #[arg(long, default_value_t = 50_000, value_name = "N")]
-    keys: u64,
+    /// Who compresses, for codecs with several engines [default: each codec's own; suites: all]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    engine: Vec<String>,
+    /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
+    #[arg(long, value_name = "N")]
+    block_bytes: Option<usize>,
+    /// How hard the codec tries
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    level: Option<i32>,
+    /// fixed or dynamic: Huffman codes of a deflate encoder
+    #[arg(long, value_name = "KIND")]
+    huffman: Option<Huffman>,
+    /// thread or none: whether every thread keeps the codec's contexts between calls
+    #[arg(long, value_name = "WHERE")]
+    context_cache: Option<ContextCache>,
+    /// How full a landing may be, in per cent, before it is handed over for packing
+    #[arg(long, value_name = "N")]
+    landing_watermark_pct: Option<u8>,
+    /// Codec that background repacking uses, where it differs from that of the write path
+    #[arg(long, value_name = "NAME")]
+    background_codec: Option<String>,
+    /// Keys in each store, loaded in random order [default: 50000; suite bypass: 200000]
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
     /// decimal (key:000000000042) or random (16 random bytes)
     #[arg(long, default_value = "decimal", value_name = "SHAPE")]
     key_shape: KeyShape,
@@ -69,13 +108,17 @@ pub(crate) struct Arguments {
     /// from the second half, memory included
     #[arg(long, default_value = "all", value_name = "first-half|all")]
     train_on: TrainOn,
-    /// uniform, zipfian, zipfian:THETA, or latest (writes go round in order, reads prefer the newest)
-    #[arg(long, default_value = "uniform", value_name = "NAME")]
-    distribution: Distribution,
-    /// Threads that operate on each store
-    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "LIST")]
+    /// uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads prefer the newest), or hot:KEYS_PCT:SHARE_PCT
+    /// (neighbouring keys that take a share of all operations) [default: uniform; suite bypass: hot:1:95]
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<Distribution>,
+    /// Reads in an interval of the bypass suite
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    interval_operations: u64,
+    /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
     threads: Vec<u64>,
-    /// Length of each timed window
+    /// Length of each timed window, or of each of the two phases of a bypass run
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
     /// Seconds of the same operations before it
@@ -90,7 +133,8 @@ pub(crate) struct Arguments {
     /// Bytes of a leaf's write buffer [default: the target's own]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     landing_bytes: Vec<usize>,
-    /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own]
+    /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own; suite
+    /// codecs: 0,1]
     #[arg(long, value_delimiter = ',', value_parser = zero_or_one, value_name = "LIST")]
     background: Vec<bool>,
     /// Threads for background work of any kind [default: the target's own]
@@ -112,7 +156,8 @@ pub(crate) struct Arguments {
     /// table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     format: Format,
-    /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>
+    /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and verdicts.tsv;
+    /// suite bypass: bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
@@ -137,32 +182,44 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 }
 
 impl Arguments {
+    /// The named workloads and the mix, if any were given.
+    fn asked_workloads(&self) -> Result<Vec<Workload>, Error> {
+        let named = self.workload.iter().map(|name| Workload::named(name));
+        named.chain(self.mix.iter().map(|mix| Workload::mixed(mix))).collect()
+    }
+
     fn plan(&self) -> Result<Plan, Error> {
-        let workloads = match (&self.mix, self.workload.as_slice()) {
-            (Some(mix), []) => vec![Workload::mixed(mix)?],
-            (Some(mix), named) => {
-                let named = named.iter().map(|name| Workload::named(name)).collect::<Result<Vec<_>, _>>()?;
-                named.into_iter().chain([Workload::mixed(mix)?]).collect()
-            }
-            (None, []) => Workload::all_named(),
-            (None, named) => named.iter().map(|name| Workload::named(name)).collect::<Result<_, _>>()?,
+        let workloads = match self.asked_workloads()? {
+            none if none.is_empty() => Workload::all_named(),
+            asked => asked,
         };
         Ok(Plan {
             targets: self.target.clone(),
             codecs: self.codec.clone(),
+            engines: self.engine.clone(),
+            compares_codecs: false,
             workloads,
             threads: self.threads.clone(),
             landing_bytes: self.landing_bytes.clone(),
             background: self.background.clone(),
             background_threads: self.background_threads,
+            options: TargetOptions {
+                engine: None,
+                block_bytes: self.block_bytes,
+                level: self.level,
+                huffman: self.huffman,
+                context_cache: self.context_cache,
+                landing_watermark_pct: self.landing_watermark_pct,
+                background_codec: self.background_codec.clone(),
+            },
             rounds: self.rounds,
-            keys: self.keys,
+            keys: self.keys.unwrap_or(DEFAULT_KEYS),
             key_shape: self.key_shape,
             multi_get: self.multi_get,
             value_bytes: self.value_bytes,
             corpus: self.corpus.clone(),
             train_on: self.train_on,
-            distribution: self.distribution,
+            distribution: self.distribution.unwrap_or(Distribution::Uniform),
             seconds: self.seconds,
             warmup_seconds: self.warmup,
             settle_seconds: self.settle,
@@ -196,20 +253,80 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
         source,
     })?;
     let launcher = Launcher { program, arguments: vec![RUN_COMMAND.into()] };
-    if arguments.smoke {
-        ziptier_eval::smoke(&plan, &registry, &launcher, codec_checks::CODECS, &mut |check| {
-            println!("ok: {check}")
-        })?;
-        return Ok(0);
+    let bench = Bench { registry, launcher, format: arguments.format };
+    match arguments.suite {
+        _ if arguments.smoke => bench.smoke(&plan, |check| println!("ok: {check}")).map(|()| 0),
+        None => bench.plain(plan),
+        Some(Suite::Codecs) => bench.codecs(plan),
+        Some(Suite::Bypass) => bench.bypass(BypassPlan {
+            plan: Plan {
+                keys: arguments.keys.unwrap_or(DEFAULT_KEYS_BYPASS),
+                distribution: arguments.distribution.map_or_else(|| "hot".parse(), Ok)?,
+                workloads: arguments.asked_workloads()?,
+                ..plan
+            },
+            interval_operations: arguments.interval_operations,
+        }),
     }
-    let outcome = ziptier_eval::bench(&plan, &registry, &launcher, &linked_versions::linked_versions())?;
-    if !outcome.configurations.is_empty() {
-        print!("{}", ziptier_eval::render(&plan, &outcome, arguments.format));
+}
+
+/// What every kind of benchmark needs; each returns the exit status.
+struct Bench {
+    registry: Registry,
+    launcher: Launcher,
+    format: Format,
+}
+
+impl Bench {
+    fn smoke(&self, plan: &Plan, mut say: impl FnMut(&str)) -> Result<(), Error> {
+        ziptier_eval::smoke(plan, &self.registry, &self.launcher, codec_checks::CODECS, &mut say)
     }
-    if let Some(failure) = &outcome.failure {
-        eprintln!("error: {failure}");
+
+    fn plain(&self, mut plan: Plan) -> Result<u8, Error> {
+        if plan.targets.is_empty() {
+            plan.targets = DEFAULT_TARGETS.map(str::to_owned).to_vec();
+        }
+        if plan.threads.is_empty() {
+            plan.threads = vec![1];
+        }
+        self.measure(&plan)
     }
-    Ok(outcome.exit_status())
+
+    fn codecs(&self, plan: Plan) -> Result<u8, Error> {
+        let plan = ziptier_eval::codec_suite(plan, &self.registry);
+        eprintln!("{}", plan.announcement(&self.registry)?);
+        eprintln!("the smoke checks come first");
+        self.smoke(&plan, |check| eprintln!("ok: {check}"))?;
+        self.measure(&plan)
+    }
+
+    fn measure(&self, plan: &Plan) -> Result<u8, Error> {
+        let versions = linked_versions::linked_versions();
+        let outcome = ziptier_eval::bench(plan, &self.registry, &self.launcher, &versions)?;
+        if !outcome.configurations.is_empty() {
+            print!("{}", ziptier_eval::render(plan, &outcome, self.format));
+            if plan.compares_codecs && self.format != Format::Table {
+                eprint!("{}", Verdicts::of(&outcome).to_text());
+            }
+        }
+        if let Some(failure) = &outcome.failure {
+            eprintln!("error: {failure}");
+        }
+        Ok(outcome.exit_status())
+    }
+
+    fn bypass(&self, plan: BypassPlan) -> Result<u8, Error> {
+        eprintln!("{}", plan.announcement(&self.registry)?);
+        let versions = linked_versions::linked_versions();
+        let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &versions)?;
+        if !outcome.runs.is_empty() {
+            print!("{}", outcome.render(self.format));
+        }
+        if let Some(failure) = &outcome.failure {
+            eprintln!("error: {failure}");
+        }
+        Ok(outcome.exit_status())
+    }
 }
 
 /// Does one run of a benchmark on behalf of the process that started this one.

@@ -1,6 +1,7 @@
 //! A whole benchmark: rounds of runs, each in a process of its own, and their outcome.
 
 use std::io::{IsTerminal, Write};
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::measurement::Measurement;
@@ -62,6 +63,7 @@ pub fn bench(
     versions: &[(String, String)],
 ) -> Result<Outcome, Error> {
     let runs = plan.runs(registry)?;
+    let expected_seconds = plan.expected_seconds(runs.len());
     let folder = match &plan.out {
         Some(path) => Some(ResultsFolder::create(path, plan, versions)?),
         None => None,
@@ -75,14 +77,14 @@ pub fn bench(
             logs: Vec::new(),
         })
         .collect();
-    let mut line = ProgressLine::new(plan.rounds * configurations.len());
+    let mut line = ProgressLine::new(plan.rounds * configurations.len(), expected_seconds);
     let failure = rounds(plan.rounds, &mut configurations, launcher, folder.as_ref(), &mut line).err();
     line.clear();
     configurations.retain(|configuration| !configuration.rounds.is_empty());
     let outcome =
         Outcome { configurations, failure, folder: folder.as_ref().map(|folder| folder.path().to_owned()) };
     if let Some(folder) = &folder {
-        folder.summary(&outcome)?;
+        folder.summary(&outcome, plan.compares_codecs)?;
     }
     Ok(outcome)
 }
@@ -114,11 +116,20 @@ pub(crate) struct ProgressLine {
     runs: usize,
     run: usize,
     what: String,
+    start: Instant,
+    expected_seconds: f64,
 }
 
 impl ProgressLine {
-    pub(crate) fn new(runs: usize) -> Self {
-        ProgressLine { shown: std::io::stderr().is_terminal(), runs, run: 0, what: String::new() }
+    pub(crate) fn new(runs: usize, expected_seconds: f64) -> Self {
+        ProgressLine {
+            shown: std::io::stderr().is_terminal(),
+            runs,
+            run: 0,
+            what: String::new(),
+            start: Instant::now(),
+            expected_seconds,
+        }
     }
 
     pub(crate) fn next(&mut self, what: &str) {
@@ -128,7 +139,10 @@ impl ProgressLine {
     }
 
     pub(crate) fn phase(&self, phase: &str) {
-        self.draw(&format!("[{}/{}] {}: {phase}", self.run, self.runs, self.what));
+        let left =
+            seconds_left(self.run, self.runs, self.start.elapsed().as_secs_f64(), self.expected_seconds);
+        let left = human_seconds(left);
+        self.draw(&format!("[{}/{}, {left} left] {}: {phase}", self.run, self.runs, self.what));
     }
 
     pub(crate) fn clear(&self) {
@@ -143,8 +157,46 @@ impl ProgressLine {
     }
 }
 
+/// How long the runs from number `run` (from 1) on will take: as long as those before it, or as expected if there are none.
+fn seconds_left(run: usize, runs: usize, elapsed: f64, expected_seconds: f64) -> f64 {
+    let done = run.saturating_sub(1) as f64;
+    let each = if done > 0.0 { elapsed / (done + 0.5) } else { expected_seconds / runs.max(1) as f64 };
+    let whole = each * runs as f64;
+    (whole - elapsed).max(0.0)
+}
+
+/// Seconds in words, as exact as an estimate deserves.
+pub(crate) fn human_seconds(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        _ if seconds < 90.0 => format!("{seconds:.0} s"),
+        0..=89 => format!("{minutes} min"),
+        _ => format!("{} h {:02} min", minutes / 60, minutes % 60),
+    }
+}
+
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_runs_so_far() {
+        assert_eq!(seconds_left(1, 10, 0.0, 60.0), 60.0);
+        assert_eq!(seconds_left(1, 10, 3.0, 60.0), 57.0);
+        let late = seconds_left(10, 10, 95.0, 60.0);
+        assert!((0.0..10.0).contains(&late), "{late}");
+        assert_eq!(seconds_left(10, 10, 1e9, 60.0), 1e9 / 9.5 * 10.0 - 1e9);
+    }
+
+    #[test]
+    fn estimates_are_rounded() {
+        let words: Vec<_> = [5.4, 89.0, 100.0, 3600.0, 6000.0].map(human_seconds).into();
+        assert_eq!(words, ["5 s", "89 s", "2 min", "60 min", "1 h 40 min"]);
     }
 }

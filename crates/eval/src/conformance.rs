@@ -25,13 +25,8 @@ pub fn check<T: Target>(codec: &str) -> Result<(), String> {
                 format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
             };
             let oracle = Arc::new(Oracle::new(shape, 0, KEYS, values(bytes)));
-            let config = Config {
-                codec: codec.into(),
-                landing_bytes: None,
-                background: None,
-                background_threads: None,
-                oracles: vec![Arc::clone(&oracle)],
-            };
+            let config =
+                Config { codec: codec.into(), oracles: vec![Arc::clone(&oracle)], ..Config::default() };
             let target = T::open(&config).map_err(|error| what("opening", error.to_string()))?;
             empty_store_has_nothing(&target, &oracle).map_err(|error| what("an empty store", error))?;
             let mut mistakes = Mistakes::default();

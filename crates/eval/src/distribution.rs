@@ -1,8 +1,12 @@
-//! Which keys are asked for: evenly, by Zipf's law, or the newest first.
+//! Which keys are asked for: evenly, by Zipf's law, the newest first, or a few neighbours most of the time.
 //!
 //! Zipf ranks are drawn by the closed form of Gray et al. ("Quickly generating billion-record synthetic databases",
 //! SIGMOD 1994), as YCSB does: one power per draw, no table. Ranks are scattered over the key space by a bijection, so
-//! that hot keys are no neighbours and each keeps its exact share.
+//! that hot keys are no neighbours and each keeps its exact share. The keys of a hot set, on the contrary, are neighbours: a
+//! store that watches its leaves rather than its keys can notice those.
+//!
+//! A chooser can *jump*: every key is then replaced by the one half the key space away, so that what was hot is cold, other
+//! keys are hot instead, and the skew is the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,6 +35,24 @@ pub enum Distribution {
     },
     /// Writes go round the key space in order; reads prefer what was written last, by Zipf's law.
     Latest,
+    /// Neighbouring keys that get a fixed share of the operations, each alike; the others share the rest.
+    Hot {
+        /// Per cent of the keys that are hot.
+        keys_pct: f64,
+        /// Per cent of the operations that go to them.
+        share_pct: f64,
+    },
+}
+
+/// One key in a hundred takes 95 % of the operations.
+const HOT_KEYS_PCT: f64 = 1.0;
+const HOT_SHARE_PCT: f64 = 95.0;
+
+impl Distribution {
+    /// Whether some keys are hotter than others, and which they are does not depend on writes.
+    pub fn is_skewed(&self) -> bool {
+        matches!(self, Distribution::Zipfian { .. } | Distribution::Hot { .. })
+    }
 }
 
 impl FromStr for Distribution {
@@ -49,13 +71,27 @@ impl FromStr for Distribution {
                     "give a number above 0 and below 1, such as zipfian:0.99",
                 )),
             },
+            ("hot", "") => Ok(Distribution::Hot { keys_pct: HOT_KEYS_PCT, share_pct: HOT_SHARE_PCT }),
+            ("hot", both) => hot(both).ok_or_else(|| {
+                Error::invalid(
+                    "hot set",
+                    both,
+                    "give per cent of keys and of operations, above 0 and below 100, such as hot:1:95",
+                )
+            }),
             _ => Err(Error::Unknown {
                 what: "distribution",
                 given: text.into(),
-                known: "uniform, zipfian, zipfian:THETA, latest".into(),
+                known: "uniform, zipfian, zipfian:THETA, latest, hot, hot:KEYS_PCT:SHARE_PCT".into(),
             }),
         }
     }
+}
+
+fn hot(text: &str) -> Option<Distribution> {
+    let (keys, share) = text.split_once(':')?;
+    let pct = |text: &str| text.parse().ok().filter(|&pct: &f64| pct > 0.0 && pct < 100.0);
+    Some(Distribution::Hot { keys_pct: pct(keys)?, share_pct: pct(share)? })
 }
 
 impl fmt::Display for Distribution {
@@ -64,6 +100,7 @@ impl fmt::Display for Distribution {
             Distribution::Uniform => f.write_str("uniform"),
             Distribution::Zipfian { theta } => write!(f, "zipfian:{theta}"),
             Distribution::Latest => f.write_str("latest"),
+            Distribution::Hot { keys_pct, share_pct } => write!(f, "hot:{keys_pct}:{share_pct}"),
         }
     }
 }
@@ -123,6 +160,7 @@ enum Law {
     Uniform,
     Zipfian(Zipf, Permutation),
     Latest(Zipf),
+    Hot { keys: u64, share: f64 },
 }
 
 /// The shared part of a key chooser.
@@ -140,6 +178,10 @@ impl KeyLaw {
                 Law::Zipfian(Zipf::new(keys, theta), Permutation::new(keys, 0x5eed))
             }
             Distribution::Latest if keys > 2 => Law::Latest(Zipf::new(keys, DEFAULT_THETA)),
+            Distribution::Hot { keys_pct, share_pct } if keys > 1 => Law::Hot {
+                keys: ((keys as f64 * keys_pct / 100.0) as u64).clamp(1, keys - 1),
+                share: share_pct / 100.0,
+            },
             _ => Law::Uniform,
         };
         KeyLaw { law: Arc::new(law), keys }
@@ -147,7 +189,14 @@ impl KeyLaw {
 
     /// The chooser of one thread.
     pub(crate) fn chooser(&self, seed: u64, thread: u64, threads: u64) -> Chooser {
-        Chooser { law: self.clone(), random: SmallRng::seed_from_u64(seed), written: 0, thread, threads }
+        Chooser {
+            law: self.clone(),
+            random: SmallRng::seed_from_u64(seed),
+            written: 0,
+            shift: 0,
+            thread,
+            threads,
+        }
     }
 }
 
@@ -157,6 +206,8 @@ pub(crate) struct Chooser {
     law: KeyLaw,
     random: SmallRng,
     written: u64,
+    /// How far every key is moved up, going round.
+    shift: u64,
     thread: u64,
     threads: u64,
 }
@@ -174,9 +225,22 @@ impl Chooser {
         unit(&mut self.random)
     }
 
+    /// Moves every key by half the key space.
+    pub(crate) fn jump(&mut self) {
+        let keys = self.law.keys;
+        self.shift = (self.shift + keys / 2) % keys;
+    }
+
     /// The key of the next read.
     #[inline]
     pub(crate) fn read(&mut self) -> u64 {
+        let keys = self.law.keys;
+        let moved = self.unmoved() + self.shift;
+        if moved < keys { moved } else { moved - keys }
+    }
+
+    #[inline]
+    fn unmoved(&mut self) -> u64 {
         let keys = self.law.keys;
         match &*self.law.law {
             Law::Uniform => below(&mut self.random, keys),
@@ -186,6 +250,10 @@ impl Chooser {
                 let back = zipf.rank(unit(&mut self.random));
                 if back <= newest { newest - back } else { newest + keys - back }
             }
+            Law::Hot { keys: hot, share } => match unit(&mut self.random) < *share {
+                true => below(&mut self.random, *hot),
+                false => hot + below(&mut self.random, keys - hot),
+            },
         }
     }
 
@@ -242,6 +310,43 @@ mod tests {
     }
 
     #[test]
+    fn a_hot_set_takes_its_share_and_its_keys_are_neighbours() {
+        let counts = shares("hot:2:80".parse().unwrap(), 1_000);
+        let hot: u64 = counts[..20].iter().sum();
+        assert!((795_000..805_000).contains(&hot), "{hot}");
+        assert!(counts[..20].iter().all(|count| (38_000..42_000).contains(count)), "{counts:?}");
+        assert!(counts[20..].iter().all(|count| (130..290).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_jump_moves_the_hot_keys_and_keeps_the_skew() {
+        const READS: u64 = 200_000;
+        for (distribution, keys) in [("hot:1:95", 10_000), ("hot:1:95", 9_999), ("zipfian:0.99", 10_000)] {
+            let mut chooser = KeyLaw::new(distribution.parse().unwrap(), keys).chooser(1, 0, 1);
+            let mut hottest = || {
+                let mut counts = vec![0u64; keys as usize];
+                (0..READS).for_each(|_| counts[chooser.read() as usize] += 1);
+                let mut order: Vec<u64> = (0..keys).collect();
+                order.sort_unstable_by_key(|&key| std::cmp::Reverse(counts[key as usize]));
+                order.truncate(90);
+                let taken: u64 = order.iter().map(|&key| counts[key as usize]).sum();
+                chooser.jump();
+                (order, taken as f64 / READS as f64)
+            };
+            let ((first, first_share), (second, second_share), (third, _)) =
+                (hottest(), hottest(), hottest());
+            let shared = |other: &[u64]| first.iter().filter(|key| other.contains(key)).count();
+            assert!(shared(&second) <= 5, "{distribution}: {} keys stayed hot", shared(&second));
+            assert!(first_share > 0.4, "{distribution}: {first_share}");
+            let skew = first_share / second_share;
+            assert!((0.98..1.02).contains(&skew), "{distribution} of {keys}: {skew}");
+            if keys % 2 == 0 && distribution.starts_with("zipfian") {
+                assert!(shared(&third) > 60, "two jumps lead back");
+            }
+        }
+    }
+
+    #[test]
     fn the_tail_of_the_sum_is_close() {
         let exact: f64 = (1..=300_000u64).map(|i| (i as f64).powf(-0.9)).sum();
         assert!((zeta(300_000, 0.9) / exact - 1.0).abs() < 1e-9);
@@ -257,7 +362,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["zipf", "zipfian:2", "zipfian:x", "uniform:1"] {
+        for text in
+            ["zipf", "zipfian:2", "zipfian:x", "uniform:1", "hot:1", "hot:0:95", "hot:1:100", "hot:1:95:3"]
+        {
             assert!(text.parse::<Distribution>().is_err(), "{text}");
         }
     }

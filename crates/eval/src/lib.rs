@@ -22,15 +22,22 @@
 //! | `keys`, `values`, `oracle` | which bytes a key and its versions are, and what a read may answer while others write |
 //! | `corpus`, `generator` | where value bytes come from |
 //! | `workload`, `distribution`, `permutation` | which operation on which key comes next |
-//! | `target`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
+//! | `target`, `target_options`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
 //! | `spec`, `worker`, `run`, `meters`, `measurement` | one run, from the empty store to its figures |
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
+//! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
+//! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod bench;
+mod bypass;
+mod bypass_plot;
+mod bypass_suite;
+mod bypass_summary;
+mod codec_suite;
 mod conformance;
 mod corpus;
 mod distribution;
@@ -51,12 +58,18 @@ mod run;
 mod smoke;
 mod spec;
 mod target;
+mod target_options;
 pub mod targets;
 mod values;
+mod verdict;
 mod worker;
 mod workload;
 
 pub use bench::{Configuration, Outcome, bench};
+pub use bypass::{BypassSeries, BypassSpec, Interval};
+pub use bypass_suite::{BypassOutcome, BypassPlan, bypass_suite};
+pub use bypass_summary::BypassSummary;
+pub use codec_suite::codec_suite;
 pub use conformance::check as check_conformance;
 pub use corpus::Corpus;
 pub use distribution::Distribution;
@@ -73,5 +86,7 @@ pub use report::{Format, render};
 pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};
 pub use target::{Answers, Batch, Config, Counters, Records, Target, TargetError};
+pub use target_options::{ContextCache, Huffman, TargetOptions};
 pub use values::{ValueBytes, Values};
+pub use verdict::{Verdict, Verdicts};
 pub use workload::{Mix, SCAN_RECORDS, Workload};

@@ -2,13 +2,20 @@
 
 use std::path::PathBuf;
 
+use crate::bench::human_seconds;
 use crate::distribution::Distribution;
-use crate::error::Error;
+use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KeyShape;
-use crate::registry::Registry;
+use crate::registry::{Registration, Registry};
 use crate::spec::{RunSpec, TrainOn};
+use crate::target::Config;
+use crate::target_options::TargetOptions;
 use crate::values::ValueBytes;
 use crate::workload::Workload;
+
+/// Starting a process and reading a corpus, and loading and checking one key: measured, for estimates.
+const START_SECONDS: f64 = 0.4;
+const KEY_SECONDS: f64 = 4e-6;
 
 /// A benchmark: lists are swept, every combination is a run.
 #[derive(Debug, Clone)]
@@ -17,6 +24,11 @@ pub struct Plan {
     pub targets: Vec<String>,
     /// Names of codecs; empty for each target's default.
     pub codecs: Vec<String>,
+    /// Names of engines, for codecs that have several; empty for each codec's default.
+    pub engines: Vec<String>,
+    /// Whether codecs are what is compared: then empty lists of codecs and engines mean all that each target has, and every
+    /// codec is judged at the end.
+    pub compares_codecs: bool,
     /// Workloads.
     pub workloads: Vec<Workload>,
     /// Threads per store.
@@ -27,6 +39,8 @@ pub struct Plan {
     pub background: Vec<bool>,
     /// Threads for background work; `None` for the target's default.
     pub background_threads: Option<usize>,
+    /// What else is asked of the targets, but for the engine.
+    pub options: TargetOptions,
     /// How often everything is repeated, in turns.
     pub rounds: usize,
     /// Keys per store.
@@ -79,16 +93,7 @@ impl Plan {
             for &threads in &self.threads {
                 for name in &self.targets {
                     let target = registry.find(name)?;
-                    let codecs: Vec<&str> = match self.codecs.as_slice() {
-                        _ if !target.tunable => vec!["none"],
-                        [] => target.codecs.iter().take(1).copied().collect(),
-                        asked => asked.iter().map(String::as_str).collect(),
-                    };
-                    for codec in codecs {
-                        if !target.codecs.contains(&codec) {
-                            let known = target.codecs.join(", ");
-                            return Err(Error::Unknown { what: "codec", given: codec.into(), known });
-                        }
+                    for (codec, engine) in self.codings(target)? {
                         self.tune(target.tunable, |landing_bytes, background| {
                             runs.push(RunSpec {
                                 target: name.clone(),
@@ -98,6 +103,7 @@ impl Plan {
                                 threads,
                                 landing_bytes,
                                 background,
+                                options: self.options_for(target, engine),
                                 ..self.common()
                             });
                         });
@@ -107,12 +113,97 @@ impl Plan {
         }
         for run in &runs {
             run.check()?;
+            self.check_options(run, registry.find(&run.target)?)?;
         }
+        self.check_somebody_takes_options(&runs)?;
         self.check_cpus()?;
         if let Some(run) = runs.first() {
             run.read_corpus()?;
         }
         Ok(runs)
+    }
+
+    /// The codecs to measure with a target, each with the engines to measure.
+    fn codings<'a>(&'a self, target: &Registration) -> Result<Vec<(&'a str, Option<&'a str>)>, Error> {
+        let codecs: Vec<&str> = match self.codecs.as_slice() {
+            _ if !target.tunable => vec!["none"],
+            [] if self.compares_codecs => target.codecs.clone(),
+            [] => target.codecs.iter().take(1).copied().collect(),
+            asked => asked.iter().map(String::as_str).collect(),
+        };
+        let mut codings = Vec::new();
+        for codec in codecs {
+            if !target.codecs.contains(&codec) {
+                let known = target.codecs.join(", ");
+                return Err(Error::Unknown { what: "codec", given: codec.into(), known });
+            }
+            let there = target.engines_of(codec);
+            match self.engines.as_slice() {
+                _ if there.is_empty() => codings.push((codec, None)),
+                [] if self.compares_codecs => {
+                    codings.extend(there.iter().map(|&engine| (codec, Some(engine))))
+                }
+                [] => codings.push((codec, None)),
+                asked => {
+                    if let Some(engine) = asked.iter().find(|engine| !there.contains(&engine.as_str())) {
+                        let known = there.join(", ");
+                        return Err(Error::Unknown { what: "engine", given: engine.clone(), known });
+                    }
+                    codings.extend(asked.iter().map(|engine| (codec, Some(engine.as_str()))));
+                }
+            }
+        }
+        Ok(codings)
+    }
+
+    /// Uncompressed yardsticks are not asked for anything.
+    fn options_for(&self, target: &Registration, engine: Option<&str>) -> TargetOptions {
+        if !target.tunable {
+            return TargetOptions::default();
+        }
+        TargetOptions { engine: engine.map(str::to_owned), ..self.options.clone() }
+    }
+
+    /// Asks the target before the first run whether it takes its options.
+    fn check_options(&self, run: &RunSpec, target: &Registration) -> Result<(), Error> {
+        if let Some(codec) = &run.options.background_codec
+            && !target.codecs.contains(&codec.as_str())
+        {
+            let known = target.codecs.join(", ");
+            return Err(Error::Unknown { what: "--background-codec", given: codec.clone(), known });
+        }
+        let config = Config {
+            codec: run.codec.clone(),
+            landing_bytes: run.landing_bytes,
+            background: run.background,
+            background_threads: run.background_threads,
+            options: run.options.clone(),
+            oracles: Vec::new(),
+        };
+        (target.check)(&config).map_err(|reason| Error::Target {
+            target: run.target.clone(),
+            action: DID_NOT_OPEN,
+            reason: reason.to_string(),
+        })
+    }
+
+    /// An option that reaches no run would be dropped silently.
+    fn check_somebody_takes_options(&self, runs: &[RunSpec]) -> Result<(), Error> {
+        let unused =
+            |given: &str| Error::invalid("option", given, "no target of this benchmark compresses anything");
+        if let Some((flag, value)) = self.options.asked().first()
+            && !runs.iter().any(|run| run.tunable)
+        {
+            return Err(unused(&format!("{flag} {value}")));
+        }
+        match self.engines.first() {
+            Some(engine) if !runs.iter().any(|run| run.options.engine.is_some()) => Err(Error::invalid(
+                "--engine",
+                engine,
+                "no codec of this benchmark has engines to choose from; leave it out",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Calls `add` for each combination of landing size and background compaction that means something to the target.
@@ -125,6 +216,31 @@ impl Plan {
                 add(landing, background);
             }
         }
+    }
+
+    /// About how long `runs` runs in each round take: windows, loading, start and final check.
+    pub fn expected_seconds(&self, runs: usize) -> f64 {
+        let first_half = match self.train_on {
+            TrainOn::All => 1.0,
+            TrainOn::FirstHalf => 2.0,
+        };
+        let keys = (self.keys * self.instances) as f64 * first_half;
+        let windows = self.seconds + self.warmup_seconds + self.settle_seconds;
+        (runs * self.rounds) as f64 * (windows + START_SECONDS + keys * KEY_SECONDS)
+    }
+
+    /// What the benchmark is about to do, and how long that takes.
+    pub fn announcement(&self, registry: &Registry) -> Result<String, Error> {
+        let runs = self.runs(registry)?.len();
+        let seconds = self.expected_seconds(runs);
+        let rounds =
+            if self.rounds > 1 { format!(" in each of {} rounds", self.rounds) } else { String::new() };
+        Ok(format!(
+            "{}{rounds}, {:.1} s each: about {} in all",
+            runs_in_words(runs),
+            seconds / (runs * self.rounds).max(1) as f64,
+            human_seconds(seconds)
+        ))
     }
 
     fn common(&self) -> RunSpec {
@@ -158,6 +274,10 @@ impl Plan {
             None => Ok(()),
         }
     }
+}
+
+pub(crate) fn runs_in_words(runs: usize) -> String {
+    if runs == 1 { "1 run".into() } else { format!("{runs} runs") }
 }
 
 /// The values of a list, or one `None` for an empty one.

@@ -1,7 +1,7 @@
 //! A process of its own for every run, so that no run inherits another's memory, caches of the allocator or CPU time.
 //!
-//! The child is the same program with a hidden command. It reads a [`RunSpec`] as JSON from standard input, tells its phases
-//! on standard error, and writes the [`Measurement`] as JSON to standard output.
+//! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON from standard input, tells its phases
+//! on standard error, and writes the figures as JSON to standard output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::bypass::{BypassSeries, BypassSpec};
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::meters::Meters;
@@ -30,8 +31,24 @@ pub struct Launcher {
 }
 
 #[derive(Serialize, Deserialize)]
+enum Request {
+    Run(Box<RunSpec>),
+    Bypass(Box<BypassSpec>),
+}
+
+impl Request {
+    fn spec(&self) -> &RunSpec {
+        match self {
+            Request::Run(run) => run,
+            Request::Bypass(bypass) => &bypass.run,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
 enum Answer {
     Measured(Box<Measurement>),
+    Bypassed(Box<BypassSeries>),
     Failed { sentence: String, status: u8 },
 }
 
@@ -42,14 +59,14 @@ pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
     let asked = std::io::stdin()
         .read_to_string(&mut request)
         .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str::<RunSpec>(&request).map_err(|error| error.to_string()));
+        .and_then(|_| serde_json::from_str::<Request>(&request).map_err(|error| error.to_string()));
     let answer = match asked {
         Err(reason) => Answer::Failed {
             sentence: format!("this command is started by the benchmark itself: {reason}"),
             status: 2,
         },
-        Ok(spec) => match measure(&spec, registry, meters) {
-            Ok(measurement) => Answer::Measured(Box::new(measurement)),
+        Ok(request) => match measure(&request, registry, meters) {
+            Ok(answer) => answer,
             Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
         },
     };
@@ -60,7 +77,8 @@ pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
     u8::from(sent.is_err())
 }
 
-fn measure(spec: &RunSpec, registry: &Registry, meters: &Meters) -> Result<Measurement, Error> {
+fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<Answer, Error> {
+    let spec = request.spec();
     if let Some(set) = cpu_set(&spec.cpus) {
         sched_setaffinity(Pid::from_raw(0), &set).map_err(|error| {
             Error::invalid(
@@ -70,7 +88,12 @@ fn measure(spec: &RunSpec, registry: &Registry, meters: &Meters) -> Result<Measu
             )
         })?;
     }
-    registry.find(&spec.target)?.run(spec, meters, &|phase| eprintln!("{PHASE}{phase}"))
+    let target = registry.find(&spec.target)?;
+    let progress = |phase: &str| eprintln!("{PHASE}{phase}");
+    Ok(match request {
+        Request::Run(run) => Answer::Measured(Box::new(target.run(run, meters, &progress)?)),
+        Request::Bypass(bypass) => Answer::Bypassed(Box::new(target.run_bypass(bypass, meters, &progress)?)),
+    })
 }
 
 /// The set of these processors; nothing for an empty list or a processor that cannot be.
@@ -93,6 +116,27 @@ impl Launcher {
         spec: &RunSpec,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Measurement, String), Error> {
+        match self.ask(&Request::Run(Box::new(spec.clone())), progress)? {
+            (Answer::Measured(measurement), said) => Ok((*measurement, said)),
+            (_, said) => Err(no_result(spec, "it answered something else".into(), &said)),
+        }
+    }
+
+    /// Does a bypass run in a child process, in the same way.
+    pub(crate) fn bypass(
+        &self,
+        spec: &BypassSpec,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(BypassSeries, String), Error> {
+        match self.ask(&Request::Bypass(Box::new(spec.clone())), progress)? {
+            (Answer::Bypassed(series), said) => Ok((*series, said)),
+            (_, said) => Err(no_result(&spec.run, "it answered something else".into(), &said)),
+        }
+    }
+
+    /// The child's answer, unless it is a failure, and what else it said.
+    fn ask(&self, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
+        let spec = request.spec();
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
@@ -102,7 +146,7 @@ impl Launcher {
             .spawn()
             .map_err(start_failed)?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let request = serde_json::to_vec(spec).expect("a run has no maps with strange keys");
+        let request = serde_json::to_vec(request).expect("a run has no maps with strange keys");
         if let Some(mut stdin) = stdin {
             // A child that died already says so below, better than a broken pipe would.
             let _ = stdin.write_all(&request);
@@ -125,16 +169,18 @@ impl Launcher {
         let status = child.wait().map_err(start_failed)?;
         let answer = answer.join().unwrap_or_default();
         match serde_json::from_slice(&answer) {
-            Ok(Answer::Measured(measurement)) => Ok((*measurement, said)),
             Ok(Answer::Failed { sentence, status }) => Err(Error::Run { run: spec.name(), sentence, status }),
-            Err(_) => {
-                let last: Vec<&str> = said.lines().filter(|line| !line.starts_with(PHASE)).collect();
-                let last_words = match last.len() {
-                    0 => String::new(),
-                    lines => format!(": {}", last[lines.saturating_sub(3)..].join(" / ")),
-                };
-                Err(Error::Process { run: spec.name(), status: status.to_string(), last_words })
-            }
+            Ok(answer) => Ok((answer, said)),
+            Err(_) => Err(no_result(spec, status.to_string(), &said)),
         }
     }
+}
+
+fn no_result(spec: &RunSpec, status: String, said: &str) -> Error {
+    let last: Vec<&str> = said.lines().filter(|line| !line.starts_with(PHASE)).collect();
+    let last_words = match last.len() {
+        0 => String::new(),
+        lines => format!(": {}", last[lines.saturating_sub(3)..].join(" / ")),
+    };
+    Error::Process { run: spec.name(), status, last_words }
 }

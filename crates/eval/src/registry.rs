@@ -2,49 +2,65 @@
 
 use std::fmt;
 
+use crate::bypass::{BypassSeries, BypassSpec};
 use crate::conformance;
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::meters::Meters;
 use crate::spec::RunSpec;
-use crate::target::Target;
+use crate::target::{Config, Target, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget, SkipListTarget};
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
+type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Error>;
 
 /// One kind of target.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Registration {
     /// What the user calls it.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
     /// Codecs it can use; the first is its default. Targets without compression have `none` alone.
-    pub codecs: &'static [&'static str],
+    pub codecs: Vec<&'static str>,
+    /// Codecs that have several engines, and the names of those; a codec that is not here has one, without a name.
+    pub engines: Vec<(&'static str, &'static [&'static str])>,
     /// Whether landing size and background threads mean anything to it: if not, sweeps of them leave it alone.
     pub tunable: bool,
     /// Whether it is the harness itself.
     pub is_harness: bool,
     pub(crate) run: Run,
+    pub(crate) bypass: Bypass,
+    pub(crate) check: fn(&Config) -> Result<(), TargetError>,
     pub(crate) conformance: fn(&str) -> Result<(), String>,
 }
 
 impl Registration {
     /// Registers the target type `T`.
-    pub fn of<T: Target + 'static>(
-        name: &'static str,
-        about: &'static str,
-        codecs: &'static [&'static str],
-    ) -> Self {
+    pub fn of<T: Target + 'static>(name: &'static str, about: &'static str, codecs: &[&'static str]) -> Self {
         Registration {
             name,
             about,
-            codecs,
+            codecs: codecs.to_vec(),
+            engines: Vec::new(),
             tunable: codecs != ["none"],
             is_harness: false,
             run: crate::run::run::<T>,
+            bypass: crate::bypass::run::<T>,
+            check: T::check,
             conformance: conformance::check::<T>,
         }
+    }
+
+    /// Adds the engines among which the user may choose for `codec`, all of which the suite of codecs measures.
+    pub fn with_engines(mut self, codec: &'static str, engines: &'static [&'static str]) -> Self {
+        self.engines.push((codec, engines));
+        self
+    }
+
+    /// The engines of a codec; empty if there is nothing to choose from.
+    pub fn engines_of(&self, codec: &str) -> &'static [&'static str] {
+        self.engines.iter().find(|(of, _)| *of == codec).map_or(&[], |(_, engines)| engines)
     }
 
     /// Does one run in this process, telling its phases to `progress`.
@@ -55,6 +71,16 @@ impl Registration {
         progress: &dyn Fn(&str),
     ) -> Result<Measurement, Error> {
         (self.run)(spec, meters, progress)
+    }
+
+    /// Does one bypass run in this process, telling its phases to `progress`.
+    pub fn run_bypass(
+        &self,
+        spec: &BypassSpec,
+        meters: &Meters,
+        progress: &dyn Fn(&str),
+    ) -> Result<BypassSeries, Error> {
+        (self.bypass)(spec, meters, progress)
     }
 
     /// Runs the conformance suite with one of the target's codecs.
@@ -102,6 +128,11 @@ impl Registry {
         self.registrations.iter()
     }
 
+    /// The names of the targets that compress.
+    pub fn compressing(&self) -> Vec<String> {
+        self.iter().filter(|target| target.tunable).map(|target| target.name.to_owned()).collect()
+    }
+
     /// The target of this name.
     pub fn find(&self, name: &str) -> Result<&Registration, Error> {
         self.iter().find(|registration| registration.name == name).ok_or_else(|| Error::Unknown {
@@ -114,7 +145,7 @@ impl Registry {
     /// Every codec that some target has.
     pub fn codecs(&self) -> Vec<&'static str> {
         let mut codecs = Vec::new();
-        for codec in self.iter().flat_map(|registration| registration.codecs) {
+        for codec in self.iter().flat_map(|registration| &registration.codecs) {
             if !codecs.contains(codec) {
                 codecs.push(*codec);
             }

@@ -6,6 +6,7 @@ use crate::bench::{Configuration, Outcome};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::row::{Row, median_row, round_row};
+use crate::verdict::Verdicts;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +54,16 @@ pub(crate) fn tsv(rows: impl Iterator<Item = Row>) -> String {
     text
 }
 
+/// Rows as an array of JSON objects.
+pub(crate) fn objects(rows: impl Iterator<Item = Row>) -> Json {
+    rows.map(object).map(Json::from).collect()
+}
+
+fn object(row: Row) -> Map<String, Json> {
+    row.into_iter().map(|(name, cell)| (name.to_owned(), cell.to_json())).collect()
+}
+
 fn json(outcome: &Outcome) -> String {
-    let object = |row: Row| {
-        row.into_iter().map(|(name, cell)| (name.to_owned(), cell.to_json())).collect::<Map<_, _>>()
-    };
     let rows: Vec<Json> = outcome
         .configurations
         .iter()
@@ -126,7 +133,32 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         text += row.trim_end();
         text.push('\n');
     }
-    text + &footer(plan, outcome)
+    text += &footer(plan, outcome);
+    if plan.compares_codecs {
+        text += &Verdicts::of(outcome).to_text();
+    }
+    text
+}
+
+/// Lines of cells in columns; the first `names` columns are set to the left, the others to the right.
+pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut row = String::new();
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            row += &match column < names {
+                true => format!("{cell:<width$}  "),
+                false => format!("{cell:>width$}  "),
+            };
+        }
+        text += row.trim_end();
+        text.push('\n');
+    }
+    text
 }
 
 fn line(configuration: &Configuration) -> Vec<String> {
@@ -161,7 +193,7 @@ fn line(configuration: &Configuration) -> Vec<String> {
 }
 
 /// A number with separators between thousands.
-fn grouped(number: f64, decimals: usize) -> String {
+pub(crate) fn grouped(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     let (whole, fraction) =
         text.split_once('.').map_or((text.as_str(), ""), |(whole, fraction)| (whole, fraction));

@@ -13,6 +13,7 @@ use crate::plan::Plan;
 use crate::report::tsv;
 use crate::row::{median_row, round_row};
 use crate::spec::RunSpec;
+use crate::verdict::Verdicts;
 
 pub(crate) struct ResultsFolder {
     path: PathBuf,
@@ -71,15 +72,20 @@ impl ResultsFolder {
         Ok(name)
     }
 
-    /// Writes the rows: medians per configuration, and every round.
-    pub(crate) fn summary(&self, outcome: &Outcome) -> Result<(), Error> {
+    /// Writes the rows: medians per configuration, every round, and the verdicts of a comparison of codecs.
+    pub(crate) fn summary(&self, outcome: &Outcome, compares_codecs: bool) -> Result<(), Error> {
         let all = &outcome.configurations;
         self.write("summary.tsv", &tsv(all.iter().map(median_row)))?;
         let rounds = all.iter().flat_map(|one| (0..one.rounds.len()).map(move |round| round_row(one, round)));
-        self.write("rounds.tsv", &tsv(rounds))
+        self.write("rounds.tsv", &tsv(rounds))?;
+        match compares_codecs {
+            true => self.write("verdicts.tsv", &Verdicts::of(outcome).to_tsv()),
+            false => Ok(()),
+        }
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.path.join(name);
         fs::write(&path, text).map_err(|source| Error::Io { action: "write", path, source })
     }

@@ -22,15 +22,15 @@ pub(crate) enum Cell {
 pub(crate) type Row = Vec<(&'static str, Cell)>;
 
 impl Cell {
-    fn number(value: Option<f64>, decimals: usize) -> Self {
+    pub(crate) fn number(value: Option<f64>, decimals: usize) -> Self {
         value.filter(|value| value.is_finite()).map_or(Cell::Missing, |value| Cell::Number(value, decimals))
     }
 
-    fn count(value: Option<u64>) -> Self {
+    pub(crate) fn count(value: Option<u64>) -> Self {
         value.map_or(Cell::Missing, |value| Cell::Count(value as i64))
     }
 
-    fn text(value: Option<&str>) -> Self {
+    pub(crate) fn text(value: Option<&str>) -> Self {
         value.map_or(Cell::Missing, |value| Cell::Text(value.replace(['\t', '\n', '\r'], " ")))
     }
 
@@ -137,6 +137,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let [write_p50, write_p99, write_p999] = latency(measured.write);
     let usage = &measured.usage;
     let settled = measured.settled;
+    let options = &spec.options;
     vec![
         ("run", Cell::Text(spec.name())),
         ("workload", Cell::Text(spec.workload.name.clone())),
@@ -197,6 +198,14 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("multi_get", Cell::Count(spec.multi_get as i64)),
         ("landing_bytes", Cell::count(spec.landing_bytes.map(|bytes| bytes as u64))),
         ("instances", Cell::Count(spec.instances as i64)),
+        ("background", Cell::count(spec.background.map(u64::from))),
+        ("engine_asked", Cell::text(options.engine.as_deref())),
+        ("block_bytes", Cell::count(options.block_bytes.map(|bytes| bytes as u64))),
+        ("level", options.level.map_or(Cell::Missing, |level| Cell::Count(level.into()))),
+        ("huffman", Cell::text(options.huffman.map(|huffman| huffman.to_string()).as_deref())),
+        ("context_cache", Cell::text(options.context_cache.map(|cache| cache.to_string()).as_deref())),
+        ("landing_watermark_pct", Cell::count(options.landing_watermark_pct.map(u64::from))),
+        ("background_codec", Cell::text(options.background_codec.as_deref())),
     ]
 }
 

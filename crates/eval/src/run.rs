@@ -28,9 +28,9 @@ const TRAIN_SETTLE_SECONDS: f64 = 10.0;
 const ABSENT_KEYS: u64 = 1_000;
 
 /// The key spaces of one store: those loaded first, if any, and those measured.
-struct Spaces {
+pub(crate) struct Spaces {
     train: Option<Arc<Oracle>>,
-    measured: Arc<Oracle>,
+    pub(crate) measured: Arc<Oracle>,
 }
 
 /// Does the run that `spec` describes with targets of type `T`, and tells its phases to `progress`.
@@ -139,7 +139,7 @@ pub(crate) fn run<T: Target>(
     })
 }
 
-fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
+pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
     let corpus = spec.read_corpus()?;
     let len = corpus.bytes.len();
     let values = |region| {
@@ -179,12 +179,13 @@ fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
         .collect()
 }
 
-fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
+pub(crate) fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
     Config {
         codec: spec.codec.clone(),
         landing_bytes: spec.landing_bytes,
         background: spec.background,
         background_threads: spec.background_threads,
+        options: spec.options.clone(),
         oracles: spaces.train.iter().chain([&spaces.measured]).cloned().collect(),
     }
 }
@@ -229,7 +230,7 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
 }
 
 /// Reads keys that were never written: none may be found.
-fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mut Mistakes) {
+pub(crate) fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mut Mistakes) {
     let mut value = Vec::new();
     let end = spaces.measured.len();
     for index in end..end + ABSENT_KEYS {
@@ -242,7 +243,7 @@ fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mut Mistakes)
     }
 }
 
-fn live(spaces: &[Spaces]) -> (u64, u64) {
+pub(crate) fn live(spaces: &[Spaces]) -> (u64, u64) {
     spaces
         .iter()
         .map(|spaces| spaces.measured.live())

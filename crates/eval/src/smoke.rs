@@ -21,6 +21,8 @@ pub struct CodecCheck {
 /// Uncompressed maps hold at least their raw bytes, and not tenfold.
 const UNCOMPRESSED_HELD: std::ops::RangeInclusive<f64> = 1.0..=10.0;
 const SMOKE_SECONDS: f64 = 0.3;
+/// With start, load and check.
+const SMOKE_RUN_SECONDS: f64 = 1.0;
 
 /// Checks the codecs, every target against the oracle, concurrency, and that memory is counted. Tells each finished check to `say`.
 pub fn smoke(
@@ -37,7 +39,7 @@ pub fn smoke(
         say(&check);
     }
     for target in registry.iter() {
-        for codec in target.codecs {
+        for codec in &target.codecs {
             let check = format!(
                 "{} with codec {codec} creates, reads, overwrites, deletes and scans like its model, alone and with three threads",
                 target.name
@@ -46,9 +48,10 @@ pub fn smoke(
             say(&check);
         }
     }
-    let mut line = ProgressLine::new(registry.iter().map(|target| target.codecs.len()).sum());
+    let runs = registry.iter().map(|target| target.codecs.len()).sum::<usize>();
+    let mut line = ProgressLine::new(runs, runs as f64 * SMOKE_RUN_SECONDS);
     for target in registry.iter() {
-        for codec in target.codecs {
+        for codec in &target.codecs {
             let spec = RunSpec {
                 codec: (*codec).into(),
                 tunable: target.tunable,

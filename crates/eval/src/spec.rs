@@ -6,6 +6,7 @@ use crate::corpus::Corpus;
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::keys::KeyShape;
+use crate::target_options::TargetOptions;
 use crate::values::ValueBytes;
 use crate::workload::{Mix, Workload};
 
@@ -85,6 +86,8 @@ pub struct RunSpec {
     pub background: Option<bool>,
     /// Threads for background work; `None` for the target's own default.
     pub background_threads: Option<usize>,
+    /// What else was asked of the target.
+    pub options: TargetOptions,
     /// Processors the run may use; empty for all.
     pub cpus: Vec<usize>,
     /// Stores in parallel.
@@ -125,6 +128,7 @@ impl RunSpec {
             landing_bytes: None,
             background: None,
             background_threads: None,
+            options: TargetOptions::default(),
             cpus: Vec::new(),
             instances: 1,
             until_p99_us: None,
@@ -140,6 +144,9 @@ impl RunSpec {
             return name;
         }
         name += &format!("_{}", self.codec);
+        if let Some(engine) = &self.options.engine {
+            name += &format!("-{engine}");
+        }
         if let Some(bytes) = self.landing_bytes {
             name += &format!("_l{bytes}");
         }
@@ -175,6 +182,7 @@ impl RunSpec {
         if let Some(threads) = self.background_threads.filter(|&threads| threads > 64) {
             return wrong("--background-threads", threads.to_string(), "give 0 to 64");
         }
+        self.options.check()?;
         for (what, seconds, least) in [
             ("--seconds", self.seconds, 0.01),
             ("--warmup", self.warmup_seconds, 0.0),

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::Key;
 use crate::oracle::Oracle;
+use crate::target_options::TargetOptions;
 
 /// Why a target failed, in its own words.
 pub type TargetError = Box<dyn StdError + Send + Sync>;
 
 /// How a target is to be opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// Name of the codec; `none` for targets that have none.
     pub codec: String,
@@ -23,6 +24,8 @@ pub struct Config {
     pub background: Option<bool>,
     /// Threads for background work; `None` for the target's own default.
     pub background_threads: Option<usize>,
+    /// What else was asked for.
+    pub options: TargetOptions,
     /// What every key must answer: only a target that measures the harness itself may look at it.
     pub oracles: Vec<Arc<Oracle>>,
 }
@@ -35,6 +38,12 @@ pub trait Target: Sized + Send + Sync {
     /// Where [`Target::multi_get`] leaves its answers; reused between calls. [`Answers`] serves where the target has no
     /// such type of its own.
     type Batch: Batch;
+
+    /// Says whether [`Target::open`] would take these options, without opening anything; what it would not, it refuses in one
+    /// sentence that begins with "it". A target that says nothing takes none.
+    fn check(config: &Config) -> Result<(), TargetError> {
+        Ok(config.options.take_only(&[])?)
+    }
 
     /// Opens an empty store.
     fn open(config: &Config) -> Result<Self, TargetError>;
@@ -54,7 +63,8 @@ pub trait Target: Sized + Send + Sync {
     /// Appends up to `limit` records in key order, from `from` on, to `records`.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
 
-    /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it.
+    /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it; a bypass run does,
+    /// before its first operation.
     fn settle(&self) -> Result<(), TargetError> {
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Tally {
     }
 
     /// Begins the timed window: mistakes so far stay counted.
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.operations = 0;
         self.read_ns.reset();
         self.write_ns.reset();
@@ -175,6 +175,27 @@ impl<T: Target> Worker<'_, T> {
                     Operation::Scan => self.scan(index, arrival),
                 }
             }
+        }
+    }
+
+    /// Reads so many keys, one by one.
+    pub(crate) fn read_many(&mut self, reads: u64) {
+        let mut plan = [0u64; PLANNED];
+        let mut forecasts: [Forecast; PLANNED] = Default::default();
+        let mut left = reads;
+        while left > 0 {
+            let group = left.min(PLANNED as u64);
+            for slot in &mut plan[..group as usize] {
+                *slot = self.chooser.read();
+                self.oracle.warm(*slot);
+            }
+            for (forecast, &index) in forecasts.iter_mut().zip(&plan[..group as usize]) {
+                *forecast = self.oracle.forecast(index, false);
+            }
+            for (forecast, &index) in forecasts.iter().zip(&plan[..group as usize]) {
+                self.read(index, forecast, None);
+            }
+            left -= group;
         }
     }
 

@@ -9,8 +9,8 @@ use std::process::{Command, exit};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, Config, Format, Key, Launcher, Meters, Plan, Records, Registration, Registry, RunSpec, Target,
-    TargetError, TrainOn, Workload,
+    Answers, BypassPlan, Config, Format, Key, Launcher, Meters, Plan, Records, Registration, Registry,
+    RunSpec, Target, TargetError, TrainOn, Workload,
 };
 
 struct DropsEveryTenth(BTreeMapTarget, std::sync::atomic::AtomicU64);
@@ -80,6 +80,11 @@ impl Target for Dies {
 fn registry() -> Registry {
     Registry::with(vec![
         Registration::of::<DropsEveryTenth>("liar", "drops every tenth write", &["none"]),
+        Registration::of::<DropsEveryTenth>(
+            "packer",
+            "drops every tenth write, with any codec",
+            &["lz4", "none"],
+        ),
         Registration::of::<Dies>("dies", "ends the process", &["none"]),
     ])
 }
@@ -89,11 +94,14 @@ fn plan(target: &str) -> Plan {
     Plan {
         targets: vec![target.into()],
         codecs: vec![],
+        engines: vec![],
+        compares_codecs: false,
         workloads: vec![Workload::named("read_only").unwrap(), Workload::named("write_only").unwrap()],
         threads: vec![1],
         landing_bytes: vec![],
         background: vec![],
         background_threads: None,
+        options: usual.options,
         rounds: 2,
         keys: 1_000,
         key_shape: usual.key_shape,
@@ -136,18 +144,39 @@ fn command(target: &str) -> u8 {
     }
 }
 
+/// What a command does with the suite of codecs, or of the bypass.
+fn suite(name: &str, target: &str) -> u8 {
+    let program = std::env::current_exe().unwrap();
+    let launcher = Launcher { program, arguments: vec!["child".into()] };
+    let registry = registry();
+    if name == "codecs" {
+        let plan = ziptier_eval::codec_suite(plan(target), &registry);
+        let outcome = ziptier_eval::bench(&plan, &registry, &launcher, &[]).unwrap();
+        print!("{}", ziptier_eval::render(&plan, &outcome, Format::Table));
+        return outcome.exit_status();
+    }
+    let plan = Plan { workloads: vec![], rounds: 1, distribution: "hot".parse().unwrap(), ..plan(target) };
+    let plan = BypassPlan { plan, interval_operations: 100 };
+    let outcome = ziptier_eval::bypass_suite(&plan, &registry, &launcher, &[]).unwrap();
+    print!("{}", outcome.render(Format::Table));
+    outcome.exit_status()
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["child"] => exit(ziptier_eval::serve_child(&registry(), &Meters { held_bytes: || 0 }).into()),
         ["bench", target] => exit(command(target).into()),
+        [name @ ("codecs" | "bypass"), target] => exit(suite(name, target).into()),
         _ => {}
     }
-    let run = |target: &str| {
-        let output = Command::new(std::env::current_exe().unwrap()).args(["bench", target]).output().unwrap();
+    let run_as = |command: &str, target: &str| {
+        let output = Command::new(std::env::current_exe().unwrap()).args([command, target]).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
+
+    let run = |target: &str| run_as("bench", target);
 
     let (status, printed, said) = run("btreemap");
     assert_eq!((status, said.as_str()), (Some(0), ""), "{printed}");
@@ -156,6 +185,16 @@ fn main() {
     let (status, printed, _) = run("liar");
     assert_eq!(status, Some(1), "{printed}");
     assert!(printed.contains("WRONG ANSWERS: liar, read_only; the first: get of key number"), "{printed}");
+
+    let (status, printed, _) = run_as("codecs", "packer");
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("WRONG") && printed.contains("packer none against lz4"), "{printed}");
+    assert!(printed.contains("not judged: wrong answers"), "{printed}");
+
+    assert_eq!(run_as("bypass", "btreemap").0, Some(0));
+    let (status, printed, _) = run_as("bypass", "liar");
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(printed.contains("WRONG ANSWERS: liar; the first: get of key number"), "{printed}");
 
     let (status, _, said) = run("dies");
     assert_eq!(status, Some(1));

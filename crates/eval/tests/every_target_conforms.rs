@@ -5,7 +5,7 @@ use ziptier_eval::Registry;
 #[test]
 fn every_target_conforms() {
     for target in Registry::with(vec![]).iter() {
-        for codec in target.codecs {
+        for codec in &target.codecs {
             target
                 .check_conformance(codec)
                 .unwrap_or_else(|error| panic!("{} with {codec}: {error}", target.name));

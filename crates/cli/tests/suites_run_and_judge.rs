@@ -1,0 +1,159 @@
+//! The suites of `ziptier bench` as a user meets them. A suite that leaves out a codec, takes an option nobody heard of, or writes
+//! half of its files would be believed all the same.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("bench").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn parsed(tsv: &str) -> Vec<HashMap<String, String>> {
+    let mut lines = tsv.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines
+        .map(|cells| {
+            assert_eq!(cells.len(), names.len());
+            names.iter().cloned().zip(cells).collect()
+        })
+        .collect()
+}
+
+fn only_folder(parent: &Path) -> PathBuf {
+    let made: Vec<_> = fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [made] = made.as_slice() else { panic!("{made:?}") };
+    made.clone()
+}
+
+fn file(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn the_matrix_is_announced_checked_measured_and_judged() {
+    let parent = tempfile::tempdir().unwrap();
+    let tiny = ["--keys", "2000", "--seconds", "0.05", "--warmup", "0", "--threads", "1,2"];
+    let narrow = ["--suite", "codecs", "--workload", "read_only,write_only"];
+    let out = ["--out", parent.path().to_str().unwrap()];
+    let output = bench(&[&narrow[..], &tiny, &out].concat());
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}");
+
+    let folder = only_folder(parent.path());
+    let summary = parsed(&file(&folder, "summary.tsv"));
+    let mut codecs: Vec<&str> = summary.iter().map(|row| row["codec"].as_str()).collect();
+    codecs.dedup();
+    codecs.sort_unstable();
+    codecs.dedup();
+    assert!(["auto", "none", "token"].iter().all(|codec| codecs.contains(codec)), "{codecs:?}");
+    let codings: std::collections::HashSet<_> =
+        summary.iter().map(|row| (&row["codec"], &row["engine_asked"])).collect();
+    let settings = 2 * 2 * 2;
+    assert_eq!(summary.len(), codings.len() * settings);
+    assert!(summary.iter().all(|row| row["mismatches"] == "0" && row["target"] == "store"));
+
+    let verdicts = parsed(&file(&folder, "verdicts.tsv"));
+    assert_eq!(verdicts.len(), (codings.len() - 1) * (1 + settings));
+    let baseline = if codecs.contains(&"lz4") { "lz4" } else { "none" };
+    for row in &verdicts {
+        let known = ["higher throughput", "fewer cores", "neither"].contains(&row["verdict"].as_str());
+        assert!(known && row["baseline"] == baseline, "{row:?}");
+        let held: f64 = row["held_per_raw"].parse().unwrap();
+        assert!(held > 0.1 && held < 10.0, "{row:?}");
+    }
+    assert!(printed.contains(&format!("store auto against {baseline}")), "{printed}");
+
+    let first = said.lines().next().unwrap();
+    assert!(first.starts_with(&format!("{} runs, ", summary.len())) && first.contains("about"), "{first}");
+    let checks = said.lines().filter(|line| line.starts_with("ok: ")).count();
+    assert!(checks > codings.len(), "{said}");
+}
+
+#[test]
+fn a_short_bypass_run_leaves_series_summary_and_plot() {
+    let parent = tempfile::tempdir().unwrap();
+    let tiny = ["--keys", "5000", "--seconds", "0.05", "--interval-operations", "100"];
+    let suite = ["--suite", "bypass", "--codec", "auto,token", "--format", "tsv"];
+    let output = bench(&[&suite[..], &tiny, &["--out", parent.path().to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("2 runs of two phases of 0.05 s: about "));
+    let folder = only_folder(parent.path());
+    let summary = parsed(&text(&output.stdout));
+    assert_eq!(text(&output.stdout), file(&folder, "bypass-summary.tsv"));
+    assert_eq!(summary.iter().map(|row| &row["codec"]).collect::<Vec<_>>(), ["auto", "token"]);
+    for row in &summary {
+        assert_eq!(row["mismatches"], "0");
+        assert_eq!(row["distribution"], "hot:1:95");
+        assert!(row["p50_cold_us"].parse::<f64>().unwrap() > 0.0);
+        let series = parsed(&file(&folder, &format!("bypass-{}.tsv", row["run"])));
+        assert_eq!(series.last().unwrap()["operations"], row["operations"]);
+        let jumped = series.iter().filter(|interval| interval["jumped"] == "1").count();
+        assert!(jumped >= 50 && series.len() - jumped >= 50, "{jumped} of {}", series.len());
+        for (index, interval) in series.iter().enumerate() {
+            let number = |name: &str| interval[name].parse::<f64>().unwrap();
+            assert_eq!(number("operations"), (index as f64 + 1.0) * 100.0);
+            assert!(number("p99_us") >= number("p50_us") && number("p50_us") > 0.0);
+            let reads = number("reads_raw") + number("reads_coded") + number("reads_packed");
+            assert_eq!(reads, 100.0, "{interval:?}");
+        }
+    }
+    let svg = file(&folder, "bypass.svg");
+    assert!(svg.contains("store_token") && svg.contains("the jump"));
+}
+
+#[test]
+fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
+    for (arguments, words) in [
+        (&["--suite", "everything"][..], "codecs, bypass"),
+        (&["--suite", "codecs", "--codec", "snappy"], "unknown codec `snappy`; known: auto"),
+        (&["--suite", "codecs", "--engine", "abacus"], "abacus"),
+        (&["--target", "store", "--huffman", "static"], "fixed, dynamic"),
+        (&["--target", "store", "--context-cache", "process"], "thread, none"),
+        (&["--target", "store", "--block-bytes", "1"], "give 64 to 16777216"),
+        (&["--target", "store", "--landing-watermark-pct", "0"], "give 1 to 100 per cent"),
+        (&["--target", "store", "--background-codec", "snappy"], "known: auto"),
+        (&["--target", "btreemap", "--level", "3"], "no target of this benchmark compresses"),
+        (&["--suite", "bypass", "--threads", "2"], "has one thread"),
+        (&["--suite", "bypass", "--workload", "write_only"], "reads and nothing else"),
+        (&["--suite", "bypass", "--multi-get", "16"], "one by one"),
+        (&["--suite", "bypass", "--distribution", "uniform"], "keys that stay hot"),
+        (&["--suite", "bypass", "--distribution", "hot:100:95"], "above 0 and below 100"),
+        (&["--suite", "bypass", "--interval-operations", "0"], "give 1 to 1000000000"),
+        (&["--suite", "bypass", "--rounds", "3"], "no medians"),
+    ] {
+        let output = bench(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+/// An option that the store takes from some day on leaves this list.
+#[test]
+fn options_that_the_store_does_not_take_are_refused_before_the_first_run() {
+    for (flag, value) in [
+        ("--block-bytes", "4096"),
+        ("--level", "-3"),
+        ("--huffman", "dynamic"),
+        ("--context-cache", "thread"),
+        ("--landing-watermark-pct", "75"),
+        ("--background-codec", "token"),
+    ] {
+        for suite in [&["--target", "store"][..], &["--suite", "codecs"], &["--suite", "bypass"]] {
+            let output = bench(&[suite, &[flag, value]].concat());
+            let expected = format!(
+                "error: the target store did not open: it does not take {flag} {value}; leave it out\n"
+            );
+            assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected));
+        }
+    }
+}

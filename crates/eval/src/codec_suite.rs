@@ -1,0 +1,158 @@
+//! The suite that compares codecs: every codec at hand, over the workloads and thread counts of the published evaluation,
+//! with background packing off and on.
+//!
+//! Nothing here names a codec: each target's registration lists its own, so one that is added there is measured from then on.
+
+use crate::plan::Plan;
+use crate::registry::Registry;
+
+/// Thread counts of the published evaluation.
+const THREADS: [u64; 4] = [4, 8, 16, 32];
+
+/// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
+pub fn codec_suite(asked: Plan, registry: &Registry) -> Plan {
+    let mut plan = Plan { compares_codecs: true, ..asked };
+    if plan.targets.is_empty() {
+        plan.targets = registry.compressing();
+    }
+    if plan.threads.is_empty() {
+        plan.threads = THREADS.to_vec();
+    }
+    if plan.background.is_empty() {
+        plan.background = vec![false, true];
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registration;
+    use crate::spec::RunSpec;
+    use crate::target_options::TargetOptions;
+    use crate::targets::BTreeMapTarget;
+    use crate::workload::Workload;
+
+    fn registry(codecs: &[&'static str]) -> Registry {
+        let store = Registration::of::<BTreeMapTarget>("store", "", codecs);
+        let store = Registration { check: |config| Ok(config.options.take_only(&["--engine"])?), ..store };
+        Registry::with(vec![store.with_engines("deflate", &["software", "zlib"])])
+    }
+
+    fn asked() -> Plan {
+        let usual = RunSpec::new("", "json");
+        Plan {
+            targets: vec![],
+            codecs: vec![],
+            engines: vec![],
+            compares_codecs: false,
+            workloads: Workload::all_named(),
+            threads: vec![],
+            landing_bytes: vec![],
+            background: vec![],
+            background_threads: None,
+            options: TargetOptions::default(),
+            rounds: 1,
+            keys: 50_000,
+            key_shape: usual.key_shape,
+            multi_get: 1,
+            value_bytes: usual.value_bytes,
+            corpus: usual.corpus,
+            train_on: usual.train_on,
+            distribution: usual.distribution,
+            seconds: 5.0,
+            warmup_seconds: 0.5,
+            settle_seconds: 0.0,
+            cpus: vec![],
+            instances: 1,
+            until_p99_us: None,
+            latency: true,
+            out: None,
+            command: String::new(),
+        }
+    }
+
+    fn runs(asked: Plan, codecs: &[&'static str]) -> Vec<RunSpec> {
+        let registry = registry(codecs);
+        codec_suite(asked, &registry).runs(&registry).unwrap()
+    }
+
+    /// The different values of something among the runs, in their order.
+    fn different<T: PartialEq>(runs: &[RunSpec], what: impl Fn(&RunSpec) -> T) -> Vec<T> {
+        let mut all: Vec<T> = Vec::new();
+        for value in runs.iter().map(what) {
+            if !all.contains(&value) {
+                all.push(value);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_matrix_is_every_codec_in_every_setting() {
+        let all = runs(asked(), &["auto", "none", "token"]);
+        assert_eq!(all.len(), 3 * 5 * 4 * 2);
+        assert_eq!(different(&all, |run| run.target.clone()), ["store"]);
+        assert_eq!(different(&all, |run| run.codec.clone()), ["auto", "none", "token"]);
+        assert_eq!(different(&all, |run| run.workload.name.clone()).len(), 5);
+        assert_eq!(different(&all, |run| run.threads), [4, 8, 16, 32]);
+        assert_eq!(different(&all, |run| run.background), [Some(false), Some(true)]);
+        assert_eq!(
+            different(&all, |run| run.name() + &run.workload.name + &run.threads.to_string()).len(),
+            120
+        );
+        assert!(all.iter().all(|run| (run.seconds, run.keys, run.value_bytes.max) == (5.0, 50_000, 128)));
+    }
+
+    #[test]
+    fn a_codec_that_is_registered_is_measured_with_each_of_its_engines() {
+        let all = runs(asked(), &["auto", "lz4", "deflate"]);
+        assert_eq!(all.len(), (1 + 1 + 2) * 5 * 4 * 2);
+        let engines = different(&all, |run| (run.codec.clone(), run.options.engine.clone()));
+        assert_eq!(
+            engines[2..],
+            [("deflate".into(), Some("software".into())), ("deflate".into(), Some("zlib".into()))]
+        );
+        assert!(all.iter().any(|run| run.name() == "store_deflate-zlib_bg1"));
+    }
+
+    #[test]
+    fn what_is_asked_for_replaces_the_default() {
+        let asked = Plan {
+            codecs: vec!["lz4".into()],
+            threads: vec![2],
+            background: vec![false],
+            landing_bytes: vec![512, 1024],
+            workloads: vec![Workload::named("read_only").unwrap()],
+            ..asked()
+        };
+        let all = runs(asked, &["auto", "lz4"]);
+        assert_eq!(different(&all, RunSpec::name), ["store_lz4_l512_bg0", "store_lz4_l1024_bg0"]);
+        assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn options_that_nobody_takes_are_refused_before_the_first_run() {
+        let options = TargetOptions { level: Some(9), ..TargetOptions::default() };
+        let asked = Plan { options, ..asked() };
+        let registry = registry(&["auto"]);
+        let error = codec_suite(asked.clone(), &registry).runs(&registry).unwrap_err();
+        assert_eq!(
+            (error.exit_status(), error.to_string().as_str()),
+            (2, "the target store did not open: it does not take --level 9; leave it out")
+        );
+        let uncompressed = Plan { targets: vec!["btreemap".into()], ..asked };
+        let error = codec_suite(uncompressed, &registry).runs(&registry).unwrap_err();
+        assert!(error.exit_status() == 2 && error.to_string().contains("--level 9"), "{error}");
+        let engines = Plan { engines: vec!["iaa".into()], ..self::asked() };
+        let error = codec_suite(engines, &registry).runs(&registry).unwrap_err();
+        assert!(error.exit_status() == 2 && error.to_string().contains("no codec"), "{error}");
+    }
+
+    #[test]
+    fn the_announcement_says_how_long_it_takes() {
+        let registry = registry(&["auto", "none", "token"]);
+        let plan = codec_suite(asked(), &registry);
+        assert_eq!(plan.announcement(&registry).unwrap(), "120 runs, 6.1 s each: about 12 min in all");
+    }
+}

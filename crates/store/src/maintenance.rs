@@ -387,7 +387,7 @@ impl Core {
         let bytes_pct = state.body.asked_bytes() * 100 / self.body_bytes.full;
         // A neighbour's largest record, or block, may not fit, however much room there is.
         let parts = if right.body.is_packed() { right.body.blocks() } else { right.body.len() };
-        let largest_pct = (right.body.asked_bytes() * 100).div_ceil(self.body_bytes.full * parts.max(1));
+        let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / parts.max(1);
         records_pct.max(bytes_pct + largest_pct) < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)

@@ -257,8 +257,8 @@ impl Core {
             }
             let payload = match &merged {
                 Merged::Kept(index, _) => state.body.found(*index, state.coding.as_ref()).payload,
-                // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
                 _ if entry.kind == Kind::Large => {
+                    // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
                     Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
                 }
                 _ => Payload::Raw(entry.payload),

@@ -163,12 +163,13 @@ mod tests {
 
     fn coding(codec: CodecChoice) -> Coding {
         let options = Options { codec, ..Options::default() };
-        Coding::Blocks(BlockCoding::first(&options).unwrap().unwrap())
+        let coding = BlockCoding::first(&options).expect("the defaults are sound");
+        Coding::Blocks(coding.expect("the codec packs blocks"))
     }
 
     /// A body of `values` in blocks of `per_block`, under the numbers from 0 on as keys.
     fn body(coding: &Coding, values: &[Vec<u8>], per_block: usize, effort: Effort) -> Body {
-        let coding = coding.blocks().unwrap();
+        let coding = coding.blocks().expect("the codec packs blocks");
         let keys: Vec<_> = (0..values.len()).map(key).collect();
         let entries: Vec<_> = keys
             .iter()

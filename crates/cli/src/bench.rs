@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token [default: each target's own; suites: all]
+    /// How targets compress: auto, none, token and so on; an unknown name lists them all [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
     /// Who compresses, for codecs with several engines [default: each codec's own; suites: all]
@@ -295,7 +295,7 @@ impl Bench {
     fn codecs(&self, plan: Plan) -> Result<u8, Error> {
         let plan = ziptier_eval::codec_suite(plan, &self.registry);
         eprintln!("{}", plan.announcement(&self.registry)?);
-        eprintln!("the smoke checks come first");
+        eprintln!("the smoke checks come first and take less than a minute");
         self.smoke(&plan, |check| eprintln!("ok: {check}"))?;
         self.measure(&plan)
     }

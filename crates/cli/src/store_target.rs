@@ -2,19 +2,40 @@
 
 use std::ops::Bound;
 
-use ziptier::{CodecChoice, Options, Store, Values};
-use ziptier_eval::{Batch, Config, Counters, Key, Records, Registration, Target, TargetError};
+use ziptier::{BlockOptions, CodecChoice, Huffman, Options, Store, Values};
+use ziptier_eval::{
+    Batch, Config, ContextCache, Counters, Huffman as AskedHuffman, Key, Records, Registration, Target,
+    TargetError, TargetOptions,
+};
 
 /// Codecs that the store has or will have; those that it accepts are offered.
 const CODECS: [&str; 6] = ["auto", "none", "token", "lz4", "zstd", "deflate"];
 
-/// What else it may be asked for, of the options that `ziptier bench` has for targets: nothing yet.
-const OPTIONS: [&str; 0] = [];
+/// What else it may be asked for, of the options that `ziptier bench` has for targets.
+const OPTIONS: [&str; 4] = ["--block-bytes", "--level", "--huffman", "--context-cache"];
 
 /// The store, for the list of targets.
 pub(crate) fn registration() -> Registration {
     let codecs: Vec<&str> = CODECS.into_iter().filter(|codec| codec.parse::<CodecChoice>().is_ok()).collect();
     Registration::of::<StoreTarget>("store", "ziptier's compressed store, embedded", &codecs)
+}
+
+/// How blocks are packed, as far as that was asked for.
+fn block_options(asked: &TargetOptions) -> BlockOptions {
+    let mut block = BlockOptions { level: asked.level, ..BlockOptions::default() };
+    if let Some(bytes) = asked.block_bytes {
+        block.bytes = bytes;
+    }
+    if let Some(huffman) = asked.huffman {
+        block.huffman = match huffman {
+            AskedHuffman::Fixed => Huffman::Fixed,
+            AskedHuffman::Dynamic => Huffman::Dynamic,
+        };
+    }
+    if let Some(cache) = asked.context_cache {
+        block.context_cache = cache == ContextCache::Thread;
+    }
+    block
 }
 
 struct StoreTarget {
@@ -42,7 +63,9 @@ impl Target for StoreTarget {
 
     fn open(config: &Config) -> Result<Self, TargetError> {
         Self::check(config)?;
-        let mut options = Options { codec: config.codec.parse::<CodecChoice>()?, ..Options::default() };
+        let block = block_options(&config.options);
+        let mut options =
+            Options { codec: config.codec.parse::<CodecChoice>()?, block, ..Options::default() };
         if let Some(bytes) = config.landing_bytes {
             options.landing_bytes = bytes;
         }

@@ -117,6 +117,8 @@ pub(crate) struct ProgressLine {
     run: usize,
     what: String,
     start: Instant,
+    /// From the start to the end of the last run that is done.
+    done_seconds: f64,
     expected_seconds: f64,
 }
 
@@ -128,19 +130,23 @@ impl ProgressLine {
             run: 0,
             what: String::new(),
             start: Instant::now(),
+            done_seconds: 0.0,
             expected_seconds,
         }
     }
 
     pub(crate) fn next(&mut self, what: &str) {
         self.run += 1;
+        self.done_seconds = self.start.elapsed().as_secs_f64();
         self.what = what.into();
         self.phase("starting");
     }
 
     pub(crate) fn phase(&self, phase: &str) {
-        let left =
-            seconds_left(self.run, self.runs, self.start.elapsed().as_secs_f64(), self.expected_seconds);
+        let now = self.start.elapsed().as_secs_f64();
+        let current_seconds = now - self.done_seconds;
+        let done = self.run.saturating_sub(1);
+        let left = seconds_left(done, self.runs, self.done_seconds, current_seconds, self.expected_seconds);
         let left = human_seconds(left);
         self.draw(&format!("[{}/{}, {left} left] {}: {phase}", self.run, self.runs, self.what));
     }
@@ -157,12 +163,18 @@ impl ProgressLine {
     }
 }
 
-/// How long the runs from number `run` (from 1) on will take: as long as those before it, or as expected if there are none.
-fn seconds_left(run: usize, runs: usize, elapsed: f64, expected_seconds: f64) -> f64 {
-    let done = run.saturating_sub(1) as f64;
-    let each = if done > 0.0 { elapsed / (done + 0.5) } else { expected_seconds / runs.max(1) as f64 };
-    let whole = each * runs as f64;
-    (whole - elapsed).max(0.0)
+/// How long is left when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so far: each
+/// takes as long as those before, or as expected if there are none.
+fn seconds_left(
+    done: usize,
+    runs: usize,
+    done_seconds: f64,
+    current_seconds: f64,
+    expected_seconds: f64,
+) -> f64 {
+    let each = if done > 0 { done_seconds / done as f64 } else { expected_seconds / runs.max(1) as f64 };
+    let later = each * runs.saturating_sub(done + 1) as f64;
+    later + (each - current_seconds).max(0.0)
 }
 
 /// Seconds in words, as exact as an estimate deserves.
@@ -187,11 +199,11 @@ mod tests {
 
     #[test]
     fn the_time_left_follows_the_runs_so_far() {
-        assert_eq!(seconds_left(1, 10, 0.0, 60.0), 60.0);
-        assert_eq!(seconds_left(1, 10, 3.0, 60.0), 57.0);
-        let late = seconds_left(10, 10, 95.0, 60.0);
-        assert!((0.0..10.0).contains(&late), "{late}");
-        assert_eq!(seconds_left(10, 10, 1e9, 60.0), 1e9 / 9.5 * 10.0 - 1e9);
+        assert_eq!(seconds_left(0, 10, 0.0, 0.0, 60.0), 60.0);
+        assert_eq!(seconds_left(0, 10, 0.0, 2.0, 60.0), 58.0);
+        assert_eq!(seconds_left(1, 10, 20.0, 0.0, 60.0), 180.0);
+        assert_eq!(seconds_left(9, 10, 90.0, 4.0, 60.0), 6.0);
+        assert_eq!(seconds_left(9, 10, 90.0, 400.0, 60.0), 0.0);
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Body {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 impl Body {
     /// The same with one bit of the frames changed.
     pub(crate) fn with_flipped_bit(&self, index: usize, bit: u8) -> Self {

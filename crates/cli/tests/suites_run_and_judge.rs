@@ -40,7 +40,7 @@ fn file(folder: &Path, name: &str) -> String {
 #[test]
 fn the_matrix_is_announced_checked_measured_and_judged() {
     let parent = tempfile::tempdir().unwrap();
-    let tiny = ["--keys", "2000", "--seconds", "0.05", "--warmup", "0", "--threads", "1,2"];
+    let tiny = ["--keys", "2000", "--seconds", "0.3", "--warmup", "0", "--threads", "1,2"];
     let narrow = ["--suite", "codecs", "--workload", "read_only,write_only"];
     let out = ["--out", parent.path().to_str().unwrap()];
     let output = bench(&[&narrow[..], &tiny, &out].concat());

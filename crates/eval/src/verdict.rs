@@ -209,8 +209,11 @@ impl Verdicts {
                 .map(|figures| (&figures.setting, *figures))
                 .collect();
             for figures in own.iter().filter(|figures| figures.coding() != first.coding()) {
-                // A benchmark that ended early may have one of the two alone.
+                // A benchmark that ended early may have one of the two alone, and a window may be too short for a single operation.
                 let Some(&beside) = by_setting.get(&figures.setting) else { continue };
+                if figures.qps <= 0.0 || beside.qps <= 0.0 {
+                    continue;
+                }
                 let case = Case { figures: (*figures).clone(), baseline: beside.clone() };
                 let known = verdicts.judged.iter_mut().find(|judgement| {
                     judgement.target == target
@@ -401,6 +404,12 @@ mod tests {
             verdicts.to_text(),
             "no verdict on the codecs of store: neither lz4 nor none was measured\n"
         );
+    }
+
+    #[test]
+    fn a_run_without_operations_is_not_compared() {
+        let rows = [figures("lz4", "read_only", 0.0, 4.0), figures("zstd", "read_only", 1e6, 4.0)];
+        assert!(Verdicts::on(&rows).judged.is_empty());
     }
 
     #[test]

@@ -140,14 +140,7 @@ fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
 /// An option that the store takes from some day on leaves this list.
 #[test]
 fn options_that_the_store_does_not_take_are_refused_before_the_first_run() {
-    for (flag, value) in [
-        ("--block-bytes", "4096"),
-        ("--level", "-3"),
-        ("--huffman", "dynamic"),
-        ("--context-cache", "thread"),
-        ("--landing-watermark-pct", "75"),
-        ("--background-codec", "token"),
-    ] {
+    for (flag, value) in [("--landing-watermark-pct", "75"), ("--background-codec", "token")] {
         for suite in [&["--target", "store"][..], &["--suite", "codecs"], &["--suite", "bypass"]] {
             let output = bench(&[suite, &[flag, value]].concat());
             let expected = format!(
@@ -156,4 +149,16 @@ fn options_that_the_store_does_not_take_are_refused_before_the_first_run() {
             assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected));
         }
     }
+}
+
+#[test]
+fn options_of_blocks_reach_the_store() {
+    let run = ["--target", "store", "--keys", "2000", "--seconds", "0.2", "--workload", "read_write_8_2"];
+    let blocks =
+        ["--codec", "deflate", "--huffman", "fixed", "--block-bytes", "4096", "--context-cache", "none"];
+    let output = bench(&[&run[..], &blocks].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = bench(&[&run[..], &["--codec", "zstd", "--level", "99"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("99"), "{}", text(&output.stderr));
 }

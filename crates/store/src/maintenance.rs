@@ -255,7 +255,9 @@ impl Core {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
         self.dictionaries.release_context();
-        // What was retired is free three steps of the epoch later, once those who read it now are done.
+        // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
+        // something of what other stores left behind.
+        (0..3).for_each(|_| pin().flush());
         self.wait_for_retired();
         self.reclaim();
     }

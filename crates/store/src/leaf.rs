@@ -202,6 +202,12 @@ impl Leaf {
         unsafe { self.state.load(Ordering::Acquire, guard).deref() }
     }
 
+    /// Asks for the memory of the state.
+    #[inline]
+    pub(crate) fn prefetch_state(&self, guard: &Guard) {
+        prefetch(self.state.load(Ordering::Relaxed, guard).as_raw().addr(), STATE_BYTES);
+    }
+
     /// Asks for the memory that a look-up in this leaf reads first.
     #[inline]
     pub(crate) fn prefetch_body(&self) {

@@ -37,13 +37,20 @@ const LAP_PAUSE_FACTOR: u32 = 30;
 const SWEEP_LEAVES: usize = 64;
 /// Packs between two looks at the dictionary.
 const DICTIONARY_PACKS: u32 = 128;
-/// A quiet leaf below this share of a full body is filled from its right neighbour.
+/// A quiet leaf below this share of a full body is filled from its right neighbours.
 const FULL_PCT: usize = 97;
+/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a single
+/// half-empty leaf is not worth it.
+const ROOM_PCT: usize = 3;
+/// Right neighbours that one leaf is filled from in a row.
+const FILLS_MAX: usize = 8;
 /// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
 /// a split are well above it.
 const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
+/// Leaves that are read alike are never so many deviations above the mean: a chance of one in ten million a leaf and lap.
+const CHANCE_DEVIATIONS: f64 = 6.0;
 /// Heated leaves may take one part in this many of all bodies.
 const HEATED_SHARE: u64 = 32;
 
@@ -131,6 +138,29 @@ struct Sweep {
     heated_bytes: u64,
     /// Whether the lap found a leaf that is, or was lately, out of its form.
     worked: bool,
+    /// Quiet leaves seen in this lap, and how full they were.
+    fullness: Fullness,
+    /// Whether quiet leaves are filled in this lap.
+    fills: bool,
+}
+
+/// How full the quiet leaves of a lap were.
+#[derive(Default)]
+struct Fullness {
+    leaves: usize,
+    room_pct: usize,
+}
+
+impl Fullness {
+    fn add(&mut self, full_pct: usize) {
+        self.leaves += 1;
+        self.room_pct += 100_usize.saturating_sub(full_pct);
+    }
+
+    /// Whether so much room is left that filling leaves pays.
+    fn is_low(&self) -> bool {
+        self.room_pct > ROOM_PCT * self.leaves
+    }
 }
 
 /// When the sweep may go on.
@@ -183,14 +213,18 @@ impl Heats {
         self.squares += heat * heat;
     }
 
-    /// Three deviations above the mean, as the bypass of the ZipCache paper; cooling at one, for hysteresis.
+    /// Three deviations above the mean, as the bypass of the ZipCache paper; cooling at one, for hysteresis. Counts of
+    /// leaves that are read alike scatter by the root of their mean, and among thousands of leaves some lie far out: they
+    /// are not hot.
     fn thresholds(&self) -> Option<Thresholds> {
         if self.leaves < 16.0 {
             return None;
         }
         let mean = self.sum / self.leaves;
         let deviation = (self.squares / self.leaves - mean * mean).max(0.0).sqrt();
-        Some(Thresholds { hot: (mean + 3.0 * deviation).max(2.0 * mean).max(4.0), cool: mean + deviation })
+        let by_chance = mean + CHANCE_DEVIATIONS * mean.sqrt();
+        let hot = (mean + 3.0 * deviation).max(2.0 * mean).max(by_chance).max(4.0);
+        Some(Thresholds { hot, cool: mean + deviation })
     }
 }
 
@@ -277,6 +311,7 @@ impl Core {
                     sweep.cursor.clear();
                     sweep.thresholds = std::mem::take(&mut sweep.seen).thresholds();
                     sweep.heated_bytes = 0;
+                    sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
                     return true;
                 }
             }
@@ -332,7 +367,12 @@ impl Core {
             }
         }
         if quiet {
-            if self.has_room(leaf.state(guard), guard) {
+            sweep.fullness.add(self.full_pct(leaf.state(guard)));
+            for _ in 0..FILLS_MAX {
+                if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
+                    break;
+                }
+                sweep.worked = true;
                 Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
             }
         } else if self.is_small(leaf.state(guard), guard) {
@@ -381,16 +421,21 @@ impl Core {
             && generation(pair[0]) == generation(pair[1])
     }
 
+    /// How full a leaf is, by records or by bytes.
+    fn full_pct(&self, state: &LeafState) -> usize {
+        let records_pct = state.body.len() * 100 / RECORDS_FULL;
+        records_pct.max(state.body.asked_bytes() * 100 / self.body_bytes.full)
+    }
+
     /// Whether a leaf has room that records of its right neighbour could fill.
     fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
-        let records_pct = state.body.len() * 100 / RECORDS_FULL;
-        let bytes_pct = state.body.asked_bytes() * 100 / self.body_bytes.full;
         // A neighbour's largest record, or block, may not fit, however much room there is.
         let parts = if right.body.is_packed() { right.body.blocks() } else { right.body.len() };
         let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / parts.max(1);
-        records_pct.max(bytes_pct + largest_pct) < FULL_PCT
+        self.full_pct(state) < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.body_bytes.full + largest_pct < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)
     }

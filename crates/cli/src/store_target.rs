@@ -64,8 +64,8 @@ impl Target for StoreTarget {
     fn open(config: &Config) -> Result<Self, TargetError> {
         Self::check(config)?;
         let block = block_options(&config.options);
-        let mut options =
-            Options { codec: config.codec.parse::<CodecChoice>()?, block, ..Options::default() };
+        let codec = config.codec.parse::<CodecChoice>()?;
+        let mut options = Options { codec, block, heating: config.heating, ..Options::default() };
         if let Some(bytes) = config.landing_bytes {
             options.landing_bytes = bytes;
         }

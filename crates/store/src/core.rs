@@ -30,6 +30,8 @@ crate::sync::thread_local! {
 
 pub(crate) struct Core {
     pub(crate) codec: CodecChoice,
+    /// Whether hot leaves are kept raw.
+    pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
     /// How large bodies become.
     pub(crate) body_bytes: BodyBytes,
@@ -53,6 +55,7 @@ impl Core {
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
             codec: options.codec,
+            heats: options.heats(),
             landing_bytes: options.landing_bytes,
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,

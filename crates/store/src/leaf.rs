@@ -30,7 +30,7 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
-    /// What the body's coded values, or its blocks, are decoded with.
+    /// What the body's coded values, or its blocks, are decoded with; nothing if it is heated.
     pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
     pub(crate) loose: u16,

@@ -1,4 +1,4 @@
-//! Background work: the packers' queue, and the sweep that settles, recodes, heats, cools and fills leaves.
+//! Background work: the packers' queue, and the sweep that settles, recodes and fills leaves.
 //!
 //! Sealed landings come first: they are what writers wait for. The sweep walks the leaves in key order when the
 //! queue is empty, a few times a second while it finds something to do, and looks again at what it left alone: a
@@ -16,10 +16,10 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::options::CodecChoice;
 use crate::packing::{Goal, RECORDS_FULL, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
+use crate::tierer::Tierer;
 
 /// Leaves that wait at most; above this, writers pack themselves.
 const QUEUE_LEAVES_MAX: usize = 512;
@@ -49,10 +49,6 @@ const FILLS_MAX: usize = 8;
 const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
-/// Leaves that are read alike are never so many deviations above the mean: a chance of one in ten million a leaf and lap.
-const CHANCE_DEVIATIONS: f64 = 6.0;
-/// Heated leaves may take one part in this many of all bodies.
-const HEATED_SHARE: u64 = 32;
 
 /// Leaves with a sealed landing, first come first served.
 #[derive(Default)]
@@ -125,17 +121,13 @@ impl Drop for Packers {
     }
 }
 
-/// Where the sweep is, and what it saw of hotness.
+/// Where the sweep is.
 #[derive(Default)]
 struct Sweep {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
     all_quiet: bool,
-    seen: Heats,
-    thresholds: Option<Thresholds>,
-    /// Bytes of heated bodies seen in this lap.
-    heated_bytes: u64,
     /// Whether the lap found a leaf that is, or was lately, out of its form.
     worked: bool,
     /// Quiet leaves seen in this lap, and how full they were.
@@ -191,47 +183,11 @@ impl Laps {
     }
 }
 
-/// Sums over the leaves of a lap.
-#[derive(Default)]
-struct Heats {
-    leaves: f64,
-    sum: f64,
-    squares: f64,
-}
-
-/// A leaf is heated above `hot` and cooled below `cool`.
-#[derive(Clone, Copy)]
-struct Thresholds {
-    hot: f64,
-    cool: f64,
-}
-
-impl Heats {
-    fn add(&mut self, heat: f64) {
-        self.leaves += 1.0;
-        self.sum += heat;
-        self.squares += heat * heat;
-    }
-
-    /// Three deviations above the mean, as the bypass of the ZipCache paper; cooling at one, for hysteresis. Counts of
-    /// leaves that are read alike scatter by the root of their mean, and among thousands of leaves some lie far out: they
-    /// are not hot.
-    fn thresholds(&self) -> Option<Thresholds> {
-        if self.leaves < 16.0 {
-            return None;
-        }
-        let mean = self.sum / self.leaves;
-        let deviation = (self.squares / self.leaves - mean * mean).max(0.0).sqrt();
-        let by_chance = mean + CHANCE_DEVIATIONS * mean.sqrt();
-        let hot = (mean + 3.0 * deviation).max(2.0 * mean).max(by_chance).max(4.0);
-        Some(Thresholds { hot, cool: mean + deviation })
-    }
-}
-
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
         let mut sweep = Sweep::default();
         let mut laps = Laps::default();
+        let mut tierer = Tierer::default();
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
@@ -247,6 +203,10 @@ impl Core {
                     drop(guard);
                     self.maintain_dictionary();
                 }
+                continue;
+            }
+            if sweeps && tierer.is_due(self) {
+                self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
             }
             if sweeps && laps.is_due() {
@@ -288,6 +248,10 @@ impl Core {
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
+        if self.heats {
+            let mut tierer = Tierer::default();
+            while !self.tier(&mut tierer, SWEEP_LEAVES) {}
+        }
         self.dictionaries.release_context();
         // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
         // something of what other stores left behind.
@@ -309,8 +273,6 @@ impl Core {
                 }
                 None => {
                     sweep.cursor.clear();
-                    sweep.thresholds = std::mem::take(&mut sweep.seen).thresholds();
-                    sweep.heated_bytes = 0;
                     sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
                     return true;
                 }
@@ -322,11 +284,6 @@ impl Core {
 
     fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
-        let heat = f64::from(leaf.clock.heat());
-        sweep.seen.add(heat);
-        if !sweep.all_quiet {
-            leaf.clock.decay();
-        }
         sweep.worked |= !quiet;
         let mut round = 0;
         let ownership = loop {
@@ -343,10 +300,10 @@ impl Core {
         if state.closed {
             return;
         }
-        if state.heated {
-            sweep.heated_bytes += state.body.asked_bytes() as u64;
-        }
-        if let Some(goal) = self.goal(state, heat, quiet, sweep) {
+        // In quiet times it would be cooled.
+        let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
+        let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet) };
+        if let Some(goal) = goal {
             sweep.worked = true;
             // A landing that is sealed already is packed first, so that the open one can be.
             if quiet && state.sealed.is_some() && state.open.is_some() {
@@ -357,10 +314,7 @@ impl Core {
             }
             Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
             match goal {
-                Goal::Heat => {
-                    self.stats.heated.raise();
-                    sweep.heated_bytes += leaf.state(guard).body.asked_bytes() as u64;
-                }
+                Goal::Heat => self.stats.heated.raise(),
                 Goal::Recode if state.heated => self.stats.cooled.raise(),
                 Goal::Recode => self.stats.recoded.raise(),
                 Goal::Keep => self.stats.packs_background.raise(),
@@ -383,19 +337,7 @@ impl Core {
     }
 
     /// What a leaf needs, if anything.
-    fn goal(&self, state: &LeafState, heat: f64, quiet: bool, sweep: &Sweep) -> Option<Goal> {
-        if state.heated {
-            let cold = sweep.thresholds.is_some_and(|thresholds| heat < thresholds.cool);
-            if cold || (sweep.all_quiet && sweep.thresholds.is_none() && heat == 0.0) {
-                return Some(Goal::Recode);
-            }
-        } else if self.codec == CodecChoice::Auto && state.body.is_coded() {
-            let hot = sweep.thresholds.is_some_and(|thresholds| heat > thresholds.hot);
-            let budget = (self.gauges.raw_body.held() + self.gauges.coded_body.held()) / HEATED_SHARE;
-            if hot && sweep.heated_bytes + 2 * state.body.asked_bytes() as u64 <= budget {
-                return Some(Goal::Heat);
-            }
-        }
+    fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
         if quiet && !state.heated && !state.body.is_empty() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;

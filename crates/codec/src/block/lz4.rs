@@ -60,7 +60,7 @@ impl Engine for Lz4 {
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
         let coder = Lz4Coder { level: self.level, prepared: self.prepared.as_ref(), stream: None };
         let fingerprint = self.prepared.as_ref().map_or(0, |prepared| prepared.dictionary.fingerprint());
-        Ok(Box::new(Context::new(coder, Format::Lz4, fingerprint, &self.counters)))
+        Ok(Box::new(Context::new(coder, Format::Lz4, fingerprint, self.counters.open())))
     }
 }
 

@@ -85,7 +85,7 @@ impl Engine for Zstd {
         let prepared = self.prepared.as_ref();
         let coder = ZstdCoder { level: self.level, prepared, compressor: None, decompressor: None };
         let fingerprint = prepared.map_or(0, |prepared| prepared.dictionary.fingerprint());
-        Ok(Box::new(Context::new(coder, Format::Zstd, fingerprint, &self.counters)))
+        Ok(Box::new(Context::new(coder, Format::Zstd, fingerprint, self.counters.open())))
     }
 }
 

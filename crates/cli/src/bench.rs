@@ -77,16 +77,16 @@ pub(crate) struct Arguments {
     /// How hard the codec tries
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     level: Option<i32>,
-    /// fixed or dynamic: Huffman codes of a deflate encoder
+    /// fixed or dynamic: Huffman codes of a deflate encoder [suites: both, where an engine has both]
     #[arg(long, value_name = "KIND")]
     huffman: Option<Huffman>,
     /// thread or none: whether every thread keeps the codec's contexts between calls
     #[arg(long, value_name = "WHERE")]
     context_cache: Option<ContextCache>,
-    /// How full a landing may be, in per cent, before it is handed over for packing
+    /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1 [default: 100]
     #[arg(long, value_name = "N")]
     landing_watermark_pct: Option<u8>,
-    /// Codec that background repacking uses, where it differs from that of the write path
+    /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with --background 1
     #[arg(long, value_name = "NAME")]
     background_codec: Option<String>,
     /// Keys in each store, loaded in random order [default: 50000; suite bypass: 200000]

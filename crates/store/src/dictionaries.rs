@@ -102,7 +102,8 @@ impl Candidate {
                 let [fast, dense] = [Effort::Fast, Effort::Dense]
                     .map(|effort| packed_bytes(&trained, effort, some) as f64 / raw);
                 let pays = (fast - dense) * logical_bytes as f64 > trained.dense_memory_bytes() as f64;
-                Some(Coding::Blocks(Arc::new(if pays { trained } else { trained.without_dense() })))
+                let keeps = pays || trained.has_background_codec();
+                Some(Coding::Blocks(Arc::new(if keeps { trained } else { trained.without_dense() })))
             }
         }
     }
@@ -149,10 +150,11 @@ impl Dictionaries {
         self.current.lock().clone()
     }
 
-    /// Frees what the calling thread keeps to pack blocks, until it packs again.
-    pub(crate) fn release_context(&self) {
-        if let Some(Coding::Blocks(blocks)) = &*self.current.lock() {
-            blocks.release_context();
+    /// Frees what threads that were idle since the last call keep for blocks.
+    pub(crate) fn release_idle(&self) {
+        let current = self.current();
+        if let Some(blocks) = current.as_ref().and_then(Coding::blocks) {
+            blocks.release_idle();
         }
     }
 

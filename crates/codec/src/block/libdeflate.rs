@@ -117,10 +117,12 @@ const OPTIONS: ffi::libdeflate_options = ffi::libdeflate_options {
     free_func: Some(free),
 };
 
+// SAFETY: it asks nothing of its caller; the library's type for it is that of an unsafe function.
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     heap::allocate(bytes)
 }
 
+// SAFETY: the caller hands in what `malloc` gave it, once.
 unsafe extern "C" fn free(address: *mut c_void) {
     // SAFETY: libdeflate frees what `malloc` gave it, once.
     unsafe { heap::release(address) }

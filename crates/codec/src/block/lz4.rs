@@ -262,6 +262,7 @@ mod ffi {
     use lz4_sys as _;
     use std::ffi::{c_char, c_int, c_void};
 
+    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as pointers to nothing in particular.
     unsafe extern "C" {
         pub(super) fn LZ4_sizeofState() -> c_int;
         pub(super) fn LZ4_initStream(state: *mut c_void, bytes: usize) -> *mut c_void;

@@ -237,6 +237,7 @@ unsafe impl WriteBuf for Target<'_> {
         self.memory.as_mut_ptr().cast()
     }
 
+    // SAFETY: the caller vouches that the first `n` bytes have been written; more than there are is a panic.
     unsafe fn filled_until(&mut self, n: usize) {
         assert!(n <= self.memory.len(), "libzstd writes inside its target");
         self.written = n;

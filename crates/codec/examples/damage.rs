@@ -41,7 +41,7 @@ struct Subject {
 struct Outcome {
     /// Frames that gave an error.
     noticed: u64,
-    /// Damages that changed nothing, such as a swap of equal bytes: the block came back.
+    /// Damages that changed nothing, such as a swap of equal bytes or another level's engine: the block came back.
     harmless: u64,
     /// Frames that gave other bytes than were packed.
     wrong: u64,
@@ -155,12 +155,15 @@ fn damage_one(
         let other = random.below(subjects.len());
         return unpack(&subjects[other], codecs[other].as_mut(), frame, raw, outcome);
     }
-    let beside = &own.packed[random.below(own.packed.len())].frame;
+    let other = &own.packed[random.below(own.packed.len())];
+    let beside = &other.frame;
     if random.below(4) == 0 && frame[0] == own.setting.format.number() {
         let payload = damaged(&frame[frame::HEADER_BYTES..], beside, random);
         return decompress(codecs[subject].as_mut(), &payload, raw.len(), outcome);
     }
     let frame = damaged(frame, beside, random);
+    // Two frames that begin alike may be joined to the whole of the second.
+    let raw = if frame == *beside { &other.raw } else { raw };
     unpack(own, codecs[subject].as_mut(), &frame, raw, outcome);
 }
 

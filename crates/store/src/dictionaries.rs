@@ -41,6 +41,8 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 /// Values that tell whether packing densely pays.
 const DENSE_SAMPLES: usize = 2048;
+/// What is prepared for packing densely is weighed as if it were there for one part in so many of the time.
+const DENSE_COST_SHARE: f64 = 4.0;
 const BITS: [u32; 3] = [12, 14, 16];
 
 /// The dictionaries of a store.
@@ -96,12 +98,14 @@ impl Candidate {
             }
             Self::Blocks(blocks) => {
                 let trained = blocks.trained(samples, generation)?;
-                // In a small store an encoder's tables for a dense level may cost more than they save.
+                // In a small store an encoder's tables for a dense level may cost more than they save. They are there only
+                // while leaves become quiet.
                 let some = &samples[..samples.len().min(DENSE_SAMPLES)];
                 let raw = some.iter().map(|value| value.len()).sum::<usize>().max(1) as f64;
                 let [fast, dense] = [Effort::Fast, Effort::Dense]
                     .map(|effort| packed_bytes(&trained, effort, some) as f64 / raw);
-                let pays = (fast - dense) * logical_bytes as f64 > trained.dense_memory_bytes() as f64;
+                let cost = trained.dense_memory_bytes() as f64 / DENSE_COST_SHARE;
+                let pays = (fast - dense) * logical_bytes as f64 > cost;
                 let keeps = pays || trained.has_background_codec();
                 Some(Coding::Blocks(Arc::new(if keeps { trained } else { trained.without_dense() })))
             }

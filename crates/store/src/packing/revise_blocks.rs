@@ -34,6 +34,8 @@ impl Core {
         }));
         blocks.clear();
         let mut next = 0;
+        // The first block since the last one with changes.
+        let mut unchanged = 0;
         for index in 0..body.blocks() {
             let block = body.block(index);
             let end = block.first + block.count;
@@ -44,9 +46,10 @@ impl Core {
                 next += 1;
             }
             if before == next {
-                blocks.copy(block);
                 continue;
             }
+            blocks.copy_run(body, unchanged, index);
+            unchanged = index + 1;
             raw.clear();
             old.clear();
             pieces.blocks_unpacked += 1;
@@ -74,6 +77,7 @@ impl Core {
             pack_evenly(&values, packer, blocks, contents, pieces);
             *kept_values = emptied(values);
         }
+        blocks.copy_run(body, unchanged, body.blocks());
         *kept_fresh = emptied(fresh);
         body.revised(edits, Some(blocks), self.body_bytes.max, &mut builder.bytes)
     }

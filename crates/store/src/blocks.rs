@@ -27,8 +27,12 @@ const RAW_BYTES_MAX: usize = 128 << 10;
 /// Values of a block at most, so that a leaf can be cut between blocks.
 pub(crate) const BLOCK_RECORDS_MAX: usize = 64;
 
-/// Bytes of a block dictionary: the size that the codec's table of formats was measured with.
-const DICTIONARY_BYTES: usize = 16 << 10;
+/// Bytes of a block dictionary at least: the size that the codec's table of formats was measured with.
+const DICTIONARY_BYTES_MIN: usize = 16 << 10;
+/// Bytes of a block dictionary of `zstd` at most, that of its command line.
+const DICTIONARY_BYTES_MAX: usize = 110 << 10;
+/// A dictionary may have one byte for so many of data.
+const DATA_PER_DICTIONARY: u64 = 1024;
 
 /// Who packs, and so how hard the encoder tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub(crate) struct BlockCoding {
     contexts: ThreadLocal<Mutex<Contexts>>,
     options: BlockOptions,
     generation: u32,
+    /// What each dictionary was trained to at most.
+    dictionary_bytes: usize,
     front: Front,
     /// What [`Effort::Dense`] is, where it differs.
     dense: Option<Dense>,
@@ -158,17 +164,19 @@ impl BlockCoding {
             _ => setting(format, level.unwrap_or(dense_level)),
         };
         let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
-        Self::new(block, front, dense, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
+        Self::new(block, front, dense, 0, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
     }
 
-    /// The same packing with a dictionary for each format that takes one, trained on `samples`; `None` if they give none.
-    pub(crate) fn trained(&self, samples: &[&[u8]], generation: u32) -> Option<Self> {
+    /// The same packing with a dictionary for each format that takes one, of at most `bytes`, trained on `samples`; `None` if
+    /// they give none.
+    pub(crate) fn trained(&self, samples: &[&[u8]], bytes: usize, generation: u32) -> Option<Self> {
         let with_dictionary = |setting: &Setting| {
             let setting = Setting { dictionary: None, ..setting.clone() };
             if !takes_dictionary(setting.format) {
                 return Some(setting);
             }
-            let trained = Dictionary::train(setting.format, samples, DICTIONARY_BYTES, generation).ok()?;
+            let bytes = bytes.min(dictionary_bytes_max(setting.format));
+            let trained = Dictionary::train(setting.format, samples, bytes, generation).ok()?;
             Some(setting.with_dictionary(Arc::new(trained)))
         };
         let front = with_dictionary(&self.front.setting)?;
@@ -177,7 +185,7 @@ impl BlockCoding {
             Some(dense) if dense.kept.is_some() => Some(with_dictionary(&dense.setting)?),
             Some(dense) => Some(front.clone().with_level(dense.setting.level)),
         };
-        Self::new(self.options, front, dense, generation).ok()
+        Self::new(self.options, front, dense, generation, bytes).ok()
     }
 
     fn new(
@@ -185,11 +193,12 @@ impl BlockCoding {
         front: Setting,
         dense: Option<Setting>,
         generation: u32,
+        dictionary_bytes: usize,
     ) -> Result<Self, String> {
         let engine = engine_of(&front, options.engine)?;
         let dense = dense.map(|dense| Dense::new(dense, front.format, options.engine)).transpose()?;
         let front = Front { setting: front, engine };
-        Ok(Self { contexts: ThreadLocal::new(), options, generation, front, dense })
+        Ok(Self { contexts: ThreadLocal::new(), options, generation, dictionary_bytes, front, dense })
     }
 
     /// Bytes that packing densely needs while it does so; 0 if it was asked for.
@@ -211,15 +220,28 @@ impl BlockCoding {
         self.generation
     }
 
-    /// Bytes of values in a block.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.options.bytes
+    /// Bytes of values in a block. A write packs a block anew: one of half the size takes little more than half the time, and
+    /// less than a tenth more room until its leaf is quiet.
+    pub(crate) fn block_bytes(&self, effort: Effort) -> usize {
+        match effort {
+            Effort::Fast => self.options.bytes / 2,
+            Effort::Dense => self.options.bytes,
+        }
     }
 
     /// Whether a dictionary can pay.
     pub(crate) fn wants_dictionary(&self) -> bool {
+        self.formats().any(takes_dictionary)
+    }
+
+    /// Whether dictionaries of so many bytes would be much larger than these.
+    pub(crate) fn is_outgrown_by(&self, bytes: usize) -> bool {
+        self.formats().any(|format| bytes.min(dictionary_bytes_max(format)) >= 2 * self.dictionary_bytes)
+    }
+
+    fn formats(&self) -> impl Iterator<Item = Format> {
         let dense = self.dense.as_ref().map(|dense| dense.setting.format);
-        takes_dictionary(self.front.setting.format) || dense.is_some_and(takes_dictionary)
+        std::iter::once(self.front.setting.format).chain(dense)
     }
 
     /// Bytes of dictionaries and engines. Contexts are not counted, nor what is prepared for packing densely: both are there
@@ -233,11 +255,12 @@ impl BlockCoding {
             + background.map_or(0, |dense| dense.memory_bytes)
     }
 
-    /// About what [`BlockCoding::memory_bytes`] of one with a dictionary will be.
-    pub(crate) fn memory_bytes_expected(&self) -> usize {
-        // With the tables of both levels, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
+    /// About what [`BlockCoding::memory_bytes`] of one with dictionaries of so many bytes will be.
+    pub(crate) fn memory_bytes_expected(&self, bytes: usize) -> usize {
+        // With the tables of both levels and 16 KiB, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
         let format = self.front.setting.format;
-        Dictionary::memory_bytes_expected(format, DICTIONARY_BYTES) + (192 << 10)
+        let bytes = bytes.min(dictionary_bytes_max(format));
+        Dictionary::memory_bytes_expected(format, bytes) + 12 * bytes
     }
 
     /// Appends the frame of a block; `raw` is its contents.
@@ -338,6 +361,17 @@ impl BlockCoding {
 /// of the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
 fn takes_dictionary(format: Format) -> bool {
     format != Format::Deflate
+}
+
+/// What a dictionary for so much data may have.
+pub(crate) fn dictionary_bytes(data_bytes: u64) -> usize {
+    let bytes = usize::try_from(data_bytes / DATA_PER_DICTIONARY).unwrap_or(usize::MAX);
+    bytes.clamp(DICTIONARY_BYTES_MIN, DICTIONARY_BYTES_MAX)
+}
+
+/// The most that a format makes good use of: the table in which fast LZ4 looks has 4,096 places.
+fn dictionary_bytes_max(format: Format) -> usize {
+    if format == Format::Zstd { DICTIONARY_BYTES_MAX } else { DICTIONARY_BYTES_MIN }
 }
 
 /// Levels for writing and for quiet leaves.
@@ -460,7 +494,8 @@ mod tests {
             (0..4000).map(|n| format!("value {} of a block", n * 7919 % 3001)).collect();
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
         let first = coding(CodecChoice::Lz4, Some(CodecChoice::Zstd));
-        let coding = first.trained(&samples, 1).expect("the samples have much in common");
+        let coding =
+            first.trained(&samples, DICTIONARY_BYTES_MIN, 1).expect("the samples have much in common");
         let noise: Vec<u8> = (0..200u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for raw in [&samples[..20].concat(), &noise] {
             for effort in [Effort::Fast, Effort::Dense] {

@@ -65,7 +65,8 @@ impl CodecChoice {
 /// How values are packed in blocks, by the codecs that do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one.
+    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In leaves that
+    /// are written to, blocks have half of that.
     pub bytes: usize,
     /// Level of the format, for whatever is packed; `None` for a fast one where values are written, and
     /// `dense_level` for what has been quiet since.

@@ -130,6 +130,11 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
+    /// Bytes of values in a block.
+    fn block_bytes(&self) -> usize {
+        self.coding.block_bytes(self.effort)
+    }
+
     /// How many of `records` packed so could be smaller.
     fn loose(&self, records: usize) -> usize {
         if self.effort == BlockEffort::Fast { records } else { 0 }

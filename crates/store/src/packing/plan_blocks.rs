@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::plan::{recode_large, separator};
 use super::revise_blocks::pack_block;
 use super::{BodyBytes, Goal, PackedScratch, Packer, Pieces, RECORDS_FULL, Scratch, raw_len};
-use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, spans};
+use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
 use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -57,7 +57,7 @@ impl Core {
             let small = |index| {
                 let raw_bytes =
                     body.block(index).frame.get(1..5).map_or(0, |len| u32::from_le_bytes(array(len)));
-                (raw_bytes as usize) < coding.block_bytes() / 2
+                (raw_bytes as usize) < coding.block_bytes(Effort::Fast) / 2
             };
             let mut opened: Vec<bool> = (0..body.blocks()).map(|index| !stays || small(index)).collect();
             let mut open = |record: Option<usize>| {
@@ -248,7 +248,7 @@ fn pack_run(
         let mut bytes = 0;
         let fits = |value: &&&[u8]| {
             bytes += value.len();
-            bytes <= packer.coding.block_bytes()
+            bytes <= packer.block_bytes()
         };
         let count = rest.iter().take(BLOCK_RECORDS_MAX).take_while(fits).count().max(1);
         let (values, behind) = rest.split_at(count);

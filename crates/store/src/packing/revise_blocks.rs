@@ -92,7 +92,7 @@ fn pack_evenly(
     pieces: &mut Pieces,
 ) {
     let bytes: usize = values.iter().map(|value| value.len()).sum();
-    let fits = values.len() <= BLOCK_RECORDS_MAX && bytes <= packer.coding.block_bytes() * 3 / 2;
+    let fits = values.len() <= BLOCK_RECORDS_MAX && bytes <= packer.block_bytes() * 3 / 2;
     if fits || values.len() <= 1 {
         if !values.is_empty() {
             pack_block(values, packer, blocks, contents, pieces);
@@ -101,7 +101,7 @@ fn pack_evenly(
     }
     let mut half = 0;
     let mut left = 0;
-    if bytes > packer.coding.block_bytes() {
+    if bytes > packer.block_bytes() {
         while left < values.len() - 1 && (left == 0 || half + values[left].len() <= bytes / 2) {
             half += values[left].len();
             left += 1;

@@ -30,7 +30,7 @@ const DEFAULT_KEYS_BYPASS: u64 = 200_000;
 /// A set of runs that belong together.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Suite {
-    /// Every codec, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first, verdicts at the end
+    /// Every codec and engine, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first, verdicts at the end
     Codecs,
     /// Latency over time of reads of a few hot keys, which jump in the middle: series, summary and plot
     Bypass,
@@ -65,10 +65,10 @@ pub(crate) struct Arguments {
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token and so on; an unknown name lists them all [default: each target's own; suites: all]
+    /// How targets compress: auto, none, token, lz4, zstd, deflate [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines [default: each codec's own; suites: all]
+    /// Who compresses, for codecs with several engines: software or zlib for deflate [default: each codec's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     engine: Vec<String>,
     /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
@@ -77,16 +77,16 @@ pub(crate) struct Arguments {
     /// How hard the codec tries
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     level: Option<i32>,
-    /// fixed or dynamic: Huffman codes of a deflate encoder
+    /// fixed or dynamic: Huffman codes of a deflate encoder [suites: both, where an engine has both]
     #[arg(long, value_name = "KIND")]
     huffman: Option<Huffman>,
     /// thread or none: whether every thread keeps the codec's contexts between calls
     #[arg(long, value_name = "WHERE")]
     context_cache: Option<ContextCache>,
-    /// How full a landing may be, in per cent, before it is handed over for packing
+    /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1 [default: 100]
     #[arg(long, value_name = "N")]
     landing_watermark_pct: Option<u8>,
-    /// Codec that background repacking uses, where it differs from that of the write path
+    /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with --background 1
     #[arg(long, value_name = "NAME")]
     background_codec: Option<String>,
     /// Keys in each store, loaded in random order [default: 50000; suite bypass: 200000]

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use ziptier::{BlockOptions, CodecChoice, Huffman, Options, Store, Values};
+use ziptier_codec::block::Setting;
 use ziptier_eval::{
     Batch, Config, ContextCache, Counters, Huffman as AskedHuffman, Key, Records, Registration, Target,
     TargetError, TargetOptions,
@@ -11,35 +12,72 @@ use ziptier_eval::{
 /// Codecs that the store has or will have; those that it accepts are offered.
 const CODECS: [&str; 6] = ["auto", "none", "token", "lz4", "zstd", "deflate"];
 
-/// What else it may be asked for, of the options that `ziptier bench` has for targets.
-const OPTIONS: [&str; 4] = ["--block-bytes", "--level", "--huffman", "--context-cache"];
-
 /// The store, for the list of targets.
 pub(crate) fn registration() -> Registration {
     let codecs: Vec<&str> = CODECS.into_iter().filter(|codec| codec.parse::<CodecChoice>().is_ok()).collect();
-    Registration::of::<StoreTarget>("store", "ziptier's compressed store, embedded", &codecs)
+    let store = Registration::of::<StoreTarget>("store", "ziptier's compressed store, embedded", &codecs);
+    store.with_engine("deflate", "software", &[AskedHuffman::Dynamic]).with_engine(
+        "deflate",
+        "zlib",
+        &[AskedHuffman::Dynamic, AskedHuffman::Fixed],
+    )
+}
+
+/// How the store is opened, as far as that was asked for. It takes every option that there is.
+fn options(config: &Config) -> Result<Options, TargetError> {
+    let codec = config.codec.parse::<CodecChoice>()?;
+    let usual = Options::default();
+    let options = Options {
+        codec,
+        block: block_options(codec, &config.options)?,
+        heating: config.heating,
+        landing_bytes: config.landing_bytes.unwrap_or(usual.landing_bytes),
+        background_packing: config.background.unwrap_or(usual.background_packing),
+        background_threads: config.background_threads.unwrap_or(usual.background_threads),
+        landing_watermark_pct: config.options.landing_watermark_pct.unwrap_or(usual.landing_watermark_pct),
+        ..usual
+    };
+    options.check()?;
+    Ok(options)
 }
 
 /// How blocks are packed, as far as that was asked for.
-fn block_options(asked: &TargetOptions) -> BlockOptions {
-    let mut block = BlockOptions { level: asked.level, ..BlockOptions::default() };
-    if let Some(bytes) = asked.block_bytes {
-        block.bytes = bytes;
-    }
-    if let Some(huffman) = asked.huffman {
-        block.huffman = match huffman {
-            AskedHuffman::Fixed => Huffman::Fixed,
-            AskedHuffman::Dynamic => Huffman::Dynamic,
-        };
-    }
-    if let Some(cache) = asked.context_cache {
-        block.context_cache = cache == ContextCache::Thread;
-    }
-    block
+fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptions, TargetError> {
+    let usual = BlockOptions::default();
+    let huffman = asked.huffman.map(|huffman| match huffman {
+        AskedHuffman::Fixed => Huffman::Fixed,
+        AskedHuffman::Dynamic => Huffman::Dynamic,
+    });
+    Ok(BlockOptions {
+        bytes: asked.block_bytes.unwrap_or(usual.bytes),
+        level: asked.level,
+        huffman: huffman.unwrap_or(usual.huffman),
+        engine: asked.engine.as_deref().map(|name| engine_name(codec, name)).transpose()?,
+        background_codec: asked.background_codec.as_deref().map(str::parse).transpose()?,
+        context_cache: asked.context_cache.is_none_or(|cache| cache == ContextCache::Thread),
+        ..usual
+    })
+}
+
+fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str, TargetError> {
+    let known = codec.to_string().parse().map_or(&[][..], Setting::engine_names);
+    let found = known.iter().find(|known| **known == name);
+    Ok(*found.ok_or_else(|| format!("codec {codec} has no engine {name}; it has: {}", known.join(", ")))?)
+}
+
+/// Who does the work in the foreground.
+fn engine_at_work(options: &Options) -> &'static str {
+    let preferred = || {
+        let setting = Setting::new(options.codec.to_string().parse().ok()?);
+        Some(setting.with_huffman(options.block.huffman).engine().ok()?.name())
+    };
+    options.block.engine.or_else(preferred).unwrap_or("cpu")
 }
 
 struct StoreTarget {
     store: Store,
+    /// Who does the foreground's work.
+    engine: &'static str,
     background_threads: usize,
 }
 
@@ -58,25 +96,14 @@ impl Target for StoreTarget {
     type Batch = Found;
 
     fn check(config: &Config) -> Result<(), TargetError> {
-        Ok(config.options.take_only(&OPTIONS)?)
+        options(config).map(|_| ())
     }
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        Self::check(config)?;
-        let block = block_options(&config.options);
-        let codec = config.codec.parse::<CodecChoice>()?;
-        let mut options = Options { codec, block, heating: config.heating, ..Options::default() };
-        if let Some(bytes) = config.landing_bytes {
-            options.landing_bytes = bytes;
-        }
-        if let Some(background) = config.background {
-            options.background_packing = background;
-        }
-        if let Some(threads) = config.background_threads {
-            options.background_threads = threads;
-        }
+        let options = options(config)?;
+        let engine = engine_at_work(&options);
         let background_threads = options.background_threads;
-        Ok(StoreTarget { store: Store::open(options)?, background_threads })
+        Ok(StoreTarget { store: Store::open(options)?, engine, background_threads })
     }
 
     #[inline]
@@ -116,7 +143,7 @@ impl Target for StoreTarget {
     fn counters(&self) -> Counters {
         let stats = self.store.stats();
         Counters {
-            engine: Some("cpu".into()),
+            engine: Some(self.engine.into()),
             bg_threads: Some(self.background_threads as u64),
             bg_compactions: Some(stats.packs_background),
             fg_compactions: Some(stats.packs_foreground),

@@ -173,11 +173,18 @@ fn every_option_works() {
             "read_write_8_2",
         ],
     ] {
-        for row in rows(arguments) {
-            assert_eq!(row["mismatches"], "0", "{arguments:?}");
-            assert!(number(&row, "qps") > 0.0, "{arguments:?}");
-        }
+        assert!(every_run_operates(arguments), "{arguments:?}");
     }
+}
+
+/// Whether every run of these arguments does operations, in windows that grow while one does not: a loaded machine may give
+/// a short one no processor.
+fn every_run_operates(arguments: &[&str]) -> bool {
+    ["0.1", "1", "10"].iter().any(|seconds| {
+        let rows = rows(&[arguments, &["--seconds", seconds]].concat());
+        assert!(rows.iter().all(|row| row["mismatches"] == "0"), "{arguments:?}");
+        rows.iter().all(|row| number(row, "qps") > 0.0)
+    })
 }
 
 #[test]

@@ -8,6 +8,9 @@
 //! second. Blocks are stored as frames; ratio and bytes include the frame's header. All times are CPU time of this
 //! thread, counters and checksums included; MB/s are of raw bytes.
 
+mod measuring;
+
+use measuring::{File, best, cpu_time, random_order};
 use std::sync::Arc;
 use std::time::Duration;
 use ziptier_codec::block::{Dictionary, Huffman, Setting, frame};
@@ -18,6 +21,9 @@ const SAMPLE_BYTES: usize = 2 << 20;
 
 /// Bytes of blocks that are measured.
 const MEASURED_BYTES: usize = 2 << 20;
+
+/// The best of so many runs counts.
+const RUNS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files = Vec::new();
@@ -50,10 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "unpack MB/s",
         "train ms"
     );
-    for file in &files {
-        let bytes = std::fs::read(file)?;
-        let bytes = if file.ends_with(".zst") { zstd::decode_all(&*bytes)? } else { bytes };
-        let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".zst");
+    for File { name, bytes } in &measuring::read(&files)? {
         let (first, second) = bytes.split_at(bytes.len() / 2);
         for setting in settings() {
             for &size in &sizes {
@@ -118,7 +121,7 @@ fn measure(
 
     let mut stored = Vec::with_capacity(2 * block_bytes + 64);
     let mut failed = 0;
-    let packing = best(|| {
+    let packing = best(RUNS, || {
         for block in blocks {
             stored.clear();
             failed += usize::from(frame::pack(codec.as_mut(), setting.format, block, &mut stored).is_err());
@@ -126,14 +129,9 @@ fn measure(
     });
 
     // In random order, as a store reads them.
-    let mut order: Vec<usize> = (0..blocks.len()).collect();
-    let mut state = 1u64;
-    for last in (1..order.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(last, (state >> 33) as usize % (last + 1));
-    }
+    let order = random_order(blocks.len());
     let mut raw = Vec::with_capacity(2 * block_bytes + 64);
-    let unpacking = best(|| {
+    let unpacking = best(RUNS, || {
         for &index in &order {
             raw.clear();
             let result = frame::unpack(codec.as_mut(), setting.format, &frames[index], &mut raw, block_bytes);
@@ -163,20 +161,4 @@ fn measure(
         training.as_secs_f64() * 1e3,
     );
     Ok(())
-}
-
-/// The least CPU time of several runs.
-fn best(mut run: impl FnMut()) -> Duration {
-    let time = |run: &mut dyn FnMut()| {
-        let begun = cpu_time();
-        run();
-        cpu_time() - begun
-    };
-    (0..3).map(|_| time(&mut run)).min().unwrap_or_default()
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

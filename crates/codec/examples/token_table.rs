@@ -7,6 +7,9 @@
 //! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures on the
 //! second. All times are CPU time of this thread; bytes are coded bytes, checks included.
 
+mod measuring;
+
+use measuring::{File, best, cpu_time, random_order};
 use std::time::Duration;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
@@ -15,6 +18,9 @@ const SAMPLE_BYTES: usize = 2 << 20;
 
 /// Values that are measured.
 const VALUES_MAX: usize = 50_000;
+
+/// The best of so many runs counts.
+const RUNS: usize = 7;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files = Vec::new();
@@ -49,10 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "ms/MB",
         "KB"
     );
-    for file in &files {
-        let bytes = std::fs::read(file)?;
-        let bytes = if file.ends_with(".zst") { zstd::decode_all(&*bytes)? } else { bytes };
-        let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".zst");
+    for File { name, bytes } in &measuring::read(&files)? {
         let values: Vec<&[u8]> = bytes.chunks_exact(value_bytes).collect();
         for &bits in &widths {
             measure(name, "in", bits, &values, &values)?;
@@ -86,7 +89,7 @@ fn measure(
     let raw_bytes: usize = values.iter().map(|value| value.len()).sum();
     let mut encoder = Encoder::new();
     let (mut coded, mut ends) = (Vec::new(), Vec::new());
-    let grouped = best(|| {
+    let grouped = best(RUNS, || {
         coded.clear();
         ends.clear();
         values
@@ -94,7 +97,7 @@ fn measure(
             .for_each(|group| dictionary.encode_group(&mut encoder, group, &mut coded, &mut ends));
     });
     let (mut fast_coded, mut fast_ends) = (Vec::new(), Vec::new());
-    let fast = best(|| {
+    let fast = best(RUNS, || {
         fast_coded.clear();
         fast_ends.clear();
         values.chunks(8).for_each(|group| {
@@ -104,22 +107,17 @@ fn measure(
 
     // Values in random order, as a store reads them.
     let starts: Vec<u32> = std::iter::once(0).chain(ends.iter().copied()).collect();
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    let mut state = 1u64;
-    for last in (1..order.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(last, (state >> 33) as usize % (last + 1));
-    }
+    let order = random_order(values.len());
     let slice = |index: usize| &coded[starts[index] as usize..starts[index + 1] as usize];
     let mut out = Vec::with_capacity(1 << 17);
     let mut failed = 0;
-    let decoding = best(|| {
+    let decoding = best(RUNS, || {
         for &index in &order {
             out.clear();
             failed += usize::from(dictionary.decode_append(slice(index), &mut out, 1 << 16).is_err());
         }
     });
-    let measuring = best(|| {
+    let measuring = best(RUNS, || {
         for &index in &order {
             failed += usize::from(dictionary.raw_len(slice(index)) != Ok(values[index].len()));
         }
@@ -149,20 +147,4 @@ fn measure(
         dictionary.memory_bytes() as f64 / 1e3,
     );
     Ok(())
-}
-
-/// The least CPU time of several runs.
-fn best(mut run: impl FnMut()) -> Duration {
-    let time = |run: &mut dyn FnMut()| {
-        let begun = cpu_time();
-        run();
-        cpu_time() - begun
-    };
-    (0..7).map(|_| time(&mut run)).min().unwrap_or_default()
-}
-
-/// CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

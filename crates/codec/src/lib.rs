@@ -37,5 +37,6 @@
 pub mod block;
 pub mod checksum;
 pub mod conformance;
+mod envelope;
 pub mod format;
 pub mod token;

@@ -1,9 +1,10 @@
 //! A suite that has never failed proves nothing: here are codecs with one fault each, and none gets through.
 
 use std::cmp::Ordering;
-use std::time::Duration;
 use ziptier_codec::block::none::Copying;
-use ziptier_codec::block::{BlockCodec, BlockError, Counters, Done, Engine, ImmediateQueue, Job, run_job};
+use ziptier_codec::block::{
+    BlockCodec, BlockError, ContextCounters, Counters, Done, Engine, ImmediateQueue, Job, run_job,
+};
 use ziptier_codec::conformance::{self, Damage, Failure, ValueCodec};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{Dictionary, Encoder};
@@ -132,12 +133,14 @@ impl Engine for Complement {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        Ok(Box::new(ComplementContext { engine: self, queue: ImmediateQueue::default(), submitted: 0 }))
+        let (counters, queue) = (self.counters.open(), ImmediateQueue::default());
+        Ok(Box::new(ComplementContext { engine: self, counters, queue, submitted: 0 }))
     }
 }
 
 struct ComplementContext<'a> {
     engine: &'a Complement,
+    counters: ContextCounters<'a>,
     queue: ImmediateQueue,
     submitted: usize,
 }
@@ -164,14 +167,14 @@ impl BlockCodec for ComplementContext<'_> {
             out.extend(raw.iter().map(|byte| !byte));
         }
         if !self.has(EngineFault::DoesNotCount) {
-            self.engine.counters.compressed(raw.len(), fits.then_some(raw.len()), Duration::ZERO);
+            self.counters.compressed(raw.len(), fits.then_some(raw.len()), None);
         }
         Ok(fits.then_some(raw.len()))
     }
 
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
         if !self.has(EngineFault::DoesNotCount) {
-            self.engine.counters.decompressed(packed.len(), Some(raw_bytes), Duration::ZERO);
+            self.counters.decompressed(packed.len(), Some(raw_bytes), None);
         }
         let start = out.len();
         let filled;

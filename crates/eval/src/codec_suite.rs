@@ -1,4 +1,4 @@
-//! The suite that compares codecs: every codec at hand, over the workloads and thread counts of the published evaluation,
+//! The suite that compares codecs: every codec and engine at hand, over the workloads and thread counts of the published evaluation,
 //! with background packing off and on.
 //!
 //! Nothing here names a codec: each target's registration lists its own, so one that is added there is measured from then on.
@@ -29,14 +29,18 @@ mod tests {
     use super::*;
     use crate::registry::Registration;
     use crate::spec::RunSpec;
-    use crate::target_options::TargetOptions;
+    use crate::target::Config;
+    use crate::target_options::{Huffman, TargetOptions};
     use crate::targets::BTreeMapTarget;
     use crate::workload::Workload;
 
     fn registry(codecs: &[&'static str]) -> Registry {
         let store = Registration::of::<BTreeMapTarget>("store", "", codecs);
-        let store = Registration { check: |config| Ok(config.options.take_only(&["--engine"])?), ..store };
-        Registry::with(vec![store.with_engines("deflate", &["software", "zlib"])])
+        let taken = |config: &Config| Ok(config.options.take_only(&["--engine", "--huffman"])?);
+        let store = Registration { check: taken, ..store }
+            .with_engine("deflate", "software", &[Huffman::Dynamic])
+            .with_engine("deflate", "zlib", &[Huffman::Dynamic, Huffman::Fixed]);
+        Registry::with(vec![store])
     }
 
     fn asked() -> Plan {
@@ -105,15 +109,29 @@ mod tests {
     }
 
     #[test]
-    fn a_codec_that_is_registered_is_measured_with_each_of_its_engines() {
-        let all = runs(asked(), &["auto", "lz4", "deflate"]);
-        assert_eq!(all.len(), (1 + 1 + 2) * 5 * 4 * 2);
-        let engines = different(&all, |run| (run.codec.clone(), run.options.engine.clone()));
+    fn a_codec_that_is_registered_is_measured_with_each_of_its_engines_and_their_modes() {
+        let codecs = ["auto", "lz4", "deflate"];
+        let all = runs(asked(), &codecs);
+        assert_eq!(all.len(), (1 + 1 + 3) * 5 * 4 * 2);
+        let names = |asked| different(&runs(asked, &codecs), |run| run.name().replace("store_", ""));
         assert_eq!(
-            engines[2..],
-            [("deflate".into(), Some("software".into())), ("deflate".into(), Some("zlib".into()))]
+            names(Plan { background: vec![true], ..asked() }),
+            [
+                "auto_bg1",
+                "lz4_bg1",
+                "deflate-software-dynamic_bg1",
+                "deflate-zlib-dynamic_bg1",
+                "deflate-zlib-fixed_bg1"
+            ]
         );
-        assert!(all.iter().any(|run| run.name() == "store_deflate-zlib_bg1"));
+        let deflate = Plan { background: vec![true], codecs: vec!["deflate".into()], ..asked() };
+        let fixed = TargetOptions { huffman: Some(Huffman::Fixed), ..TargetOptions::default() };
+        assert_eq!(names(Plan { options: fixed.clone(), ..deflate.clone() }), ["deflate-zlib-fixed_bg1"]);
+        let zlib = Plan { engines: vec!["zlib".into()], ..deflate.clone() };
+        assert_eq!(names(zlib), ["deflate-zlib-dynamic_bg1", "deflate-zlib-fixed_bg1"]);
+        // Whether an engine that is asked for by name can do it, the target says.
+        let software = Plan { engines: vec!["software".into()], options: fixed, ..deflate };
+        assert_eq!(names(software), ["deflate-software-fixed_bg1"]);
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub use meters::{Growth, Meters, Usage};
 pub use oracle::{Oracle, Word};
 pub use plan::Plan;
 pub use process::{Launcher, serve_child};
-pub use registry::{Registration, Registry};
+pub use registry::{CodecEngine, Registration, Registry};
 pub use report::{Format, render};
 pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};

@@ -6,16 +6,24 @@ use crate::bench::human_seconds;
 use crate::distribution::Distribution;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KeyShape;
-use crate::registry::{Registration, Registry};
+use crate::registry::{CodecEngine, Registration, Registry};
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::Config;
-use crate::target_options::TargetOptions;
+use crate::target_options::{Huffman, TargetOptions};
 use crate::values::ValueBytes;
 use crate::workload::Workload;
 
 /// Starting a process and reading a corpus, and loading and checking one key: measured, for estimates.
 const START_SECONDS: f64 = 0.4;
 const KEY_SECONDS: f64 = 4e-6;
+
+/// One way to compress that is measured.
+#[derive(Debug, Clone, Copy)]
+struct Coding<'a> {
+    codec: &'a str,
+    engine: Option<&'static str>,
+    huffman: Option<Huffman>,
+}
 
 /// A benchmark: lists are swept, every combination is a run.
 #[derive(Debug, Clone)]
@@ -93,17 +101,17 @@ impl Plan {
             for &threads in &self.threads {
                 for name in &self.targets {
                     let target = registry.find(name)?;
-                    for (codec, engine) in self.codings(target)? {
+                    for coding in self.codings(target)? {
                         self.tune(target.tunable, |landing_bytes, background| {
                             runs.push(RunSpec {
                                 target: name.clone(),
                                 tunable: target.tunable,
-                                codec: codec.into(),
+                                codec: coding.codec.into(),
                                 workload: workload.clone(),
                                 threads,
                                 landing_bytes,
                                 background,
-                                options: self.options_for(target, engine),
+                                options: self.options_for(target, coding),
                                 ..self.common()
                             });
                         });
@@ -123,8 +131,8 @@ impl Plan {
         Ok(runs)
     }
 
-    /// The codecs to measure with a target, each with the engines to measure.
-    fn codings<'a>(&'a self, target: &Registration) -> Result<Vec<(&'a str, Option<&'a str>)>, Error> {
+    /// The codecs to measure with a target, each with the engines and Huffman modes to measure.
+    fn codings<'a>(&'a self, target: &Registration) -> Result<Vec<Coding<'a>>, Error> {
         let codecs: Vec<&str> = match self.codecs.as_slice() {
             _ if !target.tunable => vec!["none"],
             [] if self.compares_codecs => target.codecs.clone(),
@@ -137,31 +145,47 @@ impl Plan {
                 let known = target.codecs.join(", ");
                 return Err(Error::Unknown { what: "codec", given: codec.into(), known });
             }
-            let there = target.engines_of(codec);
-            match self.engines.as_slice() {
-                _ if there.is_empty() => codings.push((codec, None)),
-                [] if self.compares_codecs => {
-                    codings.extend(there.iter().map(|&engine| (codec, Some(engine))))
-                }
-                [] => codings.push((codec, None)),
-                asked => {
-                    if let Some(engine) = asked.iter().find(|engine| !there.contains(&engine.as_str())) {
-                        let known = there.join(", ");
-                        return Err(Error::Unknown { what: "engine", given: engine.clone(), known });
-                    }
-                    codings.extend(asked.iter().map(|engine| (codec, Some(engine.as_str()))));
-                }
-            }
+            codings.extend(self.engines_for(codec, &target.engines_of(codec))?);
         }
         Ok(codings)
     }
 
+    /// The engines of a codec to measure, of those that are `there`.
+    fn engines_for<'a>(&self, codec: &'a str, there: &[CodecEngine]) -> Result<Vec<Coding<'a>>, Error> {
+        let own = Coding { codec, engine: None, huffman: self.options.huffman };
+        if there.is_empty() || (self.engines.is_empty() && !self.compares_codecs) {
+            return Ok(vec![own]);
+        }
+        let known = || there.iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ");
+        let is_there = |asked: &&String| there.iter().any(|engine| engine.name == asked.as_str());
+        if let Some(engine) = self.engines.iter().find(|asked| !is_there(asked)) {
+            return Err(Error::Unknown { what: "engine", given: engine.clone(), known: known() });
+        }
+        let mut codings = Vec::new();
+        for engine in there {
+            let asked = self.engines.is_empty() || self.engines.iter().any(|name| name == engine.name);
+            let coding = Coding { engine: Some(engine.name), ..own };
+            match self.options.huffman {
+                _ if !asked => {}
+                None if self.compares_codecs && !engine.huffman.is_empty() => {
+                    let modes = engine.huffman.iter();
+                    codings.extend(modes.map(|mode| Coding { huffman: Some(*mode), ..coding }));
+                }
+                // Of the engines that nobody asked for by name, those that cannot do it are left out.
+                Some(mode) if self.engines.is_empty() && !engine.huffman.contains(&mode) => {}
+                _ => codings.push(coding),
+            }
+        }
+        Ok(if codings.is_empty() { vec![own] } else { codings })
+    }
+
     /// Uncompressed yardsticks are not asked for anything.
-    fn options_for(&self, target: &Registration, engine: Option<&str>) -> TargetOptions {
+    fn options_for(&self, target: &Registration, coding: Coding<'_>) -> TargetOptions {
         if !target.tunable {
             return TargetOptions::default();
         }
-        TargetOptions { engine: engine.map(str::to_owned), ..self.options.clone() }
+        let engine = coding.engine.map(str::to_owned);
+        TargetOptions { engine, huffman: coding.huffman, ..self.options.clone() }
     }
 
     /// Asks the target before the first run whether it takes its options.

@@ -9,10 +9,22 @@ use crate::measurement::Measurement;
 use crate::meters::Meters;
 use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
+use crate::target_options::Huffman;
 use crate::targets::{BTreeMapTarget, NullTarget, SkipListTarget};
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
 type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Error>;
+
+/// One of several engines of a codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodecEngine {
+    /// The codec.
+    pub codec: &'static str,
+    /// What the user calls the engine.
+    pub name: &'static str,
+    /// Huffman modes that it has; empty if there is nothing to choose.
+    pub huffman: &'static [Huffman],
+}
 
 /// One kind of target.
 #[derive(Clone)]
@@ -23,8 +35,8 @@ pub struct Registration {
     pub about: &'static str,
     /// Codecs it can use; the first is its default. Targets without compression have `none` alone.
     pub codecs: Vec<&'static str>,
-    /// Codecs that have several engines, and the names of those; a codec that is not here has one, without a name.
-    pub engines: Vec<(&'static str, &'static [&'static str])>,
+    /// Engines of codecs that have several; a codec without any here has one, without a name.
+    pub engines: Vec<CodecEngine>,
     /// Whether landing size and background threads mean anything to it: if not, sweeps of them leave it alone.
     pub tunable: bool,
     /// Whether it is the harness itself.
@@ -52,15 +64,21 @@ impl Registration {
         }
     }
 
-    /// Adds the engines among which the user may choose for `codec`, all of which the suite of codecs measures.
-    pub fn with_engines(mut self, codec: &'static str, engines: &'static [&'static str]) -> Self {
-        self.engines.push((codec, engines));
+    /// Adds an engine that the user may choose for `codec`. The suite of codecs measures it in each of its Huffman modes, which
+    /// are none where there is nothing to choose.
+    pub fn with_engine(
+        mut self,
+        codec: &'static str,
+        name: &'static str,
+        huffman: &'static [Huffman],
+    ) -> Self {
+        self.engines.push(CodecEngine { codec, name, huffman });
         self
     }
 
     /// The engines of a codec; empty if there is nothing to choose from.
-    pub fn engines_of(&self, codec: &str) -> &'static [&'static str] {
-        self.engines.iter().find(|(of, _)| *of == codec).map_or(&[], |(_, engines)| engines)
+    pub fn engines_of(&self, codec: &str) -> Vec<CodecEngine> {
+        self.engines.iter().filter(|engine| engine.codec == codec).copied().collect()
     }
 
     /// Does one run in this process, telling its phases to `progress`.

@@ -144,7 +144,7 @@ impl RunSpec {
             return name;
         }
         name += &format!("_{}", self.codec);
-        if let Some(engine) = &self.options.engine {
+        if let Some(engine) = self.options.engine_in_words() {
             name += &format!("-{engine}");
         }
         if let Some(bytes) = self.landing_bytes {

@@ -74,6 +74,12 @@ impl TargetOptions {
         all.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
     }
 
+    /// The engine asked for, with its Huffman mode if that was, too.
+    pub(crate) fn engine_in_words(&self) -> Option<String> {
+        let engine = self.engine.as_ref()?;
+        Some(self.huffman.map_or_else(|| engine.clone(), |huffman| format!("{engine}-{huffman}")))
+    }
+
     /// Refuses, in one sentence, every option that is not among `taken` (flags such as `--level`).
     pub fn take_only(&self, taken: &[&str]) -> Result<(), String> {
         let refused: Vec<String> = self

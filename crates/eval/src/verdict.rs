@@ -65,6 +65,7 @@ struct Setting {
 struct Figures {
     target: String,
     codec: String,
+    /// With its Huffman mode.
     engine: Option<String>,
     setting: Setting,
     qps: f64,
@@ -82,7 +83,7 @@ impl Figures {
         Some(Figures {
             target: spec.target.clone(),
             codec: spec.codec.clone(),
-            engine: spec.options.engine.clone(),
+            engine: spec.options.engine_in_words(),
             setting: Setting {
                 workload: spec.workload.name.clone(),
                 threads: spec.threads,

@@ -139,18 +139,23 @@ impl Core {
             self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
             value.written();
         }
+        self.commit(number, locked, one_at_a_time, &guard);
+        Ok(true)
+    }
+
+    /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
+    fn commit(&self, number: u64, locked: Vec<Locked<'_>>, one_at_a_time: MutexGuard<'_, ()>, guard: &Guard) {
         self.committed.store(number, Ordering::Release);
         let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
         drop(one_at_a_time);
         for leaf in leaves {
             let grown =
-                leaf.state(&guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+                leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
             if grown {
-                self.seal(leaf, &guard);
-                self.sealed(leaf, &guard);
+                self.seal(leaf, guard);
+                self.sealed(leaf, guard);
             }
         }
-        Ok(true)
     }
 
     /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its

@@ -1,29 +1,25 @@
-//! Blocks of values: what lies in one, and the engines and contexts that pack and unpack them.
+//! Blocks of values: the engines and contexts that pack and unpack them.
 //!
-//! A block holds the values of consecutive records, and is stored as a `frame` of the codec: with format, length and
-//! checksum, raw if it does not shrink.
+//! A block holds the values of consecutive records ([`contents`]), and is stored as a `frame` of the codec: with format,
+//! length and checksum, raw if it does not shrink.
 //!
-//! ```text
-//! varint   bytes of the first value, times two; odd if lengths differ
-//! varint   bytes of each other value, if lengths differ
-//! ..       the values
-//! ```
-//!
-//! A block whose values are all empty has an empty frame. Records whose values lie elsewhere have an empty one here, so
-//! that a record's place in its block is its distance from the block's first record.
-//!
-//! Contexts cost more than small blocks do, so each thread keeps its own. They live in the coding that they work for, and are
-//! freed with it: with the last body of its generation.
+//! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep to
+//! the next. They live in the coding that they work for, and are freed with it: with the last body of its generation.
 
-use std::cell::RefCell;
-use std::sync::Arc;
+mod contents;
+
+use std::sync::{Arc, Weak};
 
 use thread_local::ThreadLocal;
-use ziptier_codec::block::{BlockCodec, BlockError, Dictionary, Engine, Huffman, Setting, frame};
+use ziptier_codec::block::{BlockCodec, BlockError, Dictionary, Engine, Setting, frame};
 use ziptier_codec::format::Format;
 
 use crate::Error;
-use crate::options::Options;
+use crate::options::{BlockOptions, Options};
+use crate::sync::Mutex;
+use contents::span;
+
+pub(crate) use contents::{lay_out, spans};
 
 /// No block is longer than this; a longer one is damage.
 const RAW_BYTES_MAX: usize = 128 << 10;
@@ -31,44 +27,119 @@ const RAW_BYTES_MAX: usize = 128 << 10;
 /// Values of a block at most, so that a leaf can be cut between blocks.
 pub(crate) const BLOCK_RECORDS_MAX: usize = 64;
 
-/// Bytes of a block dictionary: the size that the codec's table of formats was measured with.
-const DICTIONARY_BYTES: usize = 16 << 10;
+/// Bytes of a block dictionary at least: the size that the codec's table of formats was measured with.
+const DICTIONARY_BYTES_MIN: usize = 16 << 10;
+/// Bytes of a block dictionary of `zstd` at most, that of its command line.
+const DICTIONARY_BYTES_MAX: usize = 110 << 10;
+/// A dictionary may have one byte for so many of data.
+const DATA_PER_DICTIONARY: u64 = 1024;
 
-/// How a store packs blocks.
-#[derive(Clone, Copy, Debug)]
-struct Packing {
-    format: Format,
-    fast_level: i32,
-    dense_level: i32,
-    huffman: Huffman,
-    bytes: usize,
-    context_cache: bool,
-}
-
-/// How hard an encoder tries.
+/// Who packs, and so how hard the encoder tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
+    /// Where values are written.
     Fast,
+    /// In the background: at the dense level, or by the background codec.
     Dense,
 }
 
-/// A generation of blocks: engines and dictionary, and the contexts of every thread that used them.
+/// A generation of blocks: engines and dictionaries, and the contexts of every thread that used them.
 pub(crate) struct BlockCoding {
-    /// Dropped before the engines, which they borrow: see [`open`].
-    contexts: ThreadLocal<RefCell<Option<Context>>>,
-    packing: Packing,
+    contexts: ThreadLocal<Mutex<Contexts>>,
+    options: BlockOptions,
     generation: u32,
-    dictionary: Option<Arc<Dictionary>>,
-    fast: Arc<dyn Engine>,
-    /// Reads what `fast` writes, and the other way round: only the level differs.
-    dense: Arc<dyn Engine>,
+    /// What each dictionary was trained to at most.
+    dictionary_bytes: usize,
+    front: Front,
+    /// What [`Effort::Dense`] is, where it differs.
+    dense: Option<Dense>,
+}
+
+/// The engine that packs where values are written. It reads all blocks of its format, whatever their level.
+struct Front {
+    setting: Setting,
+    engine: Arc<dyn Engine>,
+}
+
+/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as somebody has
+/// a context of it.
+struct Dense {
+    setting: Setting,
+    engine: Mutex<Weak<dyn Engine>>,
+    memory_bytes: usize,
+    /// One of another format than the front's is needed to read what it wrote.
+    kept: Option<Arc<dyn Engine>>,
 }
 
 /// What one thread keeps.
-struct Context {
-    fast: Box<dyn BlockCodec>,
-    dense: Option<Box<dyn BlockCodec>>,
+#[derive(Default)]
+struct Contexts {
+    front: Option<Context>,
+    dense: Option<Context>,
     raw: Vec<u8>,
+    /// Since the last [`BlockCoding::release_idle`].
+    used: bool,
+}
+
+/// A context that brings its engine along.
+struct Context {
+    /// Dropped before the engine, which it borrows from: see [`Context::open`].
+    codec: Box<dyn BlockCodec>,
+    _engine: Arc<dyn Engine>,
+}
+
+impl Context {
+    fn open(engine: Arc<dyn Engine>) -> Result<Self, BlockError> {
+        let codec = engine.open()?;
+        // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move, and
+        // which this context keeps until after the codec is dropped (fields drop in the order of their declaration).
+        let codec = unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(codec) };
+        Ok(Self { codec, _engine: engine })
+    }
+}
+
+/// The context of a slot, opened if need be.
+fn opened(
+    slot: &mut Option<Context>,
+    engine: impl FnOnce() -> Result<Arc<dyn Engine>, BlockError>,
+) -> Result<&mut dyn BlockCodec, BlockError> {
+    let context = match slot {
+        Some(context) => context,
+        none => none.insert(Context::open(engine()?)?),
+    };
+    Ok(&mut *context.codec)
+}
+
+/// The setting's engine of that name, or the preferred one.
+fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, String> {
+    let engine = name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
+    engine.map_err(|error| error.to_string())
+}
+
+impl Dense {
+    fn new(setting: Setting, front: Format, name: Option<&str>) -> Result<Self, String> {
+        let engine = engine_of(&setting, name.filter(|_| setting.format == front))?;
+        Ok(Self {
+            memory_bytes: engine.memory_bytes(),
+            kept: (setting.format != front).then(|| engine.clone()),
+            engine: Mutex::new(Arc::downgrade(&engine)),
+            setting,
+        })
+    }
+
+    fn engine(&self, name: Option<&str>) -> Result<Arc<dyn Engine>, BlockError> {
+        if let Some(kept) = &self.kept {
+            return Ok(kept.clone());
+        }
+        let mut shared = self.engine.lock();
+        if let Some(engine) = shared.upgrade() {
+            return Ok(engine);
+        }
+        let engine = engine_of(&self.setting, name)
+            .map_err(|reason| BlockError::Engine { engine: "dense", reason })?;
+        *shared = Arc::downgrade(&engine);
+        Ok(engine)
+    }
 }
 
 impl BlockCoding {
@@ -76,95 +147,142 @@ impl BlockCoding {
     pub(crate) fn first(options: &Options) -> Result<Option<Arc<Self>>, Error> {
         let Some(format) = options.codec.block_format() else { return Ok(None) };
         let block = options.block;
+        let refused = |reason| Error::BlockOptions { reason };
         let (fast_level, dense_level) = default_levels(format);
-        let packing = Packing {
-            format,
-            fast_level: block.level.unwrap_or(fast_level),
-            dense_level: block.dense_level.or(block.level).unwrap_or(dense_level),
-            huffman: block.huffman,
-            bytes: block.bytes,
-            context_cache: block.context_cache,
+        let setting = |format, level| Setting::new(format).with_level(level).with_huffman(block.huffman);
+        let front = setting(format, block.level.unwrap_or(fast_level));
+        let level = block.dense_level.or(block.level);
+        let dense = match block.background_codec {
+            Some(codec) if codec != options.codec => {
+                let format = codec.block_format().ok_or_else(|| {
+                    refused(format!(
+                        "the background codec {codec} has no blocks: choose lz4, zstd or deflate"
+                    ))
+                })?;
+                setting(format, block.dense_level.unwrap_or(default_levels(format).1))
+            }
+            _ => setting(format, level.unwrap_or(dense_level)),
         };
-        match Self::new(packing, None, 0) {
-            Ok(coding) => Ok(Some(Arc::new(coding))),
-            Err(reason) => Err(Error::BlockOptions { reason }),
-        }
+        let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
+        Self::new(block, front, dense, 0, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
     }
 
-    /// The same packing with a dictionary that is trained on `samples`; `None` if they give none.
-    pub(crate) fn trained(&self, samples: &[&[u8]], generation: u32) -> Option<Self> {
-        let packing = self.packing;
-        let dictionary = Dictionary::train(packing.format, samples, DICTIONARY_BYTES, generation).ok()?;
-        Self::new(packing, Some(Arc::new(dictionary)), generation).ok()
+    /// The same packing with a dictionary for each format that takes one, of at most `bytes`, trained on `samples`; `None` if
+    /// they give none.
+    pub(crate) fn trained(&self, samples: &[&[u8]], bytes: usize, generation: u32) -> Option<Self> {
+        let with_dictionary = |setting: &Setting| {
+            let setting = Setting { dictionary: None, ..setting.clone() };
+            if !takes_dictionary(setting.format) {
+                return Some(setting);
+            }
+            let bytes = bytes.min(dictionary_bytes_max(setting.format));
+            let trained = Dictionary::train(setting.format, samples, bytes, generation).ok()?;
+            Some(setting.with_dictionary(Arc::new(trained)))
+        };
+        let front = with_dictionary(&self.front.setting)?;
+        let dense = match &self.dense {
+            None => None,
+            Some(dense) if dense.kept.is_some() => Some(with_dictionary(&dense.setting)?),
+            Some(dense) => Some(front.clone().with_level(dense.setting.level)),
+        };
+        Self::new(self.options, front, dense, generation, bytes).ok()
     }
 
-    fn new(packing: Packing, dictionary: Option<Arc<Dictionary>>, generation: u32) -> Result<Self, String> {
-        let engine = |level| {
-            let setting = Setting::new(packing.format).with_level(level).with_huffman(packing.huffman);
-            let setting = Setting { dictionary: dictionary.clone(), ..setting };
-            setting.engine().map_err(|error| error.to_string())
-        };
-        let fast = engine(packing.fast_level)?;
-        let dense = if packing.dense_level == packing.fast_level {
-            fast.clone()
-        } else {
-            engine(packing.dense_level)?
-        };
-        Ok(Self { contexts: ThreadLocal::new(), packing, generation, dictionary, fast, dense })
+    fn new(
+        options: BlockOptions,
+        front: Setting,
+        dense: Option<Setting>,
+        generation: u32,
+        dictionary_bytes: usize,
+    ) -> Result<Self, String> {
+        let engine = engine_of(&front, options.engine)?;
+        let dense = dense.map(|dense| Dense::new(dense, front.format, options.engine)).transpose()?;
+        let front = Front { setting: front, engine };
+        Ok(Self { contexts: ThreadLocal::new(), options, generation, dictionary_bytes, front, dense })
     }
 
-    /// Bytes that only packing densely needs.
+    /// Bytes that packing densely needs while it does so; 0 if it was asked for.
     pub(crate) fn dense_memory_bytes(&self) -> usize {
-        if Arc::ptr_eq(&self.fast, &self.dense) { 0 } else { self.dense.memory_bytes() }
+        self.dense.as_ref().filter(|_| !self.has_background_codec()).map_or(0, |dense| dense.memory_bytes)
+    }
+
+    /// Whether what is packed in the background has a format of its own.
+    pub(crate) fn has_background_codec(&self) -> bool {
+        self.dense.as_ref().is_some_and(|dense| dense.kept.is_some())
     }
 
     /// The same without an engine of its own for packing densely.
     pub(crate) fn without_dense(self) -> Self {
-        Self { dense: self.fast.clone(), contexts: ThreadLocal::new(), ..self }
+        Self { dense: None, contexts: ThreadLocal::new(), ..self }
     }
 
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Bytes of values in a block.
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.packing.bytes
+    /// Bytes of values in a block. A write packs a block anew: one of half the size takes little more than half the time, and
+    /// less than a tenth more room until its leaf is quiet.
+    pub(crate) fn block_bytes(&self, effort: Effort) -> usize {
+        match effort {
+            Effort::Fast => self.options.bytes / 2,
+            Effort::Dense => self.options.bytes,
+        }
     }
 
-    /// Whether a dictionary can pay. With one, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 % of
-    /// the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
+    /// Whether a dictionary can pay.
     pub(crate) fn wants_dictionary(&self) -> bool {
-        self.packing.format != Format::Deflate
+        self.formats().any(takes_dictionary)
     }
 
-    /// Bytes of dictionary and engines.
+    /// Whether dictionaries of so many bytes would be much larger than these.
+    pub(crate) fn is_outgrown_by(&self, bytes: usize) -> bool {
+        self.formats().any(|format| bytes.min(dictionary_bytes_max(format)) >= 2 * self.dictionary_bytes)
+    }
+
+    fn formats(&self) -> impl Iterator<Item = Format> {
+        let dense = self.dense.as_ref().map(|dense| dense.setting.format);
+        std::iter::once(self.front.setting.format).chain(dense)
+    }
+
+    /// Bytes of dictionaries and engines. Contexts are not counted, nor what is prepared for packing densely: both are there
+    /// while there is work for them.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let dictionary = self.dictionary.as_ref().map_or(0, |own| own.memory_bytes());
-        dictionary + self.fast.memory_bytes() + self.dense_memory_bytes()
+        let background = self.dense.as_ref().filter(|_| self.has_background_codec());
+        let settings = std::iter::once(&self.front.setting).chain(background.map(|dense| &dense.setting));
+        let dictionaries = settings.filter_map(|setting| setting.dictionary.as_ref());
+        dictionaries.map(|own| own.memory_bytes()).sum::<usize>()
+            + self.front.engine.memory_bytes()
+            + background.map_or(0, |dense| dense.memory_bytes)
     }
 
-    /// About what [`BlockCoding::memory_bytes`] of one with a dictionary will be.
-    pub(crate) fn memory_bytes_expected(&self) -> usize {
-        // With both encoders' tables, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
-        Dictionary::memory_bytes_expected(self.packing.format, DICTIONARY_BYTES) + (192 << 10)
+    /// About what [`BlockCoding::memory_bytes`] of one with dictionaries of so many bytes will be.
+    pub(crate) fn memory_bytes_expected(&self, bytes: usize) -> usize {
+        // With the tables of both levels and 16 KiB, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
+        let format = self.front.setting.format;
+        let bytes = bytes.min(dictionary_bytes_max(format));
+        Dictionary::memory_bytes_expected(format, bytes) + 12 * bytes
     }
 
     /// Appends the frame of a block; `raw` is its contents.
     pub(crate) fn pack(&self, effort: Effort, raw: &[u8], out: &mut Vec<u8>) {
-        let format = self.packing.format;
-        let packed = self.with_context(|context| {
-            let codec = match effort {
-                Effort::Dense if !Arc::ptr_eq(&self.fast, &self.dense) => {
-                    if context.dense.is_none() {
-                        context.dense = Some(open(&self.dense)?);
+        let start = out.len();
+        let packed = self.with_contexts(|contexts| {
+            if let (Effort::Dense, Some(dense)) = (effort, &self.dense) {
+                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine))?;
+                // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells whose.
+                if frame::pack(codec, dense.setting.format, raw, out).is_ok() {
+                    if dense.kept.is_none() || out[start] != Format::None.number() {
+                        return Ok(());
                     }
-                    context.dense.as_deref_mut().expect("it was opened just now")
+                    out.truncate(start);
                 }
-                _ => &mut *context.fast,
-            };
+                let codec = self.front(contexts)?;
+                return frame::pack(codec, Format::None, raw, out).map(|_| ());
+            }
+            let codec = self.front(contexts)?;
             // An engine that fails leaves the block raw.
-            frame::pack(codec, format, raw, out).or_else(|_| frame::pack(codec, Format::None, raw, out))
+            let packed = frame::pack(codec, self.front.setting.format, raw, out);
+            packed.or_else(|_| frame::pack(codec, Format::None, raw, out)).map(|_| ())
         });
         packed.expect("an allocator that has no memory for a context ends the process");
     }
@@ -174,50 +292,86 @@ impl BlockCoding {
     /// # Errors
     /// What is wrong with the frame; `raw` is as it was then.
     pub(crate) fn unpack(&self, frame: &[u8], raw: &mut Vec<u8>) -> Result<(), String> {
-        self.with_context(|context| self.unpack_with(context, frame, raw)).map_err(|error| error.to_string())
+        self.with_contexts(|contexts| self.unpack_with(contexts, frame, raw))
+            .map_err(|error| error.to_string())
     }
 
-    fn unpack_with(&self, context: &mut Context, frame: &[u8], raw: &mut Vec<u8>) -> Result<(), BlockError> {
-        frame::unpack(&mut *context.fast, self.packing.format, frame, raw, RAW_BYTES_MAX).map(|_| ())
+    fn unpack_with(
+        &self,
+        contexts: &mut Contexts,
+        frame: &[u8],
+        raw: &mut Vec<u8>,
+    ) -> Result<(), BlockError> {
+        let unpacked = match &self.dense {
+            Some(dense) if dense.kept.is_some() && frame.first() == Some(&dense.setting.format.number()) => {
+                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine))?;
+                frame::unpack(codec, dense.setting.format, frame, raw, RAW_BYTES_MAX)
+            }
+            _ => frame::unpack(self.front(contexts)?, self.front.setting.format, frame, raw, RAW_BYTES_MAX),
+        };
+        unpacked.map(|_| ())
     }
 
     /// Hands the contents of a block to `take`; they lie in this thread's scratch.
     fn unpacked<R>(&self, frame: &[u8], take: impl FnOnce(&[u8]) -> R) -> Result<R, String> {
-        let taken = self.with_context(|context| {
-            let mut raw = std::mem::take(&mut context.raw);
+        let taken = self.with_contexts(|contexts| {
+            let mut raw = std::mem::take(&mut contexts.raw);
             raw.clear();
-            let unpacked = self.unpack_with(context, frame, &mut raw);
+            let unpacked = self.unpack_with(contexts, frame, &mut raw);
             let taken = unpacked.map(|()| take(&raw));
-            context.raw = raw;
+            contexts.raw = raw;
             taken
         });
         taken.map_err(|error| error.to_string())
     }
 
-    fn with_context<R>(
+    fn front<'c>(&self, contexts: &'c mut Contexts) -> Result<&'c mut dyn BlockCodec, BlockError> {
+        opened(&mut contexts.front, || Ok(self.front.engine.clone()))
+    }
+
+    #[inline]
+    fn with_contexts<R>(
         &self,
-        work: impl FnOnce(&mut Context) -> Result<R, BlockError>,
+        work: impl FnOnce(&mut Contexts) -> Result<R, BlockError>,
     ) -> Result<R, BlockError> {
-        if !self.packing.context_cache {
-            return work(&mut self.open()?);
+        if !self.options.context_cache {
+            return work(&mut Contexts::default());
         }
-        let mut context = self.contexts.get_or_default().borrow_mut();
-        match &mut *context {
-            Some(context) => work(context),
-            none => work(none.insert(self.open()?)),
-        }
+        // Only its own thread and, once a lap, the sweep want this lock.
+        let mut contexts = self.contexts.get_or_default().lock();
+        contexts.used = true;
+        work(&mut contexts)
     }
 
-    /// Frees the calling thread's context: that of dense LZ4 alone holds 256 KiB.
-    pub(crate) fn release_context(&self) {
-        if let Some(context) = self.contexts.get() {
-            context.borrow_mut().take();
+    /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in any case:
+    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB.
+    pub(crate) fn release_idle(&self) {
+        for contexts in &self.contexts {
+            let mut contexts = contexts.lock();
+            if !std::mem::take(&mut contexts.used) {
+                *contexts = Contexts::default();
+            } else if !self.has_background_codec() {
+                contexts.dense = None;
+            }
         }
     }
+}
 
-    fn open(&self) -> Result<Context, BlockError> {
-        Ok(Context { fast: open(&self.fast)?, dense: None, raw: Vec::new() })
-    }
+/// Whether a format is given a dictionary. With one, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 %
+/// of the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
+fn takes_dictionary(format: Format) -> bool {
+    format != Format::Deflate
+}
+
+/// What a dictionary for so much data may have.
+pub(crate) fn dictionary_bytes(data_bytes: u64) -> usize {
+    let bytes = usize::try_from(data_bytes / DATA_PER_DICTIONARY).unwrap_or(usize::MAX);
+    bytes.clamp(DICTIONARY_BYTES_MIN, DICTIONARY_BYTES_MAX)
+}
+
+/// The most that a format makes good use of: the table in which fast LZ4 looks has 4,096 places.
+fn dictionary_bytes_max(format: Format) -> usize {
+    if format == Format::Zstd { DICTIONARY_BYTES_MAX } else { DICTIONARY_BYTES_MIN }
 }
 
 /// Levels for writing and for quiet leaves.
@@ -227,15 +381,6 @@ fn default_levels(format: Format) -> (i32, i32) {
         Format::Zstd => (1, 3),
         _ => (1, 6),
     }
-}
-
-/// Opens a context that outlives the borrow of its engine.
-fn open(engine: &Arc<dyn Engine>) -> Result<Box<dyn BlockCodec>, BlockError> {
-    let context = engine.open()?;
-    // SAFETY: only the lifetime changes. The context borrows from the engine behind the `Arc`, which does not move. It is
-    // kept in a `Context` only, and that either in the coding that holds the engine, where it is dropped first (fields
-    // drop in the order of their declaration), or on the stack of a method that borrows the coding.
-    Ok(unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec + 'static>>(context) })
 }
 
 /// A value in a block.
@@ -302,103 +447,71 @@ impl Unpacked {
     }
 }
 
-/// Writes the contents of a block in place of what is in `raw`; `false` if all values are empty.
-pub(crate) fn lay_out(values: &[&[u8]], raw: &mut Vec<u8>) -> bool {
-    raw.clear();
-    let Some((first, rest)) = values.split_first() else { return false };
-    let differ = rest.iter().any(|value| value.len() != first.len());
-    if !differ && first.is_empty() {
-        return false;
-    }
-    write_number(2 * first.len() + usize::from(differ), raw);
-    if differ {
-        rest.iter().for_each(|value| write_number(value.len(), raw));
-    }
-    values.iter().for_each(|value| raw.extend_from_slice(value));
-    true
-}
-
-/// Where value `place` of `count` lies in the contents of a block; `None` if these are none.
-fn span(raw: &[u8], place: usize, count: usize) -> Option<(usize, usize)> {
-    let (head, mut at) = read_number(raw, 0)?;
-    let first = head >> 1;
-    if head & 1 == 0 {
-        let start = at + place * first;
-        return (at + count * first == raw.len() && place < count).then_some((start, start + first));
-    }
-    let (mut before, mut len, mut sum) = (0, first, first);
-    for index in 1..count {
-        let (next, behind) = read_number(raw, at)?;
-        at = behind;
-        if index <= place {
-            before += len;
-            len = next;
-        }
-        sum += next;
-    }
-    (at + sum == raw.len() && place < count).then_some((at + before, at + before + len))
-}
-
-/// Where every value of a block's contents lies, from `base` on, appended to `spans`; `false` if these are none.
-pub(crate) fn spans(raw: &[u8], count: usize, base: usize, spans: &mut Vec<(usize, usize)>) -> bool {
-    let before = spans.len();
-    for place in 0..count {
-        match span(raw, place, count) {
-            Some((start, end)) => spans.push((base + start, base + end)),
-            None => {
-                spans.truncate(before);
-                return false;
-            }
-        }
-    }
-    true
-}
-
-fn write_number(value: usize, out: &mut Vec<u8>) {
-    crate::record::write_varint(u32::try_from(value).expect("a block is smaller than 4 GiB"), out);
-}
-
-/// A number of at most three bytes, and where the next one begins.
-#[inline]
-fn read_number(raw: &[u8], at: usize) -> Option<(usize, usize)> {
-    let mut value = 0;
-    for (index, byte) in raw.get(at..)?.iter().take(3).enumerate() {
-        value |= usize::from(byte & 0x7f) << (7 * index);
-        if *byte < 0x80 {
-            return Some((value, at + index + 1));
-        }
-    }
-    None
-}
-
-#[cfg(test)]
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::options::CodecChoice;
+
+    fn coding(codec: CodecChoice, background_codec: Option<CodecChoice>) -> Arc<BlockCoding> {
+        let block = BlockOptions { background_codec, ..BlockOptions::default() };
+        let options = Options { codec, block, ..Options::default() };
+        BlockCoding::first(&options).expect("the options are sound").expect("the codec packs blocks")
+    }
+
+    /// Contexts that threads keep: those that write, and those that pack densely.
+    fn kept(coding: &BlockCoding) -> (usize, usize) {
+        let kept = |pick: fn(&Contexts) -> &Option<Context>| {
+            coding.contexts.iter().filter(|contexts| pick(&contexts.lock()).is_some()).count()
+        };
+        (kept(|contexts| &contexts.front), kept(|contexts| &contexts.dense))
+    }
 
     #[test]
-    fn every_value_of_a_block_is_found_and_other_bytes_are_refused() {
-        let cases: [&[&[u8]]; 6] = [
-            &[b"one"],
-            &[b"one", b"two", b"six"],
-            &[b"", b"a", b"", &[7; 300]],
-            &[&[1; 2048], b"", b""],
-            &[b"", b"x"],
-            &[&[9; 128][..]; 64],
-        ];
-        let mut raw = Vec::new();
-        for values in cases {
-            assert!(lay_out(values, &mut raw));
-            for (place, value) in values.iter().enumerate() {
-                let (start, end) = span(&raw, place, values.len()).expect("it was laid out");
-                assert_eq!(&raw[start..end], *value);
+    fn idle_contexts_are_freed_and_those_for_packing_densely_at_once() {
+        for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
+            let coding = coding(codec, None);
+            let (mut fast, mut dense) = (Vec::new(), Vec::new());
+            coding.pack(Effort::Fast, &[b'a'; 300], &mut fast);
+            coding.pack(Effort::Dense, &[b'a'; 300], &mut dense);
+            let made = &coding.dense.as_ref().expect("levels differ").engine;
+            assert_eq!((kept(&coding), made.lock().strong_count()), ((1, 1), 1), "{codec}");
+            coding.release_idle();
+            assert_eq!((kept(&coding), made.lock().strong_count()), ((1, 0), 0), "{codec}");
+            coding.release_idle();
+            assert_eq!(kept(&coding), (0, 0), "{codec}");
+            for frame in [fast, dense] {
+                let mut raw = Vec::new();
+                coding.unpack(&frame, &mut raw).expect("it was packed by the same codec");
+                assert_eq!(raw, [b'a'; 300], "{codec}");
             }
-            assert_eq!(span(&raw, values.len(), values.len()), None);
-            assert_eq!(span(&raw[..raw.len() - 1], 0, values.len()), None);
-            raw.push(0);
-            assert_eq!(span(&raw, 0, values.len()), None);
         }
-        assert!(!lay_out(&[], &mut raw) && !lay_out(&[b"", b""], &mut raw));
-        assert_eq!(span(&[0xff; 9], 0, 1), None);
-        assert_eq!(span(&[], 0, 1), None);
+    }
+
+    #[test]
+    fn every_bit_of_a_block_of_either_codec_is_checked() {
+        let samples: Vec<String> =
+            (0..4000).map(|n| format!("value {} of a block", n * 7919 % 3001)).collect();
+        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
+        let first = coding(CodecChoice::Lz4, Some(CodecChoice::Zstd));
+        let coding =
+            first.trained(&samples, DICTIONARY_BYTES_MIN, 1).expect("the samples have much in common");
+        let noise: Vec<u8> = (0..200u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for raw in [&samples[..20].concat(), &noise] {
+            for effort in [Effort::Fast, Effort::Dense] {
+                let mut frame = Vec::new();
+                coding.pack(effort, raw, &mut frame);
+                let mut out = Vec::new();
+                assert_eq!(coding.unpack(&frame, &mut out), Ok(()));
+                assert_eq!(out, *raw);
+                for bit in 0..8 * frame.len() {
+                    let mut damaged = frame.clone();
+                    damaged[bit / 8] ^= 1 << (bit % 8);
+                    assert!(coding.unpack(&damaged, &mut out).is_err(), "{effort:?}, bit {bit}");
+                    assert_eq!(out, *raw);
+                }
+                assert!(first.unpack(&frame, &mut out).is_err(), "another generation has other dictionaries");
+            }
+        }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Core {
     pub(crate) body_bytes: BodyBytes,
     pub(crate) has_background: bool,
     pub(crate) background_packing: bool,
+    /// See [`Options::landing_watermark_pct`].
+    landing_watermark_pct: usize,
     pub(crate) index: Index,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) stats: Counters,
@@ -59,6 +61,7 @@ impl Core {
             landing_bytes: options.landing_bytes,
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,
+            landing_watermark_pct: usize::from(options.landing_watermark_pct),
             index: Index::new(first, gauges.clone()),
             dictionaries: Dictionaries::new(gauges.clone(), options),
             body_bytes: BodyBytes::of(options),
@@ -199,6 +202,18 @@ impl Core {
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
         }
         true
+    }
+
+    /// Whether background threads are to pack a leaf before its landing is full.
+    #[inline]
+    pub(crate) fn is_over_watermark(&self, state: &LeafState) -> bool {
+        self.landing_watermark_pct < 100
+            && self.background_packing
+            && state.sealed.is_none()
+            && state
+                .open
+                .as_ref()
+                .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
     }
 
     /// A large value coded by the calling thread.

@@ -4,7 +4,7 @@
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
-//! * Blocks begin without dictionary, as generation 0, and have one size of dictionary: they do not look for growth.
+//! * Blocks begin without dictionary, as generation 0; dictionaries for zstd grow with the store.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
-use crate::blocks::{BlockCoding, Effort, lay_out};
+use crate::blocks::{BlockCoding, Effort, dictionary_bytes, lay_out};
 use crate::coding::{BITS_CACHED, Coding};
 use crate::core::{Core, copy_found};
 use crate::memory::{Gauges, Total};
@@ -41,6 +41,8 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 /// Values that tell whether packing densely pays.
 const DENSE_SAMPLES: usize = 2048;
+/// What is prepared for packing densely is weighed as if it were there for one part in so many of the time.
+const DENSE_COST_SHARE: f64 = 4.0;
 const BITS: [u32; 3] = [12, 14, 16];
 
 /// The dictionaries of a store.
@@ -83,8 +85,8 @@ enum Reason {
 enum Candidate {
     /// Tokens of so many bits.
     Tokens(u32),
-    /// A dictionary for blocks like these.
-    Blocks(Arc<BlockCoding>),
+    /// A dictionary of at most so many bytes for blocks like these.
+    Blocks(Arc<BlockCoding>, usize),
 }
 
 impl Candidate {
@@ -94,15 +96,18 @@ impl Candidate {
                 let dictionary = Dictionary::train(samples, *bits, generation).ok()?;
                 Some(Coding::Tokens(Arc::new(dictionary)))
             }
-            Self::Blocks(blocks) => {
-                let trained = blocks.trained(samples, generation)?;
-                // In a small store an encoder's tables for a dense level may cost more than they save.
+            Self::Blocks(blocks, bytes) => {
+                let trained = blocks.trained(samples, *bytes, generation)?;
+                // In a small store an encoder's tables for a dense level may cost more than they save. They are there only
+                // while leaves become quiet.
                 let some = &samples[..samples.len().min(DENSE_SAMPLES)];
                 let raw = some.iter().map(|value| value.len()).sum::<usize>().max(1) as f64;
                 let [fast, dense] = [Effort::Fast, Effort::Dense]
                     .map(|effort| packed_bytes(&trained, effort, some) as f64 / raw);
-                let pays = (fast - dense) * logical_bytes as f64 > trained.dense_memory_bytes() as f64;
-                Some(Coding::Blocks(Arc::new(if pays { trained } else { trained.without_dense() })))
+                let cost = trained.dense_memory_bytes() as f64 / DENSE_COST_SHARE;
+                let pays = (fast - dense) * logical_bytes as f64 > cost;
+                let keeps = pays || trained.has_background_codec();
+                Some(Coding::Blocks(Arc::new(if keeps { trained } else { trained.without_dense() })))
             }
         }
     }
@@ -116,14 +121,15 @@ impl Candidate {
         match self {
             Self::Tokens(..=12) => 28,
             Self::Tokens(_) => 60,
-            Self::Blocks(_) => 20,
+            Self::Blocks(..) => 20,
         }
     }
 
     fn sample_bytes_max(&self) -> usize {
         match self {
             Self::Tokens(bits) => SAMPLE_BYTES_MAX >> (16 - bits).min(3),
-            Self::Blocks(_) => SAMPLE_BYTES_MAX >> 1,
+            // 40 times the dictionary.
+            Self::Blocks(_, bytes) => (40 * bytes).clamp(SAMPLE_BYTES_MAX >> 1, SAMPLE_BYTES_MAX),
         }
     }
 }
@@ -149,10 +155,11 @@ impl Dictionaries {
         self.current.lock().clone()
     }
 
-    /// Frees what the calling thread keeps to pack blocks, until it packs again.
-    pub(crate) fn release_context(&self) {
-        if let Some(Coding::Blocks(blocks)) = &*self.current.lock() {
-            blocks.release_context();
+    /// Frees what threads that were idle since the last call keep for blocks.
+    pub(crate) fn release_idle(&self) {
+        let current = self.current();
+        if let Some(blocks) = current.as_ref().and_then(Coding::blocks) {
+            blocks.release_idle();
         }
     }
 
@@ -221,14 +228,16 @@ impl Dictionaries {
                 && room_bytes >= candidate.training_cost() * SAMPLE_BYTES_MIN as u64
         };
         if let Some(Coding::Blocks(blocks)) = &current {
-            let candidate = Candidate::Blocks(blocks.clone());
-            if !affordable(&candidate, blocks.memory_bytes_expected()) || !blocks.wants_dictionary() {
+            let bytes = dictionary_bytes(logical_bytes);
+            let candidate = Candidate::Blocks(blocks.clone(), bytes);
+            if !affordable(&candidate, blocks.memory_bytes_expected(bytes)) || !blocks.wants_dictionary() {
                 return None;
             }
-            return if blocks.generation() == 0 {
-                first_look.then_some((Reason::First, candidate))
-            } else {
-                self.drifted(schedule).then_some((Reason::Drift, candidate))
+            let grown = logical_bytes >= 4 * schedule.trained_at_bytes && blocks.is_outgrown_by(bytes);
+            return match blocks.generation() {
+                0 => first_look.then_some((Reason::First, candidate)),
+                _ if self.drifted(schedule) => Some((Reason::Drift, candidate)),
+                _ => grown.then_some((Reason::Growth, candidate)),
             };
         }
         let current = current.as_ref().and_then(Coding::tokens);
@@ -422,7 +431,7 @@ fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize
         let mut held = 0;
         let fits = |value: &&&[u8]| {
             held += value.len();
-            held <= blocks.block_bytes()
+            held <= blocks.block_bytes(effort)
         };
         let count = rest.iter().take_while(fits).count().max(1);
         frames.clear();

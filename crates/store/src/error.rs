@@ -45,6 +45,12 @@ pub enum Error {
         /// The size asked for.
         bytes: usize,
     },
+    /// A watermark of landings out of range.
+    #[error("landings are to be packed when they are {pct} per cent full; give 1 to 100")]
+    WatermarkOutOfRange {
+        /// The watermark asked for.
+        pct: u8,
+    },
     /// A block size out of range.
     #[error("blocks of {bytes} bytes were asked for; they may have 512 to 16384")]
     BlockOutOfRange {

@@ -28,7 +28,7 @@ const HASH_MASK: u64 = 0xffff_ffff_0000_0000;
 pub(crate) struct Landing {
     /// Records that readers may look at.
     published: AtomicU32,
-    /// Start of the lowest record: written by the writer only.
+    /// Start of the lowest record: written by the writer only; others take it for advice.
     floor: AtomicU32,
     bytes: Box<[UnsafeCell<u8>]>,
 }
@@ -103,6 +103,11 @@ impl Landing {
 
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Bytes of slots and records.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.len() * SLOT_BYTES + self.bytes.len() - self.floor.load(Ordering::Relaxed) as usize
     }
 
     /// Appends a record and publishes it; `false` when it does not fit. The caller holds the leaf's writer lock.
@@ -265,6 +270,8 @@ mod tests {
             assert!(find(&landing, b"kez", 0).is_none());
         }
         assert!(written > 5);
+        let one = landing.used_bytes() / landing.len();
+        assert!(landing.used_bytes() <= 256 && landing.used_bytes() + one > 256);
         let larger = landing.grown(1024);
         assert_eq!(larger.len(), landing.len());
         assert_eq!(find(&larger, b"key", 0).unwrap().0, (written - 1).to_le_bytes());

@@ -185,6 +185,7 @@ impl Laps {
 
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
+        Self::with_scratch(|scratch| scratch.in_background = true);
         let mut sweep = Sweep::default();
         let mut laps = Laps::default();
         let mut tierer = Tierer::default();
@@ -193,6 +194,9 @@ impl Core {
         while !self.queue.stopping.load(Ordering::Acquire) {
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
+                if self.is_over_watermark(leaf.state(&guard)) {
+                    self.seal(&leaf, &guard);
+                }
                 if self.pack_unowned(&leaf, &guard) {
                     self.stats.packs_background.raise();
                 }
@@ -214,8 +218,8 @@ impl Core {
                 let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
                 let worked = ended.then(|| std::mem::take(&mut sweep.worked));
                 laps.swept(began, worked);
-                if worked == Some(false) {
-                    self.dictionaries.release_context();
+                if ended {
+                    self.dictionaries.release_idle();
                 }
                 continue;
             }
@@ -252,7 +256,8 @@ impl Core {
             let mut tierer = Tierer::default();
             while !self.tier(&mut tierer, SWEEP_LEAVES) {}
         }
-        self.dictionaries.release_context();
+        // Contexts that worked just now are idle at the second call.
+        (0..2).for_each(|_| self.dictionaries.release_idle());
         // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
         // something of what other stores left behind.
         (0..3).for_each(|_| pin().flush());

@@ -65,7 +65,8 @@ impl CodecChoice {
 /// How values are packed in blocks, by the codecs that do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one.
+    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In leaves that
+    /// are written to, blocks have half of that.
     pub bytes: usize,
     /// Level of the format, for whatever is packed; `None` for a fast one where values are written, and
     /// `dense_level` for what has been quiet since.
@@ -75,6 +76,11 @@ pub struct BlockOptions {
     pub dense_level: Option<i32>,
     /// Which Huffman codes `deflate` may use.
     pub huffman: Huffman,
+    /// Who does the work, by the name of one of the codec's engines; `None` for the one it prefers.
+    pub engine: Option<&'static str>,
+    /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks, or `None` for
+    /// the same.
+    pub background_codec: Option<CodecChoice>,
     /// Whether each thread keeps its contexts. Without, every block pays for a fresh one: to measure that.
     pub context_cache: bool,
 }
@@ -86,6 +92,8 @@ impl Default for BlockOptions {
             level: None,
             dense_level: None,
             huffman: Huffman::default(),
+            engine: None,
+            background_codec: None,
             context_cache: true,
         }
     }
@@ -129,6 +137,9 @@ pub struct Options {
     /// Whether full landings are packed by the background threads. Otherwise the writer that fills one packs it:
     /// its bytes are in that core's cache, so that a write costs about half the CPU time.
     pub background_packing: bool,
+    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that is
+    /// before its writer has to wait. Without `background_packing` it means nothing.
+    pub landing_watermark_pct: u8,
 }
 
 impl Default for Options {
@@ -141,6 +152,7 @@ impl Default for Options {
             landing_bytes: 768,
             background_threads: 1,
             background_packing: false,
+            landing_watermark_pct: 100,
         }
     }
 }
@@ -155,7 +167,8 @@ impl Options {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Says what [`Store::open`](crate::Store::open) would refuse, without opening anything.
+    pub fn check(&self) -> Result<(), Error> {
         if let Some(limit_bytes) = self.memory_limit_bytes
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
@@ -163,6 +176,9 @@ impl Options {
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });
+        }
+        if !(1..=100).contains(&self.landing_watermark_pct) {
+            return Err(Error::WatermarkOutOfRange { pct: self.landing_watermark_pct });
         }
         if self.background_threads > 64 {
             return Err(Error::TooManyThreads { threads: self.background_threads });

@@ -261,6 +261,11 @@ impl Core {
                 && open.append(record, hash)
             {
                 leaf.note_append();
+                if self.is_over_watermark(state) {
+                    drop(writer);
+                    // A full queue is no harm: the landing is not full yet.
+                    self.queue.push(leaf, guard);
+                }
                 return Ok(Append::Done { packed: false });
             }
             if state.open.is_some() && state.sealed.is_some() {
@@ -389,5 +394,27 @@ mod tests {
         });
         core.reclaim();
         assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
+    }
+    #[test]
+    fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile() {
+        let options = Options {
+            landing_bytes: 1024,
+            background_packing: true,
+            landing_watermark_pct: 50,
+            ..Options::default()
+        };
+        // No packer is started.
+        let core = Core::new(&options);
+        for n in 0u32..8 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+            let guard = pin();
+            let (leaf, state) = core.locate(&[], &guard);
+            assert_eq!(core.is_over_watermark(state), n >= 4, "{n}");
+            assert!(state.sealed.is_none());
+            assert_eq!(leaf.enqueue(), n < 4, "{n}");
+            if n < 4 {
+                leaf.dequeue();
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ use ziptier::{CodecChoice, Options, Store};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// What a thread's cache keeps for it counts as allocated: without caches the allocator says what is really in use.
+// SAFETY: it is the name and the type that jemalloc documents for its configuration, and nothing else defines it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache:false".as_ptr());
 

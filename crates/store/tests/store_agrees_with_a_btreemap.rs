@@ -40,12 +40,14 @@ impl Run {
             block: BlockOptions {
                 bytes: [512, 1024, 4096, 16_384][random.usize(..4)],
                 context_cache: random.u32(..4) > 0,
+                background_codec: [None, Some(CodecChoice::Lz4), Some(CodecChoice::Zstd)][random.usize(..3)],
                 ..BlockOptions::default()
             },
             heating: random.bool(),
             landing_bytes: [256, 512, 1024, 4096][random.usize(..4)],
             background_threads: random.usize(..3),
             background_packing: random.bool(),
+            landing_watermark_pct: [100, 75, 1][random.usize(..3)],
             ..Options::default()
         };
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];

@@ -1,9 +1,8 @@
-//! The part of a context that all library-backed formats share: limits, buffers, counters, the queue.
+//! The part of a context that all formats on the CPU share: limits, buffers, counters, the queue.
 
-use super::{BlockCodec, BlockError, Counters, Done, ImmediateQueue, Job, run_job};
+use super::{BlockCodec, BlockError, ContextCounters, Done, ImmediateQueue, Job, run_job};
 use crate::format::Format;
 use std::mem::MaybeUninit;
-use std::time::Instant;
 
 /// Room that an encoder gets beyond the limit, for some give up a few bytes before they must: LZ4 up to 8, zstd up to 8
 /// (one machine word that its bit writer stores at once).
@@ -23,7 +22,7 @@ impl Damage {
     }
 }
 
-/// One library at work on one block, into memory that was bounded and reserved before.
+/// A coder at work on one block, into memory that was bounded and reserved before.
 ///
 /// # Safety
 ///
@@ -48,12 +47,17 @@ pub(super) struct Context<'a, C> {
     coder: C,
     format: Format,
     fingerprint: u32,
-    counters: &'a Counters,
+    counters: ContextCounters<'a>,
     queue: ImmediateQueue,
 }
 
 impl<'a, C: Coder> Context<'a, C> {
-    pub(super) fn new(coder: C, format: Format, fingerprint: u32, counters: &'a Counters) -> Context<'a, C> {
+    pub(super) fn new(
+        coder: C,
+        format: Format,
+        fingerprint: u32,
+        counters: ContextCounters<'a>,
+    ) -> Context<'a, C> {
         Context { coder, format, fingerprint, counters, queue: ImmediateQueue::default() }
     }
 
@@ -101,19 +105,19 @@ impl<C: Coder> BlockCodec for Context<'_, C> {
         out: &mut Vec<u8>,
         max_bytes: usize,
     ) -> Result<Option<usize>, BlockError> {
-        let begun = Instant::now();
+        let begun = self.counters.begin();
         let result = self.compress_append(raw, out, max_bytes);
         match &result {
-            Ok(fits) => self.counters.compressed(raw.len(), *fits, begun.elapsed()),
+            Ok(fits) => self.counters.compressed(raw.len(), *fits, begun),
             Err(_) => self.counters.faulted(),
         }
         result
     }
 
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
-        let begun = Instant::now();
+        let begun = self.counters.begin();
         let result = self.decompress_append(packed, out, raw_bytes);
-        self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun.elapsed());
+        self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun);
         let format = self.format;
         result.map_err(|Damage { position, what }| BlockError::Damaged { format, position, what })
     }

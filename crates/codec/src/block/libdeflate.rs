@@ -9,7 +9,7 @@ use super::context::{Coder, Context, Damage};
 use super::heap;
 use super::setting::{Huffman, SettingError};
 use super::zlib::{self, ZlibCoder};
-use super::{BlockCodec, BlockError, Counters, Engine};
+use super::{BlockCodec, BlockError, ContextCounters, Counters, Engine};
 use crate::format::Format;
 use libdeflate_sys as ffi;
 use std::ffi::{c_int, c_void};
@@ -53,9 +53,9 @@ impl Engine for Libdeflate {
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
         let long = ZlibCoder::new(self.level.min(*zlib::LEVELS.end()), Huffman::Dynamic, None);
-        let (level, counters) = (self.level, &self.counters);
+        let (level, counters) = (self.level, self.counters.open());
         let coder = LibdeflateCoder { level, compressor: None, decompressor: None, long, counters };
-        Ok(Box::new(Context::new(coder, Format::Deflate, 0, counters)))
+        Ok(Box::new(Context::new(coder, Format::Deflate, 0, self.counters.open())))
     }
 }
 
@@ -65,7 +65,7 @@ struct LibdeflateCoder<'a> {
     decompressor: Option<Decompressor>,
     /// Compresses blocks that are longer than the window.
     long: ZlibCoder<'a>,
-    counters: &'a Counters,
+    counters: ContextCounters<'a>,
 }
 
 // SAFETY: libdeflate returns how many bytes it wrote from the start of the target; on success `decompress` has filled
@@ -117,10 +117,12 @@ const OPTIONS: ffi::libdeflate_options = ffi::libdeflate_options {
     free_func: Some(free),
 };
 
+// SAFETY: it asks nothing of its caller; the library's type for it is that of an unsafe function.
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     heap::allocate(bytes)
 }
 
+// SAFETY: the caller hands in what `malloc` gave it, once.
 unsafe extern "C" fn free(address: *mut c_void) {
     // SAFETY: libdeflate frees what `malloc` gave it, once.
     unsafe { heap::release(address) }

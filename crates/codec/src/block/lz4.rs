@@ -60,7 +60,7 @@ impl Engine for Lz4 {
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
         let coder = Lz4Coder { level: self.level, prepared: self.prepared.as_ref(), stream: None };
         let fingerprint = self.prepared.as_ref().map_or(0, |prepared| prepared.dictionary.fingerprint());
-        Ok(Box::new(Context::new(coder, Format::Lz4, fingerprint, &self.counters)))
+        Ok(Box::new(Context::new(coder, Format::Lz4, fingerprint, self.counters.open())))
     }
 }
 
@@ -262,6 +262,7 @@ mod ffi {
     use lz4_sys as _;
     use std::ffi::{c_char, c_int, c_void};
 
+    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as pointers to nothing in particular.
     unsafe extern "C" {
         pub(super) fn LZ4_sizeofState() -> c_int;
         pub(super) fn LZ4_initStream(state: *mut c_void, bytes: usize) -> *mut c_void;

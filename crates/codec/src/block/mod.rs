@@ -31,7 +31,7 @@ pub mod setting;
 pub mod zlib;
 pub mod zstd;
 
-pub use counters::{Counters, CountersSnapshot};
+pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use dictionary::Dictionary;
 pub use error::BlockError;
 pub use setting::{Huffman, Setting};
@@ -60,7 +60,7 @@ pub trait Engine: Send + Sync {
 
 /// A context of an [`Engine`]: the scratch of one thread.
 ///
-/// An implementation counts what it does in its engine's [`Counters`].
+/// An implementation counts what it does in [counters](Counters::open) of its own, which its engine adds up.
 pub trait BlockCodec: Send {
     /// Appends the compressed block to `out` and returns its length, at most `max_bytes`.
     ///

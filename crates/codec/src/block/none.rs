@@ -1,8 +1,9 @@
 //! Format `none`: the engine that copies.
 
-use super::{BlockCodec, BlockError, Counters, Done, Engine, ImmediateQueue, Job, run_job};
+use super::context::{Coder, Context, Damage};
+use super::{BlockCodec, BlockError, Counters, Engine};
 use crate::format::Format;
-use std::time::Instant;
+use std::mem::MaybeUninit;
 
 /// The engine of format `none`.
 ///
@@ -25,7 +26,7 @@ pub struct Copying {
 
 impl Copying {
     /// An engine whose counters are at zero.
-    pub const fn new() -> Copying {
+    pub fn new() -> Copying {
         Copying { counters: Counters::new() }
     }
 }
@@ -44,56 +45,32 @@ impl Engine for Copying {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        Ok(Box::new(Context { counters: &self.counters, queue: ImmediateQueue::default() }))
+        Ok(Box::new(Context::new(CopyingCoder, Format::None, 0, self.counters.open())))
     }
 }
 
-struct Context<'a> {
-    counters: &'a Counters,
-    queue: ImmediateQueue,
-}
+struct CopyingCoder;
 
-impl BlockCodec for Context<'_> {
-    fn compress(
-        &mut self,
-        raw: &[u8],
-        out: &mut Vec<u8>,
-        max_bytes: usize,
-    ) -> Result<Option<usize>, BlockError> {
-        let begun = Instant::now();
-        let fits = (raw.len() <= max_bytes).then_some(raw.len());
-        if fits.is_some() {
-            out.extend_from_slice(raw);
-        }
-        self.counters.compressed(raw.len(), fits, begun.elapsed());
-        Ok(fits)
+// SAFETY: both fill their target with as many bytes as they say.
+unsafe impl Coder for CopyingCoder {
+    fn bound(&self, raw_bytes: usize) -> usize {
+        raw_bytes
     }
 
-    fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
-        let begun = Instant::now();
-        let sound = packed.len() == raw_bytes;
-        if sound {
-            out.extend_from_slice(packed);
-        }
-        self.counters.decompressed(packed.len(), sound.then_some(raw_bytes), begun.elapsed());
-        if sound {
-            return Ok(());
-        }
-        let position = packed.len().min(raw_bytes);
-        Err(BlockError::Damaged { format: Format::None, position, what: "another length" })
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        Ok(packed.len())
     }
 
-    fn submit(&mut self, job: Job) -> Result<(), Job> {
-        if self.queue.is_full() {
-            self.counters.queue_was_full();
-            return Err(job);
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        let fits = target.get_mut(..raw.len());
+        Ok(fits.map(|target| target.write_copy_of_slice(raw).len()))
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        if packed.len() != target.len() {
+            return Err(Damage::other_length(target.len()));
         }
-        let done = run_job(self, job);
-        self.queue.push(done);
+        target.write_copy_of_slice(packed);
         Ok(())
-    }
-
-    fn reap(&mut self, done: &mut Vec<Done>, _wait: bool) {
-        self.queue.drain_into(done);
     }
 }

@@ -80,7 +80,7 @@ impl Engine for Zlib {
         let dictionary = self.dictionary.as_deref();
         let coder = ZlibCoder::new(self.level, self.huffman, dictionary);
         let fingerprint = dictionary.map_or(0, Dictionary::fingerprint);
-        Ok(Box::new(Context::new(coder, Format::Deflate, fingerprint, &self.counters)))
+        Ok(Box::new(Context::new(coder, Format::Deflate, fingerprint, self.counters.open())))
     }
 }
 

@@ -85,7 +85,7 @@ impl Engine for Zstd {
         let prepared = self.prepared.as_ref();
         let coder = ZstdCoder { level: self.level, prepared, compressor: None, decompressor: None };
         let fingerprint = prepared.map_or(0, |prepared| prepared.dictionary.fingerprint());
-        Ok(Box::new(Context::new(coder, Format::Zstd, fingerprint, &self.counters)))
+        Ok(Box::new(Context::new(coder, Format::Zstd, fingerprint, self.counters.open())))
     }
 }
 
@@ -237,6 +237,7 @@ unsafe impl WriteBuf for Target<'_> {
         self.memory.as_mut_ptr().cast()
     }
 
+    // SAFETY: the caller vouches that the first `n` bytes have been written; more than there are is a panic.
     unsafe fn filled_until(&mut self, n: usize) {
         assert!(n <= self.memory.len(), "libzstd writes inside its target");
         self.written = n;

@@ -1,4 +1,4 @@
-//! A dictionary as bytes.
+//! A dictionary as bytes: an [envelope].
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -18,11 +18,9 @@ use super::decode::Table;
 use super::error::DictionaryError;
 use super::{TOKEN_BYTES_MAX, tokens_max};
 use crate::checksum::crc32c;
+use crate::envelope::{self, CHECKSUM_BYTES, HEADER_BYTES, Refusal};
 
 const SIGNATURE: &[u8; 4] = b"ztok";
-const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 16;
-const CHECKSUM_BYTES: usize = 4;
 
 /// A dictionary read from bytes, each token checked on its own.
 pub(super) struct Stored<'a> {
@@ -32,15 +30,8 @@ pub(super) struct Stored<'a> {
 }
 
 pub(super) fn to_bytes(table: &Table, generation: u32) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + table.tokens() * 8);
-    bytes.extend_from_slice(SIGNATURE);
-    bytes.extend_from_slice(&[VERSION, table.bits() as u8, 0, 0]);
-    bytes.extend_from_slice(&generation.to_le_bytes());
-    bytes.extend_from_slice(&(table.tokens() as u32).to_le_bytes());
-    append_tokens(table, &mut bytes);
-    let checksum = crc32c(&bytes);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes
+    let count = table.tokens() as u32;
+    envelope::seal(SIGNATURE, table.bits() as u8, generation, count, |bytes| append_tokens(table, bytes))
 }
 
 /// What sets the content of a dictionary apart from any other: its width and its tokens, but not its generation.
@@ -58,46 +49,34 @@ fn append_tokens(table: &Table, bytes: &mut Vec<u8>) {
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
-    if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || &bytes[..4] != SIGNATURE {
-        return Err(DictionaryError::NotADictionary);
-    }
-    if bytes[4] != VERSION {
-        return Err(DictionaryError::Version { version: bytes[4] });
-    }
-    let (body, stored) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
-    let stored = le_u32(stored, 0);
-    let computed = crc32c(body);
-    if stored != computed {
-        return Err(DictionaryError::Checksum { stored, computed });
-    }
-    // A checksum stops damage, not malice: everything below is checked as well.
-    let bits = u32::from(bytes[5]);
+    let stored = envelope::open(SIGNATURE, bytes).map_err(|refusal| match refusal {
+        Refusal::Signature => DictionaryError::NotADictionary,
+        Refusal::Version { version } => DictionaryError::Version { version },
+        Refusal::Checksum { stored, computed } => DictionaryError::Checksum { stored, computed },
+    })?;
+    let bits = u32::from(stored.own);
     if !super::BITS.contains(&bits) {
         return Err(DictionaryError::Field { name: "the width of token numbers", value: bits.into() });
     }
-    if bytes[6..8] != [0, 0] {
-        return Err(DictionaryError::Field {
-            name: "the reserved field",
-            value: u64::from(bytes[6]) | u64::from(bytes[7]) << 8,
-        });
+    if stored.reserved != 0 {
+        return Err(DictionaryError::Field { name: "the reserved field", value: stored.reserved.into() });
     }
-    let generation = le_u32(bytes, 8);
-    let count = le_u32(bytes, 12) as usize;
+    let count = stored.count as usize;
     if !(256..=tokens_max(bits)).contains(&count) {
         return Err(DictionaryError::Field { name: "the number of tokens", value: count as u64 });
     }
-    let wrong_length = |expected| DictionaryError::Length { expected, found: bytes.len() };
-    let lengths = body
-        .get(HEADER_BYTES..HEADER_BYTES + count)
-        .ok_or_else(|| wrong_length(HEADER_BYTES + count + CHECKSUM_BYTES))?;
+    let wrong_length = |content_bytes| DictionaryError::Length {
+        expected: HEADER_BYTES + content_bytes + CHECKSUM_BYTES,
+        found: bytes.len(),
+    };
+    let (lengths, mut rest) = stored.content.split_at_checked(count).ok_or_else(|| wrong_length(count))?;
     if let Some(&length) = lengths.iter().find(|&&length| !(1..=TOKEN_BYTES_MAX as u8).contains(&length)) {
         return Err(DictionaryError::Field { name: "the length of a token", value: length.into() });
     }
     let total: usize = lengths.iter().map(|&length| usize::from(length)).sum();
-    if body.len() != HEADER_BYTES + count + total {
-        return Err(wrong_length(HEADER_BYTES + count + total + CHECKSUM_BYTES));
+    if rest.len() != total {
+        return Err(wrong_length(count + total));
     }
-    let mut rest = &body[HEADER_BYTES + count..];
     let tokens = lengths
         .iter()
         .map(|&length| {
@@ -106,9 +85,5 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
             token
         })
         .collect();
-    Ok(Stored { bits, generation, tokens })
-}
-
-fn le_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    Ok(Stored { bits, generation: stored.generation, tokens })
 }

@@ -4,6 +4,7 @@
 //! value is shared with its new record, not copied.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::pin;
 
@@ -80,7 +81,7 @@ impl Core {
         let inline_bytes = if let NewValue::Inline(bytes) = &value { bytes.len() } else { 0 };
         self.admit(source.len() + target.len() + inline_bytes)?;
 
-        let number = self.committed.load(std::sync::atomic::Ordering::Relaxed) + 1;
+        let number = self.committed.load(Ordering::Relaxed) + 1;
         let mut record = RecordBytes::default();
         let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
@@ -91,17 +92,7 @@ impl Core {
             NewValue::None.lay_out(&mut record, fields, source, Kind::Tombstone);
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
         }
-        self.committed.store(number, std::sync::atomic::Ordering::Release);
-        let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
-        drop(one_at_a_time);
-        for leaf in leaves {
-            let grown =
-                leaf.state(&guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
-            if grown {
-                self.seal(leaf, &guard);
-                self.sealed(leaf, &guard);
-            }
-        }
+        self.commit(number, locked, one_at_a_time, &guard);
         Ok(Transferred::Done)
     }
 }

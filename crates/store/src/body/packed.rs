@@ -56,6 +56,18 @@ impl Blocks {
         self.push(block.count);
     }
 
+    /// Adds the blocks from `from` to `to` as they lie in another body.
+    pub(crate) fn copy_run(&mut self, body: &Body, from: usize, to: usize) {
+        let before = self.frames.len();
+        self.frames.extend_from_slice(body.frames(from, to));
+        let mut end = before;
+        for block in (from..to).map(|index| body.block(index)) {
+            end += block.frame.len();
+            self.counts.push(block.count as u8);
+            self.ends.push(end as u32);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.counts.len()
     }
@@ -112,6 +124,18 @@ impl Body {
     /// Block `index`.
     pub(crate) fn block(&self, index: usize) -> Block<'_> {
         self.block_in(&self.0[self.records_end()..], index)
+    }
+
+    /// The frames of the blocks from `from` to `to`, which lie one behind the other.
+    fn frames(&self, from: usize, to: usize) -> &[u8] {
+        let section = &self.0[self.records_end()..];
+        let blocks = usize::from(section[0]);
+        let start_of = |index: usize| match index.checked_sub(1) {
+            Some(before) => usize::from(u16::from_le_bytes(array(&section[1 + blocks + 2 * before..]))),
+            None => 0,
+        };
+        let frames = &section[1 + 3 * blocks..];
+        &frames[start_of(from)..start_of(to)]
     }
 
     /// Which block the record `index` of a packed body belongs to.

@@ -2,8 +2,8 @@
 
 use ziptier_codec::token::Effort;
 
-use super::{Pieces, Scratch, has_dictionary, raw_len};
-use crate::body::{Edit, Entry, EntryKey};
+use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
+use crate::body::{Edit, Entry, EntryKey, RECORDS_MAX};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -25,12 +25,13 @@ impl Core {
         });
         // A leaf without a dictionary is coded whole as soon as there is one.
         let codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
-        if body.is_empty() || !simple || !codable {
+        if body.is_empty() || !simple || !codable || newest.pending.len() > RECORDS_MAX {
             return None;
         }
         let mut pieces = Pieces { coding: state.coding.clone(), heated: state.heated, ..Pieces::default() };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);
         let dictionary = state.coding.as_ref().and_then(Coding::tokens);
+        let packer = blocks.map(|coding| scratch.packer(Goal::Keep, coding));
         let Scratch { builder, encoder, coded, packed, .. } = scratch;
         let values: Vec<&[u8]> = newest
             .pending
@@ -85,8 +86,8 @@ impl Core {
             }
             edits.push(Edit { place, replaces, entry: Some(entry) });
         }
-        let amended = match blocks {
-            Some(coding) => self.revise_packed(body, coding, &mut edits, &mut pieces, packed, builder)?,
+        let amended = match packer {
+            Some(packer) => self.revise_packed(body, packer, &mut edits, &mut pieces, packed, builder)?,
             None => body.revised(&edits, None, self.body_bytes.max, &mut builder.bytes)?,
         };
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));

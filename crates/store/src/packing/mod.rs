@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-use crate::blocks::Unpacked;
+use crate::blocks::{BlockCoding, Effort as BlockEffort, Unpacked};
 use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -58,6 +58,8 @@ pub(crate) const RECORDS_FULL: usize = RECORDS_MAX - 32;
 /// What packing works in; one per thread.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// The thread works in the background: where that has a codec of its own, blocks are packed by it.
+    pub(crate) in_background: bool,
     builder: Builder,
     encoder: Encoder,
     coded: CodedValues,
@@ -75,6 +77,15 @@ struct PackedScratch {
     contents: Vec<u8>,
     /// Where values lie in `raw`.
     spans: Vec<(usize, usize)>,
+    /// Values of edits, and of a block: empty between two packs, kept for their memory.
+    fresh: Vec<&'static [u8]>,
+    values: Vec<&'static [u8]>,
+}
+
+/// `values`, empty, with its memory: the standard library collects an emptied vector in place.
+fn emptied<'a>(mut values: Vec<&[u8]>) -> Vec<&'a [u8]> {
+    values.clear();
+    values.into_iter().map(|_| unreachable!("it was emptied")).collect()
 }
 
 /// A group of values as the encoder coded them.
@@ -96,6 +107,37 @@ impl CodedValues {
     fn values(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start as usize..*end as usize])
+    }
+}
+
+impl Scratch {
+    /// Who packs blocks for `goal`.
+    fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
+        let effort = match goal {
+            Goal::Recode => BlockEffort::Dense,
+            _ if self.in_background && coding.has_background_codec() => BlockEffort::Dense,
+            _ => BlockEffort::Fast,
+        };
+        Packer { coding, effort }
+    }
+}
+
+/// What blocks are packed with.
+#[derive(Clone, Copy)]
+struct Packer<'a> {
+    coding: &'a BlockCoding,
+    effort: BlockEffort,
+}
+
+impl Packer<'_> {
+    /// Bytes of values in a block.
+    fn block_bytes(&self) -> usize {
+        self.coding.block_bytes(self.effort)
+    }
+
+    /// How many of `records` packed so could be smaller.
+    fn loose(&self, records: usize) -> usize {
+        if self.effort == BlockEffort::Fast { records } else { 0 }
     }
 }
 

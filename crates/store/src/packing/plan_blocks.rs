@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::plan::{recode_large, separator};
 use super::revise_blocks::pack_block;
-use super::{BodyBytes, Goal, PackedScratch, Pieces, RECORDS_FULL, Scratch, raw_len};
+use super::{BodyBytes, Goal, PackedScratch, Packer, Pieces, RECORDS_FULL, Scratch, raw_len};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
 use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
 use crate::coding::Coding;
@@ -54,7 +54,7 @@ impl Core {
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);
-            let small = |index| body.block(index).raw_bytes() < coding.block_bytes() / 2;
+            let small = |index| body.block(index).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
             let mut opened: Vec<bool> = (0..body.blocks()).map(|index| !stays || small(index)).collect();
             let mut open = |record: Option<usize>| {
                 if let (true, Some(record)) = (body.is_packed(), record) {
@@ -96,7 +96,8 @@ impl Core {
             old.push(Old { opened, values: Vec::new() });
         }
 
-        let Scratch { builder, packed: PackedScratch { blocks, raw, contents, spans }, .. } = scratch;
+        let packer = scratch.packer(goal, coding);
+        let Scratch { builder, packed: PackedScratch { blocks, raw, contents, spans, .. }, .. } = scratch;
         raw.clear();
         for ((state, _), old) in leaves.iter().zip(&mut old) {
             self.open_blocks(state, old, raw, spans, &mut pieces);
@@ -123,8 +124,8 @@ impl Core {
             }
         }
 
-        let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
-        if effort == Effort::Fast {
+        // Dense blocks may stand beside copied ones that are not.
+        if goal != Goal::Recode {
             pieces.loose = leaves.iter().map(|(state, _)| usize::from(state.loose)).sum::<usize>();
         }
         blocks.clear();
@@ -165,14 +166,14 @@ impl Core {
                 // The other records of a block that is copied follow its first.
                 Some(_) if copied > 0 => copied -= 1,
                 Some((body, block)) => {
-                    pack_run(&mut run, effort, coding, blocks, contents, &mut pieces);
+                    pack_run(&mut run, packer, blocks, contents, &mut pieces);
                     blocks.copy(body.block(block));
                     copied = body.block(block).count - 1;
                 }
                 None => run.push(value),
             }
         }
-        pack_run(&mut run, effort, coding, blocks, contents, &mut pieces);
+        pack_run(&mut run, packer, blocks, contents, &mut pieces);
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
         pieces.bodies = cut(&packed, blocks, fill, self.body_bytes, builder);
@@ -232,25 +233,22 @@ fn is_coded_with(state: &LeafState, coding: &Arc<BlockCoding>) -> bool {
 /// Packs the values of consecutive records and empties `run`.
 fn pack_run(
     run: &mut Vec<&[u8]>,
-    effort: Effort,
-    coding: &BlockCoding,
+    packer: Packer<'_>,
     blocks: &mut Blocks,
     contents: &mut Vec<u8>,
     pieces: &mut Pieces,
 ) {
-    if effort == Effort::Fast {
-        pieces.loose += run.len();
-    }
+    pieces.loose += packer.loose(run.len());
     let mut rest = run.as_slice();
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |value: &&&[u8]| {
             bytes += value.len();
-            bytes <= coding.block_bytes()
+            bytes <= packer.block_bytes()
         };
         let count = rest.iter().take(BLOCK_RECORDS_MAX).take_while(fits).count().max(1);
         let (values, behind) = rest.split_at(count);
-        pack_block(values, effort, coding, blocks, contents, pieces);
+        pack_block(values, packer, blocks, contents, pieces);
         rest = behind;
     }
     run.clear();

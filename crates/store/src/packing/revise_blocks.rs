@@ -1,8 +1,8 @@
 //! A packed body with a few records replaced, added or removed: blocks with changes are packed anew, all others are
 //! copied as they lie.
 
-use super::{PackedScratch, Pieces};
-use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, lay_out, spans};
+use super::{PackedScratch, Packer, Pieces, emptied};
+use crate::blocks::{BLOCK_RECORDS_MAX, Effort, lay_out, spans};
 use crate::body::{Blocks, Body, Builder, Edit};
 use crate::core::Core;
 use crate::record::Kind;
@@ -12,7 +12,7 @@ impl Core {
     pub(super) fn revise_packed(
         &self,
         body: &Body,
-        coding: &BlockCoding,
+        packer: Packer<'_>,
         edits: &mut [Edit<'_>],
         pieces: &mut Pieces,
         scratch: &mut PackedScratch,
@@ -22,19 +22,20 @@ impl Core {
             return None;
         }
         // The edits' values, empty where there is none to be packed.
-        let fresh: Vec<&[u8]> = edits
-            .iter_mut()
-            .map(|edit| match &mut edit.entry {
-                Some(entry) if entry.kind == Kind::Raw => {
-                    entry.kind = Kind::Packed;
-                    std::mem::take(&mut entry.payload)
-                }
-                _ => &[],
-            })
-            .collect();
-        let PackedScratch { blocks, raw, contents, spans: old } = scratch;
+        let PackedScratch { blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values } =
+            scratch;
+        let mut fresh = emptied(std::mem::take(kept_fresh));
+        fresh.extend(edits.iter_mut().map(|edit| match &mut edit.entry {
+            Some(entry) if entry.kind == Kind::Raw => {
+                entry.kind = Kind::Packed;
+                std::mem::take(&mut entry.payload)
+            }
+            _ => &[],
+        }));
         blocks.clear();
         let mut next = 0;
+        // The first block since the last one with changes.
+        let mut unchanged = 0;
         for index in 0..body.blocks() {
             let block = body.block(index);
             let end = block.first + block.count;
@@ -45,18 +46,19 @@ impl Core {
                 next += 1;
             }
             if before == next {
-                blocks.copy(block);
                 continue;
             }
+            blocks.copy_run(body, unchanged, index);
+            unchanged = index + 1;
             raw.clear();
             old.clear();
             pieces.blocks_unpacked += 1;
             if block.frame.is_empty() {
                 old.resize(block.count, (0, 0));
-            } else if coding.unpack(block.frame, raw).is_err() || !spans(raw, block.count, 0, old) {
+            } else if packer.coding.unpack(block.frame, raw).is_err() || !spans(raw, block.count, 0, old) {
                 return None;
             }
-            let mut values: Vec<&[u8]> = Vec::with_capacity(block.count + next - before);
+            let mut values = emptied(std::mem::take(kept_values));
             let mut from = block.first;
             for (edit, value) in edits[before..next].iter().zip(&fresh[before..next]) {
                 let kept = &old[from - block.first..edit.place - block.first];
@@ -71,9 +73,12 @@ impl Core {
                 from = edit.place + usize::from(edit.replaces);
             }
             values.extend(old[from - block.first..].iter().map(|(start, end)| &raw[*start..*end]));
-            pieces.loose += values.len();
-            pack_evenly(&values, coding, blocks, contents, pieces);
+            pieces.loose += packer.loose(values.len());
+            pack_evenly(&values, packer, blocks, contents, pieces);
+            *kept_values = emptied(values);
         }
+        blocks.copy_run(body, unchanged, body.blocks());
+        *kept_fresh = emptied(fresh);
         body.revised(edits, Some(blocks), self.body_bytes.max, &mut builder.bytes)
     }
 }
@@ -81,22 +86,22 @@ impl Core {
 /// Packs `values` as one block, or as equal ones if they are too many: a block may grow by half before it is split.
 fn pack_evenly(
     values: &[&[u8]],
-    coding: &BlockCoding,
+    packer: Packer<'_>,
     blocks: &mut Blocks,
     contents: &mut Vec<u8>,
     pieces: &mut Pieces,
 ) {
     let bytes: usize = values.iter().map(|value| value.len()).sum();
-    let fits = values.len() <= BLOCK_RECORDS_MAX && bytes <= coding.block_bytes() * 3 / 2;
+    let fits = values.len() <= BLOCK_RECORDS_MAX && bytes <= packer.block_bytes() * 3 / 2;
     if fits || values.len() <= 1 {
         if !values.is_empty() {
-            pack_block(values, Effort::Fast, coding, blocks, contents, pieces);
+            pack_block(values, packer, blocks, contents, pieces);
         }
         return;
     }
     let mut half = 0;
     let mut left = 0;
-    if bytes > coding.block_bytes() {
+    if bytes > packer.block_bytes() {
         while left < values.len() - 1 && (left == 0 || half + values[left].len() <= bytes / 2) {
             half += values[left].len();
             left += 1;
@@ -105,25 +110,24 @@ fn pack_evenly(
         left = values.len() / 2;
     }
     for part in [&values[..left], &values[left..]] {
-        pack_evenly(part, coding, blocks, contents, pieces);
+        pack_evenly(part, packer, blocks, contents, pieces);
     }
 }
 
 /// Packs one block.
 pub(super) fn pack_block(
     values: &[&[u8]],
-    effort: Effort,
-    coding: &BlockCoding,
+    packer: Packer<'_>,
     blocks: &mut Blocks,
     contents: &mut Vec<u8>,
     pieces: &mut Pieces,
 ) {
     if lay_out(values, contents) {
         let before = blocks.frames.len();
-        coding.pack(effort, contents, &mut blocks.frames);
+        packer.coding.pack(packer.effort, contents, &mut blocks.frames);
         pieces.coded_raw_bytes += values.iter().map(|value| value.len() as u64).sum::<u64>();
         pieces.coded_bytes += (blocks.frames.len() - before) as u64;
-        match effort {
+        match packer.effort {
             Effort::Fast => pieces.blocks_packed_fast += 1,
             Effort::Dense => pieces.blocks_packed_dense += 1,
         }

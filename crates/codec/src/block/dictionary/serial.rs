@@ -1,4 +1,4 @@
-//! A dictionary of blocks as bytes.
+//! A dictionary of blocks as bytes: an [envelope].
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -14,13 +14,10 @@
 //! Numbers are little-endian.
 
 use super::{Dictionary, DictionaryError};
-use crate::checksum::crc32c;
+use crate::envelope::{self, Refusal};
 use crate::format::Format;
 
 const SIGNATURE: &[u8; 4] = b"zblk";
-const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 16;
-const CHECKSUM_BYTES: usize = 4;
 
 /// What was stored, its content not yet looked at.
 pub(super) struct Stored<'a> {
@@ -30,48 +27,26 @@ pub(super) struct Stored<'a> {
 }
 
 pub(super) fn to_bytes(format: Format, generation: u32, content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + content.len() + CHECKSUM_BYTES);
-    bytes.extend_from_slice(SIGNATURE);
-    bytes.extend_from_slice(&[VERSION, format.number(), 0, 0]);
-    bytes.extend_from_slice(&generation.to_le_bytes());
-    bytes.extend_from_slice(&(content.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(content);
-    let checksum = crc32c(&bytes);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes
+    let count = content.len() as u32;
+    envelope::seal(SIGNATURE, format.number(), generation, count, |bytes| bytes.extend_from_slice(content))
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
-    if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || &bytes[..4] != SIGNATURE {
-        return Err(DictionaryError::NotADictionary);
-    }
-    if bytes[4] != VERSION {
-        return Err(DictionaryError::Version { version: bytes[4] });
-    }
-    let (body, stored) = bytes.split_at(bytes.len() - CHECKSUM_BYTES);
-    let stored = le_u32(stored, 0);
-    let computed = crc32c(body);
-    if stored != computed {
-        return Err(DictionaryError::Checksum { stored, computed });
-    }
-    // A checksum stops damage, not malice: everything below is checked as well.
-    let number = bytes[5];
+    let stored = envelope::open(SIGNATURE, bytes).map_err(|refusal| match refusal {
+        Refusal::Signature => DictionaryError::NotADictionary,
+        Refusal::Version { version } => DictionaryError::Version { version },
+        Refusal::Checksum { stored, computed } => DictionaryError::Checksum { stored, computed },
+    })?;
+    let number = stored.own;
     let format = Format::from_number(number)
         .filter(|&format| Dictionary::content_bytes_max(format) > 0)
         .ok_or(DictionaryError::Format { number })?;
-    let reserved = u16::from_le_bytes([bytes[6], bytes[7]]);
-    if reserved != 0 {
-        return Err(DictionaryError::Reserved { value: reserved });
+    if stored.reserved != 0 {
+        return Err(DictionaryError::Reserved { value: stored.reserved });
     }
-    let generation = le_u32(bytes, 8);
-    let content = &body[HEADER_BYTES..];
-    let stated = le_u32(bytes, 12) as usize;
-    if content.len() != stated {
-        return Err(DictionaryError::Length { max: stated, found: content.len() });
+    let stated = stored.count as usize;
+    if stored.content.len() != stated {
+        return Err(DictionaryError::Length { max: stated, found: stored.content.len() });
     }
-    Ok(Stored { format, generation, content })
-}
-
-fn le_u32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    Ok(Stored { format, generation: stored.generation, content: stored.content })
 }

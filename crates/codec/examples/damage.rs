@@ -1,0 +1,218 @@
+//! Damages packed blocks, and counts what their decoders make of it: wrong bytes, or an output that an error left changed. A crash
+//! ends the program.
+//!
+//! ```text
+//! cargo run --release -p ziptier-codec --example damage -- 10000000 dickens xml
+//! ```
+//!
+//! Blocks of 1 byte to 16 KiB of the files are packed in every format, by every engine, at several levels, with and without a
+//! dictionary. Each damage takes one of them and flips bits, overwrites, inserts, removes or swaps bytes, cuts it off, joins it to
+//! another, replaces it by random bytes, or reads it with another dictionary or format. Damaged frames are unpacked; so are damaged
+//! payloads alone, which no checksum protects: there other bytes are no fault, but their number must be right.
+
+mod measuring;
+
+use measuring::Random;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use ziptier_codec::block::{BlockCodec, Dictionary, Engine, Huffman, Setting, frame};
+use ziptier_codec::format::Format;
+
+/// Blocks of each setting.
+const BLOCKS: usize = 60;
+/// The largest block.
+const BLOCK_BYTES_MAX: usize = 16 << 10;
+
+/// A block, and its frame.
+struct Packed {
+    raw: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+/// An engine, and what it packed.
+struct Subject {
+    setting: Setting,
+    engine: Arc<dyn Engine>,
+    packed: Vec<Packed>,
+}
+
+/// What came of the damages.
+#[derive(Default)]
+struct Outcome {
+    /// Frames that gave an error.
+    noticed: u64,
+    /// Damages that changed nothing, such as a swap of equal bytes or another level's engine: the block came back.
+    harmless: u64,
+    /// Frames that gave other bytes than were packed.
+    wrong: u64,
+    /// Payloads without frame that gave an error, and those that gave bytes.
+    refused: u64,
+    decoded: u64,
+    /// Outputs that an error changed, or of another length than asked for.
+    broken: u64,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let count: u64 = arguments.next().ok_or("give a number of damages, and files")?.parse()?;
+    let files = measuring::read(&arguments.collect::<Vec<_>>())?;
+    if files.is_empty() {
+        return Err("give files to take blocks from".into());
+    }
+    let mut random = Random(count);
+    let mut subjects = Vec::new();
+    for file in &files {
+        let settings = settings(&file.bytes)?;
+        println!("{}: {} settings, {BLOCKS} blocks each", file.name, settings.len());
+        for (setting, engine) in settings {
+            subjects.push(Subject::new(setting, engine, &file.bytes, &mut random)?);
+        }
+    }
+    let mut codecs = Vec::new();
+    for subject in &subjects {
+        codecs.push(subject.engine.open()?);
+    }
+
+    let mut outcome = Outcome::default();
+    for done in 0..count {
+        if done.is_multiple_of(100_000) && std::io::stderr().is_terminal() {
+            eprint!("\r{done} of {count}, {} wrong ", outcome.wrong + outcome.broken);
+            std::io::stderr().flush()?;
+        }
+        let subject = random.below(subjects.len());
+        damage_one(&subjects, subject, &mut codecs, &mut random, &mut outcome);
+    }
+    let Outcome { noticed, harmless, wrong, refused, decoded, broken } = outcome;
+    println!("frames: {noticed} errors, {harmless} damages without effect, {wrong} wrong");
+    println!("payloads without checksum: {refused} errors, {decoded} decoded to the length asked for");
+    println!("outputs changed by an error, or of another length: {broken}");
+    if wrong + broken > 0 { Err("some damage went unnoticed".into()) } else { Ok(()) }
+}
+
+/// Every format, engine, and Huffman mode, at several levels, with a dictionary of the file and without.
+fn settings(file: &[u8]) -> Result<Vec<(Setting, &'static str)>, Box<dyn std::error::Error>> {
+    let samples: Vec<&[u8]> = file.chunks(512).take(4000).collect();
+    let mut settings = vec![(Setting::new(Format::None), "cpu")];
+    for (format, engine, levels) in [
+        (Format::Lz4, "cpu", &[-8, 1, 6, 12][..]),
+        (Format::Zstd, "cpu", &[-5, 1, 3, 19]),
+        (Format::Deflate, "software", &[1, 6, 12]),
+        (Format::Deflate, "zlib", &[1, 6, 9]),
+    ] {
+        let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1)?);
+        for &level in levels {
+            let setting = Setting::new(format).with_level(level);
+            if engine == "zlib" {
+                settings.push((setting.clone().with_huffman(Huffman::Fixed), engine));
+            }
+            if engine != "software" {
+                settings.push((setting.clone().with_dictionary(Arc::clone(&dictionary)), engine));
+            }
+            settings.push((setting, engine));
+        }
+    }
+    Ok(settings)
+}
+
+impl Subject {
+    fn new(
+        setting: Setting,
+        engine: &str,
+        file: &[u8],
+        random: &mut Random,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let engine = setting.engine_named(engine)?;
+        let mut packed = Vec::new();
+        {
+            let mut codec = engine.open()?;
+            for _ in 0..BLOCKS {
+                // As many small ones as large ones.
+                let most = (BLOCK_BYTES_MAX >> random.below(14)).min(file.len());
+                let bytes = 1 + random.below(most);
+                let start = random.below(file.len() - bytes + 1);
+                let raw = file[start..start + bytes].to_vec();
+                let mut frame = Vec::new();
+                frame::pack(codec.as_mut(), setting.format, &raw, &mut frame)?;
+                packed.push(Packed { raw, frame });
+            }
+        }
+        Ok(Self { setting, engine, packed })
+    }
+}
+
+/// Damages one block of a subject and unpacks it, by the subject's engine or, sometimes, by another one.
+fn damage_one(
+    subjects: &[Subject],
+    subject: usize,
+    codecs: &mut [Box<dyn BlockCodec + '_>],
+    random: &mut Random,
+    outcome: &mut Outcome,
+) {
+    let own = &subjects[subject];
+    let Packed { raw, frame } = &own.packed[random.below(own.packed.len())];
+    if random.below(16) == 0 {
+        // Whole, but read with another dictionary or format.
+        let other = random.below(subjects.len());
+        return unpack(&subjects[other], codecs[other].as_mut(), frame, raw, outcome);
+    }
+    let other = &own.packed[random.below(own.packed.len())];
+    let beside = &other.frame;
+    if random.below(4) == 0 && frame[0] == own.setting.format.number() {
+        let payload = damaged(&frame[frame::HEADER_BYTES..], beside, random);
+        return decompress(codecs[subject].as_mut(), &payload, raw.len(), outcome);
+    }
+    let frame = damaged(frame, beside, random);
+    // Two frames that begin alike may be joined to the whole of the second.
+    let raw = if frame == *beside { &other.raw } else { raw };
+    unpack(own, codecs[subject].as_mut(), &frame, raw, outcome);
+}
+
+/// `bytes` with some damage.
+fn damaged(bytes: &[u8], beside: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut damaged = bytes.to_vec();
+    let at = random.below(bytes.len());
+    match random.below(9) {
+        0..3 => {
+            for _ in 0..1 + random.below(4) {
+                damaged[random.below(bytes.len())] ^= 1 << random.below(8);
+            }
+        }
+        3 => damaged.truncate(at),
+        4 => {
+            // The beginning of this one and the end of another.
+            damaged.truncate(at);
+            damaged.extend_from_slice(&beside[random.below(beside.len())..]);
+        }
+        5 => {
+            let end = (at + 1 + random.below(32)).min(bytes.len());
+            damaged[at..end].fill_with(|| random.below(256) as u8);
+        }
+        6 => damaged.insert(at, random.below(256) as u8),
+        7 => damaged.swap(at, random.below(bytes.len())),
+        _ => damaged = (0..random.below(600)).map(|_| random.below(256) as u8).collect(),
+    }
+    damaged
+}
+
+const BEFORE: &[u8] = b"before";
+
+/// Unpacks a frame, which is an error, or gives the block.
+fn unpack(subject: &Subject, codec: &mut dyn BlockCodec, frame: &[u8], raw: &[u8], outcome: &mut Outcome) {
+    let mut out = BEFORE.to_vec();
+    match frame::unpack(codec, subject.setting.format, frame, &mut out, BLOCK_BYTES_MAX) {
+        Err(_) if out == BEFORE => outcome.noticed += 1,
+        Err(_) => outcome.broken += 1,
+        Ok(_) if out[BEFORE.len()..] == *raw => outcome.harmless += 1,
+        Ok(_) => outcome.wrong += 1,
+    }
+}
+
+/// Decompresses a payload, which is an error, or gives as many bytes as were asked for.
+fn decompress(codec: &mut dyn BlockCodec, payload: &[u8], raw_bytes: usize, outcome: &mut Outcome) {
+    let mut out = BEFORE.to_vec();
+    match codec.decompress(payload, &mut out, raw_bytes) {
+        Err(_) if out == BEFORE => outcome.refused += 1,
+        Ok(()) if out.len() == BEFORE.len() + raw_bytes => outcome.decoded += 1,
+        _ => outcome.broken += 1,
+    }
+}

@@ -30,6 +30,7 @@ fn options(config: &Config) -> Result<Options, TargetError> {
     let options = Options {
         codec,
         block: block_options(codec, &config.options)?,
+        heating: config.heating,
         landing_bytes: config.landing_bytes.unwrap_or(usual.landing_bytes),
         background_packing: config.background.unwrap_or(usual.background_packing),
         background_threads: config.background_threads.unwrap_or(usual.background_threads),

@@ -15,7 +15,7 @@ use crate::measurement::Latency;
 use crate::meters::Meters;
 use crate::run::{check_absent, check_all, config, live, load, spaces};
 use crate::spec::RunSpec;
-use crate::target::{Target, TargetError};
+use crate::target::{Config, Target, TargetError};
 use crate::worker::{Buffers, Mistakes, Worker};
 
 /// A phase lasts for the seconds of the run, and for at least so many intervals: with 20,000 operations each, that is twice
@@ -114,7 +114,8 @@ pub(crate) fn run<T: Target>(
             reason: error.to_string(),
         }
     };
-    let target = T::open(&config(run, spaces)).map_err(fail(DID_NOT_OPEN))?;
+    let config = Config { heating: true, ..config(run, spaces) };
+    let target = T::open(&config).map_err(fail(DID_NOT_OPEN))?;
 
     let mut mistakes = Mistakes::default();
     progress("loading");

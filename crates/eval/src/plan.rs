@@ -201,6 +201,7 @@ impl Plan {
             landing_bytes: run.landing_bytes,
             background: run.background,
             background_threads: run.background_threads,
+            heating: false,
             options: run.options.clone(),
             oracles: Vec::new(),
         };

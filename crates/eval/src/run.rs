@@ -185,6 +185,7 @@ pub(crate) fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
         landing_bytes: spec.landing_bytes,
         background: spec.background,
         background_threads: spec.background_threads,
+        heating: false,
         options: spec.options.clone(),
         oracles: spaces.train.iter().chain([&spaces.measured]).cloned().collect(),
     }

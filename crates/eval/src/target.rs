@@ -24,6 +24,8 @@ pub struct Config {
     pub background: Option<bool>,
     /// Threads for background work; `None` for the target's own default.
     pub background_threads: Option<usize>,
+    /// Whether hot data is to be kept uncompressed where the target has that choice.
+    pub heating: bool,
     /// What else was asked for.
     pub options: TargetOptions,
     /// What every key must answer: only a target that measures the harness itself may look at it.

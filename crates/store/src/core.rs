@@ -10,7 +10,7 @@ use crate::Error;
 use crate::body::Body;
 use crate::dictionaries::Dictionaries;
 use crate::hotness::SAMPLE;
-use crate::index::Index;
+use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
@@ -21,9 +21,6 @@ use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
 
-/// Keys that are brought into the cache at once: about as many misses as a core keeps under way.
-pub(crate) const WARMED_KEYS: usize = 16;
-
 /// Raw bytes that a coded inline value may decode to at most: more is damage.
 const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
 
@@ -33,6 +30,8 @@ crate::sync::thread_local! {
 
 pub(crate) struct Core {
     pub(crate) codec: CodecChoice,
+    /// Whether hot leaves are kept raw.
+    pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
     /// How large bodies become.
     pub(crate) body_bytes: BodyBytes,
@@ -58,6 +57,7 @@ impl Core {
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
             codec: options.codec,
+            heats: options.heats(),
             landing_bytes: options.landing_bytes,
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,
@@ -100,8 +100,21 @@ impl Core {
         committed: &AtomicU64,
         take: impl FnOnce(Found<'g>) -> R,
     ) -> Option<R> {
-        let hash = key_hash(key);
-        let mut leaf = self.index.find(key, guard);
+        let leaf = self.index.find(key, guard);
+        self.look_up_from(leaf, key, key_hash(key), guard, committed, take)
+    }
+
+    /// As [`Core::look_up`], from a leaf on that [`Index::find`] gave.
+    #[inline]
+    pub(crate) fn look_up_from<'g, R>(
+        &self,
+        mut leaf: &'g Leaf,
+        key: &[u8],
+        hash: u64,
+        guard: &'g Guard,
+        committed: &AtomicU64,
+        take: impl FnOnce(Found<'g>) -> R,
+    ) -> Option<R> {
         let counters = self.stats.own();
         loop {
             leaf.prefetch_body();
@@ -133,20 +146,27 @@ impl Core {
         }
     }
 
-    /// Brings what look-ups of `keys` will read into the cache, all of them at once.
+    /// The leaves of the first [`GROUP_KEYS`] of `keys`, with the keys' hashes, and what look-ups from there will read on its way
+    /// into the cache.
     ///
     /// A look-up waits for memory four or five times, each time for the address of the next. Here every step is
     /// taken for all keys before the next one, so that the waits overlap.
-    pub(crate) fn warm<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
-        let mut leaves = [None; WARMED_KEYS];
-        for (leaf, key) in leaves.iter_mut().zip(keys) {
-            *leaf = Some(self.index.find(key.as_ref(), guard));
+    pub(crate) fn approach<'g, K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        guard: &'g Guard,
+    ) -> impl Iterator<Item = (&'g Leaf, u64)> {
+        let leaves = self.index.find_group(keys, guard);
+        for leaf in leaves.iter().flatten() {
+            leaf.prefetch_state(guard);
+            leaf.prefetch_body();
         }
-        let states = leaves.map(|leaf| leaf.map(|leaf| leaf.state(guard)));
-        let touched: usize = states.iter().flatten().map(|state| state.body.len()).sum();
-        let found =
-            states.iter().flatten().zip(keys).map(|(state, key)| state.body.touch(key_hash(key.as_ref())));
-        std::hint::black_box(found.fold(touched, usize::wrapping_add));
+        let mut hashes = [0; GROUP_KEYS];
+        for ((hash, key), leaf) in hashes.iter_mut().zip(keys).zip(leaves.iter().flatten()) {
+            *hash = key_hash(key.as_ref());
+            leaf.state(guard).body.prefetch_record(*hash);
+        }
+        leaves.into_iter().flatten().zip(hashes)
     }
 
     /// Appends the value of `key` to `value`; `None` when there is none.

@@ -1,6 +1,6 @@
 //! How often a leaf's records are read: a clock of two bits per record that decays.
 //!
-//! One read in [`SAMPLE`] raises its record's count; each sweep halves them all. Counts are advice: they are raised
+//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves them all. Counts are advice: they are raised
 //! without synchronisation, and a merge that shifts records leaves them where they were.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,7 +31,7 @@ impl Clock {
     }
 
     /// The sum of all counts.
-    pub(crate) fn heat(&self) -> u32 {
+    pub(crate) fn counts(&self) -> u32 {
         self.0
             .iter()
             .map(|word| {
@@ -39,6 +39,15 @@ impl Clock {
                 (counts & LOW_BITS).count_ones() + 2 * (counts >> 1 & LOW_BITS).count_ones()
             })
             .sum()
+    }
+
+    /// Takes over the counts of the records from `from` on of a leaf that they leave: here they lie from `to` on.
+    pub(crate) fn inherit(&self, other: &Self, from: usize, to: usize) {
+        for (from, to) in (from..RECORDS_MAX).zip(to..RECORDS_MAX) {
+            let count = other.0[from / 32].load(Relaxed) >> (from % 32 * 2) & 0b11;
+            let (word, shift) = (&self.0[to / 32], to % 32 * 2);
+            word.store(word.load(Relaxed) & !(0b11 << shift) | count << shift, Relaxed);
+        }
     }
 
     /// Halves every count.
@@ -61,10 +70,33 @@ mod tests {
         let clock = Clock::default();
         (0..10).for_each(|_| clock.touch(127));
         clock.touch(0);
-        assert_eq!(clock.heat(), 4);
+        assert_eq!(clock.counts(), 4);
         clock.decay();
-        assert_eq!(clock.heat(), 1);
+        assert_eq!(clock.counts(), 1);
         clock.decay();
-        assert_eq!(clock.heat(), 0);
+        assert_eq!(clock.counts(), 0);
+    }
+
+    #[test]
+    fn counts_go_with_their_records() {
+        let clock = Clock::default();
+        for place in 0..RECORDS_MAX {
+            (0..place % 4).for_each(|_| clock.touch(place));
+        }
+        let count =
+            |clock: &Clock, place: usize| clock.0[place / 32].load(Relaxed) >> (place % 32 * 2) & 0b11;
+        for (from, to) in [(0, 0), (1, 0), (33, 0), (191, 0), (RECORDS_MAX, 0), (0, 5), (0, 100), (7, 32)] {
+            let moved = Clock::default();
+            moved.touch(to);
+            moved.inherit(&clock, from, to);
+            let arrived = (from..RECORDS_MAX).zip(to..RECORDS_MAX);
+            let counts: u64 = arrived
+                .map(|(from, to)| {
+                    assert_eq!(count(&moved, to), from as u64 % 4);
+                    count(&moved, to)
+                })
+                .sum();
+            assert_eq!(u64::from(moved.counts()), counts + u64::from(from == RECORDS_MAX));
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crossbeam_epoch::Guard;
 
 use crate::leaf::Leaf;
-use crate::memory::{Gauges, allocated_bytes};
+use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::reclaim::Unreachable;
 use crate::record::array;
 use crate::sync::{Mutex, interleave};
@@ -22,10 +22,13 @@ use crate::sync::{Mutex, interleave};
 /// So many children that a node fills an allocator class of half a page.
 const FANOUT: usize = 60;
 const PREFIX_BYTES_MAX: usize = 32;
+/// Keys that are looked up together: about as many misses as a core keeps under way.
+pub(crate) const GROUP_KEYS: usize = 16;
 
 /// A separator: the lowest key of the child it stands before.
 type Separator = Arc<[u8]>;
 
+#[repr(C)]
 struct Node {
     /// 0 when the children are leaves.
     level: u8,
@@ -37,6 +40,9 @@ struct Node {
     children: [AtomicPtr<()>; FANOUT],
     separators: [Option<Separator>; FANOUT],
 }
+
+/// The part of a node that a search reads before it knows which child it wants.
+const SEARCHED_BYTES: usize = std::mem::offset_of!(Node, children);
 
 /// A child and the lowest key it owns.
 #[derive(Clone)]
@@ -87,6 +93,39 @@ impl Index {
                     return &*child.cast::<Leaf>();
                 }
                 node = &*child.cast::<Node>();
+            }
+        }
+    }
+
+    /// As [`Index::find`] for the first [`GROUP_KEYS`] of `keys`, level by level, so that the waits for memory overlap. The
+    /// leaves themselves are on their way into the cache.
+    pub(crate) fn find_group<'g, K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        _guard: &'g Guard,
+    ) -> [Option<&'g Leaf>; GROUP_KEYS] {
+        let keys = &keys[..keys.len().min(GROUP_KEYS)];
+        let mut nodes = [self.root.load(Ordering::Acquire).cast::<()>(); GROUP_KEYS];
+        let mut positions = [0; GROUP_KEYS];
+        loop {
+            // SAFETY: as in `find`; all children of the nodes of one level are of the level below.
+            let node = |index: usize| unsafe { &*nodes[index].cast::<Node>() };
+            let children_are_leaves = node(0).level == 0;
+            for (index, (position, key)) in positions.iter_mut().zip(keys).enumerate() {
+                *position = node(index).position(key.as_ref());
+                prefetch(std::ptr::from_ref(&node(index).children[*position]).addr(), 1);
+            }
+            let child = |index: usize| node(index).children[positions[index]].load(Ordering::Acquire);
+            let children: [*mut (); GROUP_KEYS] =
+                std::array::from_fn(
+                    |index| if index < keys.len() { child(index) } else { std::ptr::null_mut() },
+                );
+            let wanted_bytes = if children_are_leaves { 1 } else { SEARCHED_BYTES };
+            children.iter().for_each(|child| prefetch(child.addr(), wanted_bytes));
+            nodes = children;
+            if children_are_leaves {
+                // SAFETY: as in `find`; null for what lies behind the keys.
+                return nodes.map(|leaf| unsafe { leaf.cast::<Leaf>().as_ref() });
             }
         }
     }
@@ -415,6 +454,9 @@ mod tests {
         let guard = crossbeam_epoch::pin();
         let expected = lows.range(..=key.to_vec()).next_back().map(|(low, ())| low.as_slice());
         assert_eq!(Some(&*index.find(key, &guard).low()), expected, "{key:?}");
+        let group = index.find_group(&[b"key:", key, b""], &guard).map(|leaf| leaf.map(Leaf::low));
+        assert_eq!(group[1].as_deref(), expected, "{key:?}");
+        assert!(group[0].is_some() && group[2].is_some() && group[3..].iter().all(Option::is_none));
         let below = lows.range(..key.to_vec()).next_back().map(|(low, ())| low.as_slice());
         assert_eq!(index.find_below(key, &guard).map(|leaf| leaf.low()).as_deref(), below, "{key:?}");
     }

@@ -30,7 +30,7 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
-    /// What the body's coded values, or its blocks, are decoded with.
+    /// What the body's coded values, or its blocks, are decoded with; nothing if it is heated.
     pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
     pub(crate) loose: u16,
@@ -200,6 +200,12 @@ impl Leaf {
         interleave();
         // SAFETY: the pointer is never null, and a state is retired only after it was replaced.
         unsafe { self.state.load(Ordering::Acquire, guard).deref() }
+    }
+
+    /// Asks for the memory of the state.
+    #[inline]
+    pub(crate) fn prefetch_state(&self, guard: &Guard) {
+        prefetch(self.state.load(Ordering::Relaxed, guard).as_raw().addr(), STATE_BYTES);
     }
 
     /// Asks for the memory that a look-up in this leaf reads first.

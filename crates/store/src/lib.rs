@@ -25,7 +25,8 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
-//! | `maintenance`, `hotness`, `dictionaries` | background work, what is hot, the life of dictionaries |
+//! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
+//! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -56,6 +57,7 @@ mod schedules;
 mod stats;
 mod store;
 mod sync;
+mod tierer;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};

@@ -1,4 +1,4 @@
-//! Background work: the packers' queue, and the sweep that settles, recodes, heats, cools and fills leaves.
+//! Background work: the packers' queue, and the sweep that settles, recodes and fills leaves.
 //!
 //! Sealed landings come first: they are what writers wait for. The sweep walks the leaves in key order when the
 //! queue is empty, a few times a second while it finds something to do, and looks again at what it left alone: a
@@ -16,10 +16,10 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::options::CodecChoice;
 use crate::packing::{Goal, RECORDS_FULL, Scratch, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
+use crate::tierer::Tierer;
 
 /// Leaves that wait at most; above this, writers pack themselves.
 const QUEUE_LEAVES_MAX: usize = 512;
@@ -37,15 +37,18 @@ const LAP_PAUSE_FACTOR: u32 = 30;
 const SWEEP_LEAVES: usize = 64;
 /// Packs between two looks at the dictionary.
 const DICTIONARY_PACKS: u32 = 128;
-/// A quiet leaf below this share of a full body is filled from its right neighbour.
+/// A quiet leaf below this share of a full body is filled from its right neighbours.
 const FULL_PCT: usize = 97;
+/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a single
+/// half-empty leaf is not worth it.
+const ROOM_PCT: usize = 3;
+/// Right neighbours that one leaf is filled from in a row.
+const FILLS_MAX: usize = 8;
 /// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
 /// a split are well above it.
 const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
-/// Heated leaves may take one part in this many of all bodies.
-const HEATED_SHARE: u64 = 32;
 
 /// Leaves with a sealed landing, first come first served.
 #[derive(Default)]
@@ -118,19 +121,38 @@ impl Drop for Packers {
     }
 }
 
-/// Where the sweep is, and what it saw of hotness.
+/// Where the sweep is.
 #[derive(Default)]
 struct Sweep {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
     all_quiet: bool,
-    seen: Heats,
-    thresholds: Option<Thresholds>,
-    /// Bytes of heated bodies seen in this lap.
-    heated_bytes: u64,
     /// Whether the lap found a leaf that is, or was lately, out of its form.
     worked: bool,
+    /// Quiet leaves seen in this lap, and how full they were.
+    fullness: Fullness,
+    /// Whether quiet leaves are filled in this lap.
+    fills: bool,
+}
+
+/// How full the quiet leaves of a lap were.
+#[derive(Default)]
+struct Fullness {
+    leaves: usize,
+    room_pct: usize,
+}
+
+impl Fullness {
+    fn add(&mut self, full_pct: usize) {
+        self.leaves += 1;
+        self.room_pct += 100_usize.saturating_sub(full_pct);
+    }
+
+    /// Whether so much room is left that filling leaves pays.
+    fn is_low(&self) -> bool {
+        self.room_pct > ROOM_PCT * self.leaves
+    }
 }
 
 /// When the sweep may go on.
@@ -161,44 +183,12 @@ impl Laps {
     }
 }
 
-/// Sums over the leaves of a lap.
-#[derive(Default)]
-struct Heats {
-    leaves: f64,
-    sum: f64,
-    squares: f64,
-}
-
-/// A leaf is heated above `hot` and cooled below `cool`.
-#[derive(Clone, Copy)]
-struct Thresholds {
-    hot: f64,
-    cool: f64,
-}
-
-impl Heats {
-    fn add(&mut self, heat: f64) {
-        self.leaves += 1.0;
-        self.sum += heat;
-        self.squares += heat * heat;
-    }
-
-    /// Three deviations above the mean, as the bypass of the ZipCache paper; cooling at one, for hysteresis.
-    fn thresholds(&self) -> Option<Thresholds> {
-        if self.leaves < 16.0 {
-            return None;
-        }
-        let mean = self.sum / self.leaves;
-        let deviation = (self.squares / self.leaves - mean * mean).max(0.0).sqrt();
-        Some(Thresholds { hot: (mean + 3.0 * deviation).max(2.0 * mean).max(4.0), cool: mean + deviation })
-    }
-}
-
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
         Self::with_scratch(|scratch| scratch.in_background = true);
         let mut sweep = Sweep::default();
         let mut laps = Laps::default();
+        let mut tierer = Tierer::default();
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
@@ -217,6 +207,10 @@ impl Core {
                     drop(guard);
                     self.maintain_dictionary();
                 }
+                continue;
+            }
+            if sweeps && tierer.is_due(self) {
+                self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
             }
             if sweeps && laps.is_due() {
@@ -259,6 +253,10 @@ impl Core {
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
+        if self.heats {
+            let mut tierer = Tierer::default();
+            while !self.tier(&mut tierer, SWEEP_LEAVES) {}
+        }
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
         Self::with_scratch(Scratch::release);
@@ -282,8 +280,7 @@ impl Core {
                 }
                 None => {
                     sweep.cursor.clear();
-                    sweep.thresholds = std::mem::take(&mut sweep.seen).thresholds();
-                    sweep.heated_bytes = 0;
+                    sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
                     return true;
                 }
             }
@@ -294,11 +291,6 @@ impl Core {
 
     fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
-        let heat = f64::from(leaf.clock.heat());
-        sweep.seen.add(heat);
-        if !sweep.all_quiet {
-            leaf.clock.decay();
-        }
         sweep.worked |= !quiet;
         let mut round = 0;
         let ownership = loop {
@@ -315,10 +307,10 @@ impl Core {
         if state.closed {
             return;
         }
-        if state.heated {
-            sweep.heated_bytes += state.body.asked_bytes() as u64;
-        }
-        if let Some(goal) = self.goal(state, heat, quiet, sweep) {
+        // In quiet times it would be cooled.
+        let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
+        let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet) };
+        if let Some(goal) = goal {
             sweep.worked = true;
             // A landing that is sealed already is packed first, so that the open one can be.
             if quiet && state.sealed.is_some() && state.open.is_some() {
@@ -329,17 +321,19 @@ impl Core {
             }
             Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
             match goal {
-                Goal::Heat => {
-                    self.stats.heated.raise();
-                    sweep.heated_bytes += leaf.state(guard).body.asked_bytes() as u64;
-                }
+                Goal::Heat => self.stats.heated.raise(),
                 Goal::Recode if state.heated => self.stats.cooled.raise(),
                 Goal::Recode => self.stats.recoded.raise(),
                 Goal::Keep => self.stats.packs_background.raise(),
             }
         }
         if quiet {
-            if self.has_room(leaf.state(guard), guard) {
+            sweep.fullness.add(self.full_pct(leaf.state(guard)));
+            for _ in 0..FILLS_MAX {
+                if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
+                    break;
+                }
+                sweep.worked = true;
                 Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
             }
         } else if self.is_small(leaf.state(guard), guard) {
@@ -350,19 +344,7 @@ impl Core {
     }
 
     /// What a leaf needs, if anything.
-    fn goal(&self, state: &LeafState, heat: f64, quiet: bool, sweep: &Sweep) -> Option<Goal> {
-        if state.heated {
-            let cold = sweep.thresholds.is_some_and(|thresholds| heat < thresholds.cool);
-            if cold || (sweep.all_quiet && sweep.thresholds.is_none() && heat == 0.0) {
-                return Some(Goal::Recode);
-            }
-        } else if self.codec == CodecChoice::Auto && state.body.is_coded() {
-            let hot = sweep.thresholds.is_some_and(|thresholds| heat > thresholds.hot);
-            let budget = (self.gauges.raw_body.held() + self.gauges.coded_body.held()) / HEATED_SHARE;
-            if hot && sweep.heated_bytes + 2 * state.body.asked_bytes() as u64 <= budget {
-                return Some(Goal::Heat);
-            }
-        }
+    fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
         if quiet && !state.heated && !state.body.is_empty() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
@@ -388,16 +370,21 @@ impl Core {
             && generation(pair[0]) == generation(pair[1])
     }
 
+    /// How full a leaf is, by records or by bytes.
+    fn full_pct(&self, state: &LeafState) -> usize {
+        let records_pct = state.body.len() * 100 / RECORDS_FULL;
+        records_pct.max(state.body.asked_bytes() * 100 / self.body_bytes.full)
+    }
+
     /// Whether a leaf has room that records of its right neighbour could fill.
     fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
-        let records_pct = state.body.len() * 100 / RECORDS_FULL;
-        let bytes_pct = state.body.asked_bytes() * 100 / self.body_bytes.full;
         // A neighbour's largest record, or block, may not fit, however much room there is.
         let parts = if right.body.is_packed() { right.body.blocks() } else { right.body.len() };
         let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / parts.max(1);
-        records_pct.max(bytes_pct + largest_pct) < FULL_PCT
+        self.full_pct(state) < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.body_bytes.full + largest_pct < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)
     }

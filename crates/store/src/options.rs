@@ -27,7 +27,7 @@ pub enum CodecChoice {
     Auto,
     /// Bodies stay raw.
     None,
-    /// Values are coded by tokens wherever that saves a byte, and hot leaves are not heated.
+    /// Values are coded by tokens wherever that saves a byte.
     Token,
     /// Values are packed in blocks of LZ4.
     Lz4,
@@ -126,6 +126,9 @@ pub struct Options {
     pub codec: CodecChoice,
     /// How values are packed in blocks; the codecs without blocks ignore it.
     pub block: BlockOptions,
+    /// Whether leaves that are read far more than others are kept raw although `codec` names their form; `Auto` always
+    /// does that. Without, every read of a settled value is one of that form: to measure it.
+    pub heating: bool,
     /// Bytes of a leaf's landing, 256 to 65,536: larger means fewer merges and more uncompressed bytes.
     pub landing_bytes: usize,
     /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack; 0 leaves
@@ -145,6 +148,7 @@ impl Default for Options {
             memory_limit_bytes: None,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
+            heating: false,
             landing_bytes: 768,
             background_threads: 1,
             background_packing: false,
@@ -154,6 +158,15 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether hot leaves are kept raw.
+    pub(crate) fn heats(&self) -> bool {
+        match self.codec {
+            CodecChoice::Auto => true,
+            CodecChoice::None => false,
+            _ => self.heating,
+        }
+    }
+
     /// Says what [`Store::open`](crate::Store::open) would refuse, without opening anything.
     pub fn check(&self) -> Result<(), Error> {
         if let Some(limit_bytes) = self.memory_limit_bytes

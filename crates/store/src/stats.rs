@@ -129,6 +129,15 @@ impl Counters {
         self.threads.get_or_default()
     }
 
+    /// Reads that found a value in a body.
+    pub(crate) fn body_reads(&self) -> u64 {
+        let reads = |thread: &ThreadCounters| {
+            [&thread.reads_raw, &thread.reads_coded, &thread.reads_packed]
+                .map(|counter| counter.0.load(Relaxed))
+        };
+        self.threads.iter().flat_map(reads).sum()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let sum = |pick: fn(&ThreadCounters) -> &OwnCounter| {
             self.threads.iter().map(|thread| pick(thread).0.load(Relaxed)).sum()

@@ -9,7 +9,8 @@ use crossbeam_epoch::pin;
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
 use crate::coding::Coding;
-use crate::core::{Copied, Core, WARMED_KEYS, check_key, copy_found, found_len};
+use crate::core::{Copied, Core, check_key, copy_found, found_len};
+use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
 use crate::memory::MemoryUse;
 use crate::open_value::OpenValue;
@@ -21,9 +22,6 @@ use crate::write::Update;
 
 /// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds them up.
 const MULTI_GET_ROUNDS: usize = 8;
-
-/// A store above this does not fit a processor's caches.
-const CACHED_BYTES: u64 = 16 << 20;
 
 /// A compressed, ordered key-value store in memory. Share it between threads by reference or `Arc`.
 ///
@@ -178,14 +176,13 @@ impl Store {
         let committed = committed_now(core);
         let mut large = Vec::new();
         let guard = pin();
-        let warms = keys.len() > 1 && core.gauges.held() > CACHED_BYTES;
-        for (index, key) in keys.iter().enumerate() {
-            if warms && index.is_multiple_of(WARMED_KEYS) {
-                core.warm(&keys[index..], &guard);
-            }
+        let approached = keys.chunks(GROUP_KEYS).flat_map(|group| core.approach(group, &guard));
+        for (key, (leaf, hash)) in keys.iter().zip(approached) {
             let key = key.as_ref();
             let start = values.bytes.len();
-            let copied = core.look_up(key, &guard, &committed, |found| copy_found(found, &mut values.bytes));
+            let copied = core.look_up_from(leaf, key, hash, &guard, &committed, |found| {
+                copy_found(found, &mut values.bytes)
+            });
             values.spans.push(match copied {
                 None => None,
                 Some(Copied::Inline(meta)) => {

@@ -43,6 +43,7 @@ impl Run {
                 background_codec: [None, Some(CodecChoice::Lz4), Some(CodecChoice::Zstd)][random.usize(..3)],
                 ..BlockOptions::default()
             },
+            heating: random.bool(),
             landing_bytes: [256, 512, 1024, 4096][random.usize(..4)],
             background_threads: random.usize(..3),
             background_packing: random.bool(),
@@ -114,14 +115,9 @@ impl Run {
                 self.store.put_with(&key, &value, meta).unwrap();
                 self.model_put(&key, value, meta);
             }
-            35..60 => {
-                let mut value = vec![1, 2, 3];
-                let meta = self.store.get_into(&key, &mut value).unwrap();
-                let expected = self.model.get(&key);
-                assert_eq!(meta, expected.map(Self::expected_meta));
-                assert_eq!(value, expected.map(|(value, _)| value.clone()).unwrap_or_default());
-                assert_eq!(self.store.meta(&key).unwrap(), meta);
-            }
+            // Some leaf becomes hot.
+            35 => (0..500).for_each(|_| self.get(&key)),
+            36..60 => self.get(&key),
             60..70 => {
                 assert_eq!(self.store.delete(&key).unwrap(), self.model.remove(&key).is_some());
             }
@@ -183,6 +179,15 @@ impl Run {
                 assert_eq!(self.store.len(), self.model.len() as u64);
             }
         }
+    }
+
+    fn get(&self, key: &[u8]) {
+        let mut value = vec![1, 2, 3];
+        let meta = self.store.get_into(key, &mut value).unwrap();
+        let expected = self.model.get(key);
+        assert_eq!(meta, expected.map(Self::expected_meta));
+        assert_eq!(value, expected.map(|(value, _)| value.clone()).unwrap_or_default());
+        assert_eq!(self.store.meta(key).unwrap(), meta);
     }
 
     fn batch(&mut self, key: Vec<u8>) {

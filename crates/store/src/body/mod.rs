@@ -31,6 +31,7 @@ pub(crate) use revise::Edit;
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
 use crate::large::LargeHandle;
+use crate::memory::prefetch;
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
 
 const HEADER_BYTES: usize = 16;
@@ -43,6 +44,9 @@ const PACKED: u8 = 1 << 4;
 /// What header, fingerprints and offsets take in most bodies: all that a look-up reads before it knows which record it
 /// wants.
 pub(crate) const DIRECTORY_BYTES: usize = 512;
+
+/// Bytes of a record that are asked for ahead of its look-up.
+const PREFETCHED_BYTES_MAX: usize = 256;
 
 /// Records a body holds at most: the leaf's clock has two bits for each.
 pub(crate) const RECORDS_MAX: usize = 224;
@@ -132,21 +136,17 @@ impl Body {
         None
     }
 
-    /// Reads what a look-up will read, up to the record of the first matching fingerprint, and makes nothing of it.
-    pub(crate) fn touch(&self, hash: u64) -> usize {
+    /// Asks for the memory of the first record whose fingerprint is that of `hash`.
+    pub(crate) fn prefetch_record(&self, hash: u64) {
         let count = self.len();
         let wanted = fingerprint(hash);
         for at in (0..count).step_by(LANES) {
             let matches = equal_bytes(&self.0[HEADER_BYTES + at..], wanted, count - at);
             if matches != 0 {
                 let record = self.record_bytes(at + matches.trailing_zeros() as usize);
-                return record
-                    .first()
-                    .zip(record.last())
-                    .map_or(0, |(first, last)| usize::from(first ^ last));
+                return prefetch(record.as_ptr().addr(), record.len().min(PREFETCHED_BYTES_MAX));
             }
         }
-        count
     }
 
     /// The first record whose key is not below `key`, and whether it is that key; `key` is above every record

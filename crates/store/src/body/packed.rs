@@ -22,6 +22,13 @@ pub(crate) struct Block<'a> {
     pub(crate) frame: &'a [u8],
 }
 
+impl Block<'_> {
+    /// Bytes of its contents, as the head of its frame says.
+    pub(crate) fn raw_bytes(&self) -> usize {
+        self.frame.get(1..5).map_or(0, |len| u32::from_le_bytes(array(len)) as usize)
+    }
+}
+
 /// Blocks on their way into bodies; kept from one to the next.
 #[derive(Default)]
 pub(crate) struct Blocks {
@@ -107,6 +114,11 @@ impl Body {
     /// Blocks, 0 if values are not packed.
     pub(crate) fn blocks(&self) -> usize {
         if self.is_packed() { usize::from(self.0[self.records_end()]) } else { 0 }
+    }
+
+    /// About the bytes of the same records with raw values.
+    pub(crate) fn raw_bytes(&self) -> usize {
+        self.records_end() + (0..self.blocks()).map(|index| self.block(index).raw_bytes()).sum::<usize>()
     }
 
     /// Block `index`.

@@ -31,7 +31,6 @@ impl Core {
         let mut pieces = Pieces { coding: state.coding.clone(), heated: state.heated, ..Pieces::default() };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);
         let dictionary = state.coding.as_ref().and_then(Coding::tokens);
-        let codes = dictionary.filter(|_| !state.heated);
         let packer = blocks.map(|coding| scratch.packer(Goal::Keep, coding));
         let Scratch { builder, encoder, coded, packed, .. } = scratch;
         let values: Vec<&[u8]> = newest
@@ -40,11 +39,11 @@ impl Core {
             .filter(|record| record.kind == Kind::Raw)
             .map(|record| record.value)
             .collect();
-        if let Some(dictionary) = codes {
+        if let Some(dictionary) = dictionary {
             coded.encode(dictionary, encoder, Effort::Fast, &values);
         }
-        pieces.loose = usize::from(state.loose) + codes.map_or(0, |_| values.len());
-        let mut coded = codes.map(|_| coded.values());
+        pieces.loose = usize::from(state.loose) + dictionary.map_or(0, |_| values.len());
+        let mut coded = dictionary.map(|_| coded.values());
         let mut edits = Vec::with_capacity(newest.pending.len());
         let mut from = 0;
         for record in &newest.pending {

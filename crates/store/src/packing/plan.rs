@@ -7,6 +7,7 @@ use ziptier_codec::token::Effort;
 use super::{
     BodyBytes, Goal, INLINE_LIMIT, Pieces, RECORDS_FULL, Scratch, generation, has_dictionary, raw_len, tokens,
 };
+use crate::blocks::Unpacked;
 use crate::body::{Body, Builder, Entry, EntryKey, RECORDS_MAX};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -14,7 +15,7 @@ use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::memory::Gauges;
 use crate::merge::{Merged, Newest, merge};
-use crate::record::{Kind, array, now_ms};
+use crate::record::{Kind, Payload, array, now_ms};
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
@@ -25,7 +26,11 @@ impl Core {
     pub(super) fn fits_one_body(&self, state: &LeafState, newest: &Newest<'_>, goal: Goal) -> bool {
         let mut records = 0;
         // Of a packed body, all that is there now.
-        let mut bytes = if state.body.is_packed() { state.body.asked_bytes() } else { 0 };
+        let mut bytes = match (state.body.is_packed(), goal) {
+            (false, _) => 0,
+            (true, Goal::Heat) => state.body.raw_bytes(),
+            (true, _) => state.body.asked_bytes(),
+        };
         merge(&state.body, &newest.pending, now_ms(), |merged| match merged {
             Merged::Kept(_, entry) => {
                 records += 1;
@@ -58,6 +63,7 @@ impl Core {
         let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
         let heated = goal == Goal::Heat || (goal == Goal::Keep && first.heated);
         let target = match (goal, &first.coding) {
+            _ if heated => None,
             (Goal::Keep, Some(own))
                 if same_dictionary && (has_dictionary(first) || !self.dictionaries.has_current()) =>
             {
@@ -78,30 +84,26 @@ impl Core {
         for (state, _) in leaves {
             let mut spans = Vec::new();
             if heated || goal == Goal::Recode || generation(state) != target_generation {
+                let mut unpacked = Unpacked::default();
                 for index in 0..state.body.len() {
-                    let record = state.body.record(index);
-                    spans.push(match (record.tag.kind(), tokens(state)) {
-                        (Kind::Coded, Some(own)) => {
-                            let start = scratch.raw.len();
-                            match own.decode_append(record.payload, &mut scratch.raw, INLINE_LIMIT) {
-                                Ok(_) => Some((start, scratch.raw.len())),
-                                Err(_) if leaves.len() == 1 && goal != Goal::Keep => {
+                    let payload = state.body.found(index, state.coding.as_ref()).payload;
+                    spans.push(match payload {
+                        Payload::Coded(..) | Payload::Packed(_) => {
+                            match decode(&payload, &mut unpacked, &mut scratch.raw) {
+                                None if leaves.len() == 1 && goal != Goal::Keep => {
                                     self.stats.damaged.raise();
                                     return self.plan(leaves, Goal::Keep, scratch);
                                 }
-                                Err(_) => None,
+                                span => span,
                             }
                         }
-                        (Kind::Large, _) if !heated => {
-                            // SAFETY: the record of a readable state owns its reference.
-                            let old = unsafe { LargeHandle::borrow(record.payload) };
-                            recode_large(old, target.as_ref(), &self.gauges).map(|new| {
+                        Payload::Large(old) if !heated => recode_large(old, target.as_ref(), &self.gauges)
+                            .map(|new| {
                                 let start = scratch.raw.len();
                                 scratch.raw.extend_from_slice(&LargeHandle::to(&new).reference());
                                 pieces.recoded.push(new);
                                 (start, scratch.raw.len())
-                            })
-                        }
+                            }),
                         _ => None,
                     });
                 }
@@ -118,6 +120,10 @@ impl Core {
             let dictionary = tokens(state);
             merge(&state.body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(index, mut entry) => {
+                    if entry.kind == Kind::Packed {
+                        // What could not be unpacked has no place in a body without blocks.
+                        entry.kind = Kind::Lost;
+                    }
                     if let Some((start, end)) = spans.get(index).copied().flatten() {
                         if entry.kind == Kind::Large {
                             pieces.released.push(array(entry.payload));
@@ -146,9 +152,12 @@ impl Core {
                 Merged::Dropped(index) => {
                     let record = state.body.record(index);
                     let key_bytes = state.body.prefix().len() + record.suffix.len();
+                    let value_bytes = match (record.tag.kind(), spans.get(index).copied().flatten()) {
+                        (Kind::Packed, Some((start, end))) => (end - start) as u64,
+                        (kind, _) => raw_len(kind, record.payload, dictionary),
+                    };
                     pieces.records -= 1;
-                    pieces.logical_bytes -=
-                        (key_bytes as u64 + raw_len(record.tag.kind(), record.payload, dictionary)) as i64;
+                    pieces.logical_bytes -= (key_bytes as u64 + value_bytes) as i64;
                     if record.tag.kind() == Kind::Large {
                         pieces.released.push(array(record.payload));
                     }
@@ -162,7 +171,7 @@ impl Core {
             pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         }
 
-        if let (Some(Coding::Tokens(dictionary)), false) = (&target, heated) {
+        if let Some(Coding::Tokens(dictionary)) = &target {
             let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
             let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
             if effort == Effort::Fast {
@@ -179,6 +188,19 @@ impl Core {
         pieces.bodies = cut(&entries, fill, self.body_bytes, &mut scratch.builder);
         pieces
     }
+}
+
+/// Appends a coded or packed value to `raw`, and says where it lies there; `None` if it is damaged.
+fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> Option<(usize, usize)> {
+    let start = raw.len();
+    match payload {
+        Payload::Coded(coded, dictionary) => {
+            dictionary.decode_append(coded, raw, INLINE_LIMIT).ok()?;
+        }
+        Payload::Packed(packed) => raw.extend_from_slice(unpacked.value(packed).ok()?),
+        _ => return None,
+    }
+    Some((start, raw.len()))
 }
 
 /// A large value coded with another dictionary; `None` when it stays as it is.

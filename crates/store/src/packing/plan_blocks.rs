@@ -54,11 +54,7 @@ impl Core {
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);
-            let small = |index| {
-                let raw_bytes =
-                    body.block(index).frame.get(1..5).map_or(0, |len| u32::from_le_bytes(array(len)));
-                (raw_bytes as usize) < coding.block_bytes(Effort::Fast) / 2
-            };
+            let small = |index| body.block(index).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
             let mut opened: Vec<bool> = (0..body.blocks()).map(|index| !stays || small(index)).collect();
             let mut open = |record: Option<usize>| {
                 if let (true, Some(record)) = (body.is_packed(), record) {

@@ -84,7 +84,9 @@ impl Core {
         let mut high = last.high.clone();
         let mut neighbour = last.right;
         let mut added = Vec::with_capacity(pieces.bodies.len());
+        let mut first_record: usize = pieces.bodies.iter().map(|(_, body)| body.len()).sum();
         for (low, body) in pieces.bodies[1..].iter().rev() {
+            first_record -= body.len();
             let low: Arc<[u8]> = Arc::from(low.as_slice());
             let mut state = LeafState::new(body.clone(), high, neighbour);
             state.coding = pieces.coding.clone();
@@ -92,6 +94,12 @@ impl Core {
             state.heated = pieces.heated;
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
+            new.clock.inherit(&leaf.clock, first_record, 0);
+            if let Some((right, _)) = &right {
+                let before = left_state.body.len();
+                let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
+                new.clock.inherit(&right.clock, from, to);
+            }
             if span == Span::QuietPair {
                 // Both were quiet, so this one is.
                 new.is_quiet();
@@ -105,6 +113,9 @@ impl Core {
         state.heated = pieces.heated;
         let published = leaf.publish(left_state, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
+        if let Some((right, _)) = &right {
+            leaf.clock.inherit(&right.clock, 0, left_state.body.len());
+        }
         match &right {
             Some(_) => self.stats.merges.raise(),
             None if !added.is_empty() => self.stats.splits.raise(),

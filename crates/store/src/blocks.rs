@@ -7,8 +7,9 @@
 //! the next. They live in the coding that they work for, and are freed with it: with the last body of its generation.
 
 mod contents;
+mod engines;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::{BlockCodec, BlockError, Dictionary, Engine, Setting, frame};
@@ -18,6 +19,7 @@ use crate::Error;
 use crate::options::{BlockOptions, Options};
 use crate::sync::Mutex;
 use contents::span;
+use engines::{Context, Dense, engine_of, opened};
 
 pub(crate) use contents::{lay_out, spans};
 
@@ -27,12 +29,9 @@ const RAW_BYTES_MAX: usize = 128 << 10;
 /// Values of a block at most, so that a leaf can be cut between blocks.
 pub(crate) const BLOCK_RECORDS_MAX: usize = 64;
 
-/// Bytes of a block dictionary at least: the size that the codec's table of formats was measured with.
-const DICTIONARY_BYTES_MIN: usize = 16 << 10;
-/// Bytes of a block dictionary of `zstd` at most, that of its command line.
-const DICTIONARY_BYTES_MAX: usize = 110 << 10;
-/// A dictionary may have one byte for so many of data.
-const DATA_PER_DICTIONARY: u64 = 1024;
+/// Bytes of a block dictionary: the size that the codec's table of formats was measured with. With 144 MB of text, of chemical
+/// tables, or of source code, one of 110 KiB saved less than 5 % of blocks of 2 KiB.
+const DICTIONARY_BYTES: usize = 16 << 10;
 
 /// Who packs, and so how hard the encoder tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +47,6 @@ pub(crate) struct BlockCoding {
     contexts: ThreadLocal<Mutex<Contexts>>,
     options: BlockOptions,
     generation: u32,
-    /// What each dictionary was trained to at most.
-    dictionary_bytes: usize,
     front: Front,
     /// What [`Effort::Dense`] is, where it differs.
     dense: Option<Dense>,
@@ -61,16 +58,6 @@ struct Front {
     engine: Arc<dyn Engine>,
 }
 
-/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as somebody has
-/// a context of it.
-struct Dense {
-    setting: Setting,
-    engine: Mutex<Weak<dyn Engine>>,
-    memory_bytes: usize,
-    /// One of another format than the front's is needed to read what it wrote.
-    kept: Option<Arc<dyn Engine>>,
-}
-
 /// What one thread keeps.
 #[derive(Default)]
 struct Contexts {
@@ -79,67 +66,6 @@ struct Contexts {
     raw: Vec<u8>,
     /// Since the last [`BlockCoding::release_idle`].
     used: bool,
-}
-
-/// A context that brings its engine along.
-struct Context {
-    /// Dropped before the engine, which it borrows from: see [`Context::open`].
-    codec: Box<dyn BlockCodec>,
-    _engine: Arc<dyn Engine>,
-}
-
-impl Context {
-    fn open(engine: Arc<dyn Engine>) -> Result<Self, BlockError> {
-        let codec = engine.open()?;
-        // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move, and
-        // which this context keeps until after the codec is dropped (fields drop in the order of their declaration).
-        let codec = unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(codec) };
-        Ok(Self { codec, _engine: engine })
-    }
-}
-
-/// The context of a slot, opened if need be.
-fn opened(
-    slot: &mut Option<Context>,
-    engine: impl FnOnce() -> Result<Arc<dyn Engine>, BlockError>,
-) -> Result<&mut dyn BlockCodec, BlockError> {
-    let context = match slot {
-        Some(context) => context,
-        none => none.insert(Context::open(engine()?)?),
-    };
-    Ok(&mut *context.codec)
-}
-
-/// The setting's engine of that name, or the preferred one.
-fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, String> {
-    let engine = name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
-    engine.map_err(|error| error.to_string())
-}
-
-impl Dense {
-    fn new(setting: Setting, front: Format, name: Option<&str>) -> Result<Self, String> {
-        let engine = engine_of(&setting, name.filter(|_| setting.format == front))?;
-        Ok(Self {
-            memory_bytes: engine.memory_bytes(),
-            kept: (setting.format != front).then(|| engine.clone()),
-            engine: Mutex::new(Arc::downgrade(&engine)),
-            setting,
-        })
-    }
-
-    fn engine(&self, name: Option<&str>) -> Result<Arc<dyn Engine>, BlockError> {
-        if let Some(kept) = &self.kept {
-            return Ok(kept.clone());
-        }
-        let mut shared = self.engine.lock();
-        if let Some(engine) = shared.upgrade() {
-            return Ok(engine);
-        }
-        let engine = engine_of(&self.setting, name)
-            .map_err(|reason| BlockError::Engine { engine: "dense", reason })?;
-        *shared = Arc::downgrade(&engine);
-        Ok(engine)
-    }
 }
 
 impl BlockCoding {
@@ -164,19 +90,17 @@ impl BlockCoding {
             _ => setting(format, level.unwrap_or(dense_level)),
         };
         let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
-        Self::new(block, front, dense, 0, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
+        Self::new(block, front, dense, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
     }
 
-    /// The same packing with a dictionary for each format that takes one, of at most `bytes`, trained on `samples`; `None` if
-    /// they give none.
-    pub(crate) fn trained(&self, samples: &[&[u8]], bytes: usize, generation: u32) -> Option<Self> {
+    /// The same packing with a dictionary for each format that takes one, trained on `samples`; `None` if they give none.
+    pub(crate) fn trained(&self, samples: &[&[u8]], generation: u32) -> Option<Self> {
         let with_dictionary = |setting: &Setting| {
             let setting = Setting { dictionary: None, ..setting.clone() };
             if !takes_dictionary(setting.format) {
                 return Some(setting);
             }
-            let bytes = bytes.min(dictionary_bytes_max(setting.format));
-            let trained = Dictionary::train(setting.format, samples, bytes, generation).ok()?;
+            let trained = Dictionary::train(setting.format, samples, DICTIONARY_BYTES, generation).ok()?;
             Some(setting.with_dictionary(Arc::new(trained)))
         };
         let front = with_dictionary(&self.front.setting)?;
@@ -185,7 +109,7 @@ impl BlockCoding {
             Some(dense) if dense.kept.is_some() => Some(with_dictionary(&dense.setting)?),
             Some(dense) => Some(front.clone().with_level(dense.setting.level)),
         };
-        Self::new(self.options, front, dense, generation, bytes).ok()
+        Self::new(self.options, front, dense, generation).ok()
     }
 
     fn new(
@@ -193,12 +117,11 @@ impl BlockCoding {
         front: Setting,
         dense: Option<Setting>,
         generation: u32,
-        dictionary_bytes: usize,
     ) -> Result<Self, String> {
         let engine = engine_of(&front, options.engine)?;
         let dense = dense.map(|dense| Dense::new(dense, front.format, options.engine)).transpose()?;
         let front = Front { setting: front, engine };
-        Ok(Self { contexts: ThreadLocal::new(), options, generation, dictionary_bytes, front, dense })
+        Ok(Self { contexts: ThreadLocal::new(), options, generation, front, dense })
     }
 
     /// Bytes that packing densely needs while it does so; 0 if it was asked for.
@@ -231,17 +154,8 @@ impl BlockCoding {
 
     /// Whether a dictionary can pay.
     pub(crate) fn wants_dictionary(&self) -> bool {
-        self.formats().any(takes_dictionary)
-    }
-
-    /// Whether dictionaries of so many bytes would be much larger than these.
-    pub(crate) fn is_outgrown_by(&self, bytes: usize) -> bool {
-        self.formats().any(|format| bytes.min(dictionary_bytes_max(format)) >= 2 * self.dictionary_bytes)
-    }
-
-    fn formats(&self) -> impl Iterator<Item = Format> {
         let dense = self.dense.as_ref().map(|dense| dense.setting.format);
-        std::iter::once(self.front.setting.format).chain(dense)
+        takes_dictionary(self.front.setting.format) || dense.is_some_and(takes_dictionary)
     }
 
     /// Bytes of dictionaries and engines. Contexts are not counted, nor what is prepared for packing densely: both are there
@@ -255,12 +169,10 @@ impl BlockCoding {
             + background.map_or(0, |dense| dense.memory_bytes)
     }
 
-    /// About what [`BlockCoding::memory_bytes`] of one with dictionaries of so many bytes will be.
-    pub(crate) fn memory_bytes_expected(&self, bytes: usize) -> usize {
-        // With the tables of both levels and 16 KiB, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
-        let format = self.front.setting.format;
-        let bytes = bytes.min(dictionary_bytes_max(format));
-        Dictionary::memory_bytes_expected(format, bytes) + 12 * bytes
+    /// About what [`BlockCoding::memory_bytes`] of one with a dictionary will be.
+    pub(crate) fn memory_bytes_expected(&self) -> usize {
+        // With the tables of both levels, `lz4` at its default levels held 295,000 bytes and `zstd` 549,000.
+        Dictionary::memory_bytes_expected(self.front.setting.format, DICTIONARY_BYTES) + (192 << 10)
     }
 
     /// Appends the frame of a block; `raw` is its contents.
@@ -361,17 +273,6 @@ impl BlockCoding {
 /// of the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
 fn takes_dictionary(format: Format) -> bool {
     format != Format::Deflate
-}
-
-/// What a dictionary for so much data may have.
-pub(crate) fn dictionary_bytes(data_bytes: u64) -> usize {
-    let bytes = usize::try_from(data_bytes / DATA_PER_DICTIONARY).unwrap_or(usize::MAX);
-    bytes.clamp(DICTIONARY_BYTES_MIN, DICTIONARY_BYTES_MAX)
-}
-
-/// The most that a format makes good use of: the table in which fast LZ4 looks has 4,096 places.
-fn dictionary_bytes_max(format: Format) -> usize {
-    if format == Format::Zstd { DICTIONARY_BYTES_MAX } else { DICTIONARY_BYTES_MIN }
 }
 
 /// Levels for writing and for quiet leaves.
@@ -494,8 +395,7 @@ mod tests {
             (0..4000).map(|n| format!("value {} of a block", n * 7919 % 3001)).collect();
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
         let first = coding(CodecChoice::Lz4, Some(CodecChoice::Zstd));
-        let coding =
-            first.trained(&samples, DICTIONARY_BYTES_MIN, 1).expect("the samples have much in common");
+        let coding = first.trained(&samples, 1).expect("the samples have much in common");
         let noise: Vec<u8> = (0..200u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for raw in [&samples[..20].concat(), &noise] {
             for effort in [Effort::Fast, Effort::Dense] {

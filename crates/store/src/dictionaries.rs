@@ -4,7 +4,7 @@
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
-//! * Blocks begin without dictionary, as generation 0; dictionaries for zstd grow with the store.
+//! * Blocks begin without dictionary, as generation 0, and have one size of dictionary: they do not look for growth.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
-use crate::blocks::{BlockCoding, Effort, dictionary_bytes, lay_out};
+use crate::blocks::{BlockCoding, Effort, lay_out};
 use crate::coding::{BITS_CACHED, Coding};
 use crate::core::{Core, copy_found};
 use crate::memory::{Gauges, Total};
@@ -85,8 +85,8 @@ enum Reason {
 enum Candidate {
     /// Tokens of so many bits.
     Tokens(u32),
-    /// A dictionary of at most so many bytes for blocks like these.
-    Blocks(Arc<BlockCoding>, usize),
+    /// A dictionary for blocks like these.
+    Blocks(Arc<BlockCoding>),
 }
 
 impl Candidate {
@@ -96,8 +96,8 @@ impl Candidate {
                 let dictionary = Dictionary::train(samples, *bits, generation).ok()?;
                 Some(Coding::Tokens(Arc::new(dictionary)))
             }
-            Self::Blocks(blocks, bytes) => {
-                let trained = blocks.trained(samples, *bytes, generation)?;
+            Self::Blocks(blocks) => {
+                let trained = blocks.trained(samples, generation)?;
                 // In a small store an encoder's tables for a dense level may cost more than they save. They are there only
                 // while leaves become quiet.
                 let some = &samples[..samples.len().min(DENSE_SAMPLES)];
@@ -121,15 +121,14 @@ impl Candidate {
         match self {
             Self::Tokens(..=12) => 28,
             Self::Tokens(_) => 60,
-            Self::Blocks(..) => 20,
+            Self::Blocks(_) => 20,
         }
     }
 
     fn sample_bytes_max(&self) -> usize {
         match self {
             Self::Tokens(bits) => SAMPLE_BYTES_MAX >> (16 - bits).min(3),
-            // 40 times the dictionary.
-            Self::Blocks(_, bytes) => (40 * bytes).clamp(SAMPLE_BYTES_MAX >> 1, SAMPLE_BYTES_MAX),
+            Self::Blocks(_) => SAMPLE_BYTES_MAX >> 1,
         }
     }
 }
@@ -228,16 +227,14 @@ impl Dictionaries {
                 && room_bytes >= candidate.training_cost() * SAMPLE_BYTES_MIN as u64
         };
         if let Some(Coding::Blocks(blocks)) = &current {
-            let bytes = dictionary_bytes(logical_bytes);
-            let candidate = Candidate::Blocks(blocks.clone(), bytes);
-            if !affordable(&candidate, blocks.memory_bytes_expected(bytes)) || !blocks.wants_dictionary() {
+            let candidate = Candidate::Blocks(blocks.clone());
+            if !affordable(&candidate, blocks.memory_bytes_expected()) || !blocks.wants_dictionary() {
                 return None;
             }
-            let grown = logical_bytes >= 4 * schedule.trained_at_bytes && blocks.is_outgrown_by(bytes);
-            return match blocks.generation() {
-                0 => first_look.then_some((Reason::First, candidate)),
-                _ if self.drifted(schedule) => Some((Reason::Drift, candidate)),
-                _ => grown.then_some((Reason::Growth, candidate)),
+            return if blocks.generation() == 0 {
+                first_look.then_some((Reason::First, candidate))
+            } else {
+                self.drifted(schedule).then_some((Reason::Drift, candidate))
             };
         }
         let current = current.as_ref().and_then(Coding::tokens);

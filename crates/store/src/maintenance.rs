@@ -16,7 +16,7 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, RECORDS_FULL, generation};
+use crate::packing::{Goal, RECORDS_FULL, Scratch, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
@@ -220,6 +220,7 @@ impl Core {
                 laps.swept(began, worked);
                 if ended {
                     self.dictionaries.release_idle();
+                    Self::with_scratch(Scratch::release);
                 }
                 continue;
             }
@@ -258,6 +259,7 @@ impl Core {
         }
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
+        Self::with_scratch(Scratch::release);
         // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
         // something of what other stores left behind.
         (0..3).for_each(|_| pin().flush());

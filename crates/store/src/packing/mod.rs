@@ -111,6 +111,11 @@ impl CodedValues {
 }
 
 impl Scratch {
+    /// Frees its memory.
+    pub(crate) fn release(&mut self) {
+        *self = Self { in_background: self.in_background, ..Self::default() };
+    }
+
     /// Who packs blocks for `goal`.
     fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
         let effort = match goal {

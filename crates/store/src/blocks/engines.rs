@@ -1,0 +1,79 @@
+//! Engines of blocks: contexts that bring theirs along, and one that is prepared when it is needed.
+
+use std::sync::{Arc, Weak};
+
+use ziptier_codec::block::{BlockCodec, BlockError, Engine, Setting};
+use ziptier_codec::format::Format;
+
+use crate::sync::Mutex;
+
+/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as somebody has
+/// a context of it.
+pub(super) struct Dense {
+    pub(super) setting: Setting,
+    pub(super) engine: Mutex<Weak<dyn Engine>>,
+    pub(super) memory_bytes: usize,
+    /// One of another format than the front's is needed to read what it wrote.
+    pub(super) kept: Option<Arc<dyn Engine>>,
+}
+
+/// A context that brings its engine along.
+pub(super) struct Context {
+    /// Dropped before the engine, which it borrows from: see [`Context::open`].
+    codec: Box<dyn BlockCodec>,
+    _engine: Arc<dyn Engine>,
+}
+
+impl Context {
+    fn open(engine: Arc<dyn Engine>) -> Result<Self, BlockError> {
+        let codec = engine.open()?;
+        // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move, and
+        // which this context keeps until after the codec is dropped (fields drop in the order of their declaration).
+        let codec = unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(codec) };
+        Ok(Self { codec, _engine: engine })
+    }
+}
+
+/// The context of a slot, opened if need be.
+pub(super) fn opened(
+    slot: &mut Option<Context>,
+    engine: impl FnOnce() -> Result<Arc<dyn Engine>, BlockError>,
+) -> Result<&mut dyn BlockCodec, BlockError> {
+    let context = match slot {
+        Some(context) => context,
+        none => none.insert(Context::open(engine()?)?),
+    };
+    Ok(&mut *context.codec)
+}
+
+/// The setting's engine of that name, or the preferred one.
+pub(super) fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, String> {
+    let engine = name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
+    engine.map_err(|error| error.to_string())
+}
+
+impl Dense {
+    pub(super) fn new(setting: Setting, front: Format, name: Option<&str>) -> Result<Self, String> {
+        let engine = engine_of(&setting, name.filter(|_| setting.format == front))?;
+        Ok(Self {
+            memory_bytes: engine.memory_bytes(),
+            kept: (setting.format != front).then(|| engine.clone()),
+            engine: Mutex::new(Arc::downgrade(&engine)),
+            setting,
+        })
+    }
+
+    pub(super) fn engine(&self, name: Option<&str>) -> Result<Arc<dyn Engine>, BlockError> {
+        if let Some(kept) = &self.kept {
+            return Ok(kept.clone());
+        }
+        let mut shared = self.engine.lock();
+        if let Some(engine) = shared.upgrade() {
+            return Ok(engine);
+        }
+        let engine = engine_of(&self.setting, name)
+            .map_err(|reason| BlockError::Engine { engine: "dense", reason })?;
+        *shared = Arc::downgrade(&engine);
+        Ok(engine)
+    }
+}

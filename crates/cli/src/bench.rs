@@ -113,7 +113,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
     /// Reads in an interval of the bypass suite
-    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(long, default_value_t = 5_000, value_name = "N")]
     interval_operations: u64,
     /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]

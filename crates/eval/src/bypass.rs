@@ -18,11 +18,11 @@ use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
 use crate::worker::{Buffers, Mistakes, Worker};
 
-/// A phase lasts for the seconds of the run, and for at least so many intervals: with 20,000 operations each, that is twice
+/// A phase lasts for the seconds of the run, and for at least so many intervals: with 5,000 operations each, that is twice
 /// what the published bypass needed to recover.
-const INTERVALS_MIN: usize = 50;
+const INTERVALS_MIN: usize = 200;
 /// Intervals for which there is room before memory is measured.
-const INTERVALS_RESERVED: usize = 1 << 14;
+const INTERVALS_RESERVED: usize = 1 << 16;
 
 /// One bypass run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,5 @@
 //! The plot of a bypass suite: one row of panels per run, median latency with the share of raw reads on the left, the 99th
-//! percentile on the right, over the seconds since the jump.
+//! percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon latency is back.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -20,7 +20,11 @@ const P50: RGBColor = RGBColor(0, 90, 181);
 const P99: RGBColor = RGBColor(140, 60, 140);
 const RAW: RGBColor = RGBColor(150, 150, 150);
 const JUMP: RGBColor = RGBColor(215, 60, 20);
-/// The share of the highest points that may lie above the panel: a single stall would flatten everything else.
+/// Reads that are shown before the jump, and after it; more if latency was not back by half of these.
+const READS_BEFORE: f64 = 250_000.0;
+const READS_AFTER: f64 = 750_000.0;
+const THOUSAND: f64 = 1_000.0;
+/// The share of the highest 99th percentiles that may lie above the panel: a single stall would flatten everything else.
 const CUT_SHARE: f64 = 0.01;
 const HEADROOM: f64 = 1.15;
 /// Above 100, so that a line at 100 is not hidden by the frame.
@@ -43,12 +47,11 @@ fn draw(svg: &mut String, runs: &[(BypassSpec, BypassSeries)]) -> Result<(), Fai
     };
     let panels = all.split_evenly((runs.len().max(1), 2));
     for ((spec, series), row) in runs.iter().zip(panels.chunks(2)) {
-        let seconds = |interval: &Interval| interval.seconds - jumped_at(series);
+        let shown: Vec<_> = shown(series).collect();
         let points = |us: fn(&Interval) -> f64| {
-            series.intervals.iter().map(|interval| (seconds(interval), us(interval))).collect::<Vec<_>>()
+            shown.iter().map(|(reads, interval)| (*reads, us(interval))).collect::<Vec<_>>()
         };
-        let raw =
-            series.intervals.iter().filter_map(|interval| Some((seconds(interval), raw_pct(interval)?)));
+        let raw = shown.iter().filter_map(|(reads, interval)| Some((*reads, raw_pct(interval)?)));
         let name = spec.run.name();
         panel(
             &row[0],
@@ -96,9 +99,20 @@ fn words(name: &str, series: &BypassSeries) -> String {
     )
 }
 
-fn jumped_at(series: &BypassSeries) -> f64 {
+/// The intervals around the jump, with thousands of reads since it.
+fn shown(series: &BypassSeries) -> impl Iterator<Item = (f64, &Interval)> {
     let last_before = series.jump.checked_sub(1).and_then(|last| series.intervals.get(last));
-    last_before.map_or(0.0, |interval| interval.seconds)
+    let jumped_at = last_before.map_or(0.0, |interval| interval.operations as f64);
+    let back = BypassSummary::of(series).map(|summary| summary.recovery_operations);
+    let after = match back {
+        Some(Some(operations)) => READS_AFTER.max(2.0 * operations as f64),
+        _ => f64::INFINITY,
+    };
+    let since_jump =
+        series.intervals.iter().map(move |interval| (interval.operations as f64 - jumped_at, interval));
+    since_jump
+        .filter(move |(reads, _)| (-READS_BEFORE..=after).contains(reads))
+        .map(|(reads, interval)| (reads / THOUSAND, interval))
 }
 
 fn raw_pct(interval: &Interval) -> Option<f64> {
@@ -108,10 +122,10 @@ fn raw_pct(interval: &Interval) -> Option<f64> {
 }
 
 /// The top of the scale: above all points but the few highest.
-fn top(points: &[(f64, f64)]) -> f64 {
+fn top(points: &[(f64, f64)], cut_share: f64) -> f64 {
     let mut heights: Vec<f64> = points.iter().map(|point| point.1).collect();
     heights.sort_unstable_by(f64::total_cmp);
-    let kept = heights.len() - (heights.len() as f64 * CUT_SHARE) as usize;
+    let kept = heights.len() - (heights.len() as f64 * cut_share) as usize;
     heights[..kept].last().map_or(1.0, |highest| highest * HEADROOM).max(0.001)
 }
 
@@ -125,7 +139,7 @@ fn panel(
 ) -> Result<(), Failure> {
     let first = points.first().map_or(0.0, |point| point.0).min(0.0);
     let last = points.last().map_or(1.0, |point| point.0).max(first + 0.001);
-    let top = top(points);
+    let top = top(points, if raw_pct.is_some() { 0.0 } else { CUT_SHARE });
     let cut = if points.iter().any(|point| point.1 > top) { " (highest points cut off)" } else { "" };
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{caption}{cut}"), (FONT, 18))
@@ -137,9 +151,9 @@ fn panel(
         .set_secondary_coord(first..last, 0.0..RAW_PCT_TOP);
     chart
         .configure_mesh()
-        .x_desc("seconds since the jump")
+        .x_desc("thousands of reads since the jump")
         .y_desc(y_title)
-        .x_label_formatter(&|seconds| format!("{seconds:.1}"))
+        .x_label_formatter(&|reads| grouped(*reads, if last - first < 10.0 { 1 } else { 0 }))
         .y_label_formatter(&|us| if top < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") })
         .axis_desc_style((FONT, 16))
         .label_style((FONT, 14))
@@ -170,7 +184,7 @@ fn panel(
         .legend(line(JUMP.stroke_width(2)));
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
+        .position(SeriesLabelPosition::MiddleRight)
         .label_font((FONT, 14))
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.4))
@@ -203,7 +217,7 @@ mod tests {
         for words in [
             "store_auto: cold 1.00 µs",
             "store_none: 99th percentile",
-            "seconds since the jump",
+            "thousands of reads since the jump",
             "p50 of reads (µs)",
             "reads from raw bytes (%)",
             "the jump",

@@ -3,9 +3,9 @@
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
 use crate::row::{Cell, Row};
 
-/// The intervals that tell the latency before the store has noticed anything; the very first is left out, because it also waits
-/// for caches.
-const COLD: std::ops::Range<usize> = 1..6;
+/// The interval that tells the latency before the store has noticed anything, which may be soon; the very first is left out,
+/// because it also waits for caches.
+const COLD: std::ops::Range<usize> = 1..2;
 /// The last part of a phase, in which it has settled.
 const SETTLED_SHARE: usize = 4;
 /// Right after the jump.

@@ -4,7 +4,8 @@
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
-//! * Blocks begin without dictionary, as generation 0, and have one size of dictionary: they do not look for growth.
+//! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
+//!   sample of more of the data.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
@@ -231,11 +232,13 @@ impl Dictionaries {
             if !affordable(&candidate, blocks.memory_bytes_expected()) || !blocks.wants_dictionary() {
                 return None;
             }
-            return if blocks.generation() == 0 {
-                first_look.then_some((Reason::First, candidate))
-            } else {
-                self.drifted(schedule).then_some((Reason::Drift, candidate))
-            };
+            if blocks.generation() == 0 {
+                return first_look.then_some((Reason::First, candidate));
+            }
+            if self.drifted(schedule) {
+                return Some((Reason::Drift, candidate));
+            }
+            return has_grown(schedule, logical_bytes).then_some((Reason::Growth, candidate));
         }
         let current = current.as_ref().and_then(Coding::tokens);
         // One size after the other, so that each is compared with the one before.
@@ -250,7 +253,7 @@ impl Dictionaries {
         if self.drifted(schedule) {
             return Some((Reason::Drift, Candidate::Tokens(bits.max(current.bits()))));
         }
-        let grown = logical_bytes >= 4 * schedule.trained_at_bytes && bits > current.bits();
+        let grown = has_grown(schedule, logical_bytes) && bits > current.bits();
         grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
     }
 
@@ -264,6 +267,11 @@ impl Dictionaries {
         schedule.seen = (raw_ever, coded_ever);
         coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX
     }
+}
+
+/// Whether the store is four times as large as at the last training.
+fn has_grown(schedule: &Schedule, logical_bytes: u64) -> bool {
+    logical_bytes >= 4 * schedule.trained_at_bytes
 }
 
 impl Core {

@@ -1,6 +1,6 @@
 //! How often a leaf's records are read: a clock of two bits per record that decays.
 //!
-//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves them all. Counts are advice: they are raised
+//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves or forgets them all. Counts are advice: they are raised
 //! without synchronisation, and a merge that shifts records leaves them where they were.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -50,12 +50,12 @@ impl Clock {
         }
     }
 
-    /// Halves every count.
-    pub(crate) fn decay(&self) {
+    /// Halves every count, or forgets them all.
+    pub(crate) fn decay(&self, wholly: bool) {
         for word in &self.0 {
             let counts = word.load(Relaxed);
             if counts != 0 {
-                word.store(counts >> 1 & LOW_BITS, Relaxed);
+                word.store(if wholly { 0 } else { counts >> 1 & LOW_BITS }, Relaxed);
             }
         }
     }
@@ -71,9 +71,9 @@ mod tests {
         (0..10).for_each(|_| clock.touch(127));
         clock.touch(0);
         assert_eq!(clock.counts(), 4);
-        clock.decay();
+        clock.decay(false);
         assert_eq!(clock.counts(), 1);
-        clock.decay();
+        clock.decay(false);
         assert_eq!(clock.counts(), 0);
     }
 

@@ -8,8 +8,8 @@
 //! * The *ownership flag* serialises maintenance: pack, split, merge, heat and cool exclude each other.
 //! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
@@ -148,6 +148,8 @@ pub(crate) struct Leaf {
     pub(crate) clock: Clock,
     low: Arc<[u8]>,
     gauges: Arc<Gauges>,
+    /// For those who must share it.
+    this: Weak<Leaf>,
 }
 
 /// The right to maintain a leaf; given back on drop.
@@ -175,7 +177,7 @@ impl Leaf {
         gauges.index.add(LEAF_BYTES);
         gauges.index.add(low.len() + 16);
         hold(&gauges, &state, true);
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
             body_address: AtomicUsize::new(state.body.address()),
             state: Atomic::new(state),
             appends: AtomicU64::new(NEXT_LEAF.fetch_add(1, Ordering::Relaxed).wrapping_mul(LEAF_STRIDE)),
@@ -186,6 +188,7 @@ impl Leaf {
             clock: Clock::default(),
             low,
             gauges,
+            this: this.clone(),
         })
     }
 
@@ -273,12 +276,7 @@ impl Leaf {
 
     /// A share of this leaf that outlives the guard.
     pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
-        // SAFETY: every leaf is made by `new`, inside an `Arc`; whoever holds a reference under a guard knows that
-        // the index's share is released only after that guard.
-        unsafe {
-            Arc::increment_strong_count(self);
-            Arc::from_raw(self)
-        }
+        self.this.upgrade().expect("the index's share is released only after the guard")
     }
 
     /// Takes the right to maintain this leaf, if nobody has it.

@@ -28,6 +28,8 @@ const QUEUE_LEAVES_WAKE: usize = 64;
 /// How long a packer sleeps after work, and at most.
 const NAP_MIN: Duration = Duration::from_millis(1);
 const NAP_MAX: Duration = Duration::from_millis(64);
+/// The same while much is read, so that the tierer is not late.
+const NAP_READ: Duration = Duration::from_millis(8);
 /// From one lap of the sweep to the next, while the last one found something to do, and while none does.
 const LAP_BUSY: Duration = Duration::from_millis(200);
 const LAP_IDLE: Duration = Duration::from_secs(1);
@@ -227,7 +229,8 @@ impl Core {
             self.reclaim();
             self.maintain_dictionary();
             std::thread::park_timeout(nap);
-            nap = (nap * 2).min(NAP_MAX);
+            let longest = if sweeps && tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
+            nap = (nap * 2).min(longest);
         }
     }
 

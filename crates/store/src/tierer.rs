@@ -2,7 +2,7 @@
 //!
 //! It goes round the leaves when enough was read for their clocks to mean something, or a second after anything was
 //! read: first it measures how heat is spread, then it judges every leaf by that. So a hot set that moves is raw again
-//! after two or three rounds, which is some hundred thousand reads, and a store that nobody reads costs nothing.
+//! after one or two rounds, and a store that nobody reads costs nothing.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,15 @@ use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 
-/// A round is due after so many reads for each leaf: one in eight of them is counted.
-const READS_PER_LEAF: u64 = 64;
+/// A round is due after one read for so many records, and so many reads at least: one in eight of them is counted.
+const RECORDS_PER_READ: u64 = 2;
+const READS_MIN: u64 = 100_000;
 /// After fewer reads it is due after this time.
 const ROUND_MAX: Duration = Duration::from_secs(1);
-/// From the end of a round to the next, at least this many times what the round took: 3 % of one processor.
-const PAUSE_FACTOR: u32 = 30;
+/// From the end of a round to the next, at least so many times what the walk took, and what changing leaves took: 2 % of
+/// one processor where nothing changes.
+const WALK_PAUSE_FACTOR: u32 = 50;
+const CHANGE_PAUSE_FACTOR: u32 = 4;
 /// Heated leaves may take one part in this many of all bodies.
 const HEATED_SHARE: u64 = 32;
 /// Too few leaves to tell what is usual.
@@ -30,18 +33,27 @@ const COUNTS_MIN: u32 = 8;
 pub(crate) struct Tierer {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
-    /// Leaves are judged, and not measured any more.
-    judges: bool,
+    pass: Pass,
     heats: Heats,
     /// Bytes of heated bodies.
     heated_bytes: u64,
     /// What was read when the round began.
     reads: u64,
-    /// Leaves of the last round.
-    leaves: u64,
-    /// What the round took.
+    /// So much was read that what was counted before means nothing any more.
+    enough: bool,
+    /// What the round took: in all, and to change leaves.
     busy: Duration,
+    changing: Duration,
     ended: Option<Instant>,
+}
+
+/// What a walk over the leaves does. Leaves are cooled before others are heated, so that there is room for these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pass {
+    #[default]
+    Measure,
+    Cool,
+    Heat,
 }
 
 /// Counted reads per record, over the records of all leaves.
@@ -88,27 +100,56 @@ impl Tierer {
         if !core.heats {
             return false;
         }
-        if !self.cursor.is_empty() || self.judges {
+        if !self.cursor.is_empty() || self.pass != Pass::Measure {
             return true;
         }
         let pause = self.ended.map_or(ROUND_MAX, |ended| ended.elapsed());
-        let reads = core.stats.body_reads() - self.reads;
+        let reads = self.reads_since(core);
         // Counts decay until none is left, also when nobody reads any more.
         let some = reads > 0 || self.heats.sum > 0.0;
-        let due = reads >= READS_PER_LEAF * self.leaves || (some && pause >= ROUND_MAX);
-        due && pause >= self.busy * PAUSE_FACTOR
+        let due = reads >= reads_wanted(core) || (some && pause >= ROUND_MAX);
+        due && pause >= (self.busy - self.changing) * WALK_PAUSE_FACTOR
+            && pause >= self.changing * CHANGE_PAUSE_FACTOR
     }
+
+    /// Whether a round may soon be due.
+    pub(crate) fn is_awaited(&self, core: &Core) -> bool {
+        core.heats && self.reads_since(core) >= reads_wanted(core) / 4
+    }
+
+    fn reads_since(&self, core: &Core) -> u64 {
+        core.stats.body_reads() - self.reads
+    }
+
+    /// Notes that a walk over all leaves ended; `true` when that ended the round.
+    fn passed(&mut self) -> bool {
+        self.cursor.clear();
+        self.pass = match self.pass {
+            Pass::Measure => Pass::Cool,
+            Pass::Cool => Pass::Heat,
+            Pass::Heat => {
+                self.ended = Some(Instant::now());
+                Pass::Measure
+            }
+        };
+        self.pass == Pass::Measure
+    }
+}
+
+fn reads_wanted(core: &Core) -> u64 {
+    (core.gauges.records.get() / RECORDS_PER_READ).max(READS_MIN)
 }
 
 impl Core {
     /// Does the next part of a round, of up to `leaves` leaves; `true` when that ended it.
     pub(crate) fn tier(&self, tierer: &mut Tierer, leaves: usize) -> bool {
         let began = Instant::now();
-        if tierer.cursor.is_empty() && !tierer.judges {
-            tierer.reads = self.stats.body_reads();
-            tierer.heats = Heats::default();
-            tierer.heated_bytes = 0;
-            tierer.busy = Duration::ZERO;
+        if tierer.cursor.is_empty() && tierer.pass == Pass::Measure {
+            *tierer = Tierer {
+                reads: self.stats.body_reads(),
+                enough: tierer.reads_since(self) >= reads_wanted(self),
+                ..Tierer::default()
+            };
         }
         let thresholds = tierer.heats.thresholds();
         let guard = pin();
@@ -116,15 +157,13 @@ impl Core {
         let mut left = leaves;
         let passed = loop {
             left -= 1;
-            if tierer.judges {
-                if self.judge(leaf, thresholds, tierer, &guard) {
-                    // Nobody should hold the epoch for long.
-                    left = 0;
-                }
-                state = leaf.state(&guard);
-            } else {
+            if tierer.pass == Pass::Measure {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
-                tierer.heated_bytes += heated_bytes(state);
+                tierer.heated_bytes += if state.heated { state.body.asked_bytes() as u64 } else { 0 };
+            } else if self.judge(leaf, thresholds, tierer, &guard) {
+                // Nobody should hold the epoch for long.
+                left = 0;
+                state = leaf.state(&guard);
             }
             match (&state.high, state.right(&guard)) {
                 (Some(_), Some(right)) if left > 0 => {
@@ -136,39 +175,34 @@ impl Core {
                     tierer.cursor.extend_from_slice(high);
                     break false;
                 }
-                (None, _) => {
-                    tierer.cursor.clear();
-                    break true;
-                }
+                (None, _) => break true,
             }
         };
         guard.flush();
         tierer.busy += began.elapsed();
-        if !passed {
-            return false;
-        }
-        tierer.leaves = tierer.heats.leaves;
-        if tierer.judges {
-            tierer.ended = Some(Instant::now());
-        }
-        tierer.judges = !tierer.judges;
-        !tierer.judges
+        passed && tierer.passed()
     }
 
-    /// Heats or cools `leaf`, if it is time to, and lets its counts decay; `true` when its form was changed.
+    /// Heats or cools `leaf`, if it is time to; `true` when its form was changed.
     fn judge(&self, leaf: &Leaf, thresholds: Option<Thresholds>, tierer: &mut Tierer, guard: &Guard) -> bool {
         let counts = leaf.clock.counts();
-        leaf.clock.decay();
+        if tierer.pass == Pass::Heat {
+            leaf.clock.decay(tierer.enough);
+        }
         let state = leaf.state(guard);
         let Some(thresholds) = thresholds else { return false };
         let heat = f64::from(counts) / state.body.len().max(1) as f64;
-        let goal = if state.heated {
+        let goal = match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
-            let cool = if self.has_room_for_heat(tierer, 0) { thresholds.cool } else { thresholds.hot };
-            (heat < cool).then_some(Goal::Recode)
-        } else {
-            let hot = heat > thresholds.hot && counts >= COUNTS_MIN && is_compressed(state);
-            (hot && self.has_room_for_heat(tierer, raw_bytes(state))).then_some(Goal::Heat)
+            Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
+                (heat < thresholds.cool).then_some(Goal::Recode)
+            }
+            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Recode),
+            Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
+                let fits = is_compressed(state) && self.has_room_for_heat(tierer, raw_bytes(state));
+                fits.then_some(Goal::Heat)
+            }
+            _ => None,
         };
         let Some(goal) = goal else { return false };
         let Some(_ownership) = leaf.try_own() else { return false };
@@ -176,6 +210,7 @@ impl Core {
         if state.closed || state.heated == (goal == Goal::Heat) {
             return false;
         }
+        let began = Instant::now();
         let bytes = raw_bytes(state);
         Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
         if leaf.state(guard).heated {
@@ -185,6 +220,7 @@ impl Core {
             self.stats.cooled.raise();
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
+        tierer.changing += began.elapsed();
         true
     }
 
@@ -208,6 +244,43 @@ fn raw_bytes(state: &LeafState) -> u64 {
     bytes as u64
 }
 
-fn heated_bytes(state: &LeafState) -> u64 {
-    if state.heated { state.body.asked_bytes() as u64 } else { 0 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_leaves_far_above_the_others_are_hot_and_chance_is_not() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut heats = Heats::default();
+        let even: Vec<u32> = (0..1_000).map(|_| (0..300).map(|_| random.u32(..30) / 29).sum()).collect();
+        even.iter().for_each(|counts| heats.add(*counts, 150));
+        let thresholds = heats.thresholds().unwrap();
+        assert!(even.iter().all(|counts| f64::from(*counts) / 150.0 < thresholds.hot), "{thresholds:?}");
+
+        (0..10).for_each(|_| heats.add(300, 150));
+        let thresholds = heats.thresholds().unwrap();
+        assert!(thresholds.hot < 2.0, "{thresholds:?}");
+        assert!(thresholds.cool < thresholds.hot, "{thresholds:?}");
+        assert!(even.iter().all(|counts| f64::from(*counts) / 150.0 < thresholds.cool), "{thresholds:?}");
+        // A hot leaf that was cut into raw ones stays as hot.
+        let cut = (0..30).fold(Heats::default(), |mut heats, _| {
+            heats.add(100, 50);
+            heats
+        });
+        let whole = (0..10).fold(Heats::default(), |mut heats, _| {
+            heats.add(300, 150);
+            heats
+        });
+        assert_eq!((cut.sum, cut.squares, cut.records), (whole.sum, whole.squares, whole.records));
+    }
+
+    #[test]
+    fn nothing_is_hot_where_little_is_known() {
+        let mut heats = Heats::default();
+        (1..LEAVES_MIN).for_each(|_| heats.add(50, 100));
+        assert_eq!(heats.thresholds(), None);
+        let mut unread = Heats::default();
+        (0..100).for_each(|_| unread.add(0, 100));
+        assert_eq!(unread.thresholds(), None);
+    }
 }

@@ -6,9 +6,12 @@
 use ziptier::{CodecChoice, Options, Store};
 
 fn open() -> Store {
+    open_with(CodecChoice::Auto)
+}
+
+fn open_with(codec: CodecChoice) -> Store {
     // No background thread: the writer trains, so that the test sees every step.
-    let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
-    Store::open(options).unwrap()
+    Store::open(Options { codec, background_threads: 0, ..Options::default() }).unwrap()
 }
 
 fn log_line(n: u64, random: &mut fastrand::Rng) -> Vec<u8> {
@@ -100,4 +103,30 @@ fn incompressible_data_is_not_trained_on_for_ever() {
     assert!(stats.trainings <= 12, "back-off: {stats:?}");
     assert!(held_per_raw(&store) < 1.12, "{:?}", store.memory());
     check(&store, 0..20_000, random_bytes);
+}
+
+#[test]
+fn blocks_look_for_a_better_dictionary_when_the_store_has_grown_fourfold() {
+    let store = open_with(CodecChoice::Zstd);
+    let mut keys = 0;
+    let mut grow = || {
+        load(&store, keys..keys + 10_000, log_line);
+        keys += 10_000;
+        assert!(keys < 2_000_000, "{:?}", store.stats());
+    };
+    while store.stats().adoptions == 0 {
+        grow();
+    }
+    let (trainings, first_bytes) = (store.stats().trainings, store.memory().logical_bytes);
+    while store.stats().trainings == trainings {
+        grow();
+    }
+    let second_bytes = store.memory().logical_bytes;
+    assert!(second_bytes > 3 * first_bytes, "{second_bytes} after {first_bytes}");
+    store.settle().unwrap();
+    let mut random = fastrand::Rng::with_seed(0);
+    for n in 0..10_000 {
+        let expected = log_line(n, &mut random);
+        assert_eq!(store.get(format!("key:{n:012}").as_bytes()).unwrap(), Some(expected), "key {n}");
+    }
 }

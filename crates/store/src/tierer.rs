@@ -96,18 +96,22 @@ impl Heats {
 
 impl Tierer {
     /// Whether the next part of a round is due.
-    pub(crate) fn is_due(&self, core: &Core) -> bool {
+    pub(crate) fn is_due(&mut self, core: &Core) -> bool {
         if !core.heats {
             return false;
         }
         if !self.cursor.is_empty() || self.pass != Pass::Measure {
             return true;
         }
-        let pause = self.ended.map_or(ROUND_MAX, |ended| ended.elapsed());
         let reads = self.reads_since(core);
+        if reads == 0 && self.heats.sum == 0.0 {
+            // The time begins with the first read.
+            self.ended = Some(Instant::now());
+            return false;
+        }
+        let pause = self.ended.map_or(ROUND_MAX, |ended| ended.elapsed());
         // Counts decay until none is left, also when nobody reads any more.
-        let some = reads > 0 || self.heats.sum > 0.0;
-        let due = reads >= reads_wanted(core) || (some && pause >= ROUND_MAX);
+        let due = reads >= reads_wanted(core) || pause >= ROUND_MAX;
         due && pause >= (self.busy - self.changing) * WALK_PAUSE_FACTOR
             && pause >= self.changing * CHANGE_PAUSE_FACTOR
     }

@@ -30,6 +30,7 @@ fn block_options(asked: &TargetOptions) -> BlockOptions {
         block.huffman = match huffman {
             AskedHuffman::Fixed => Huffman::Fixed,
             AskedHuffman::Dynamic => Huffman::Dynamic,
+            AskedHuffman::Canned => Huffman::Canned,
         };
     }
     if let Some(cache) = asked.context_cache {

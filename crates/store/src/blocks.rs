@@ -94,13 +94,24 @@ impl BlockCoding {
     /// The same packing with a dictionary that is trained on `samples`; `None` if they give none.
     pub(crate) fn trained(&self, samples: &[&[u8]], generation: u32) -> Option<Self> {
         let packing = self.packing;
+        // Canned codes are made for blocks of the samples' size.
+        let bytes: usize = samples.iter().map(|sample| sample.len()).sum();
+        let in_a_block = (packing.bytes * samples.len() / bytes.max(1)).max(1);
+        let blocks: Vec<Vec<u8>> = samples.chunks(in_a_block).map(|values| values.concat()).collect();
+        let blocks: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+        let samples = if packing.format == Format::Deflate { &blocks } else { samples };
         let dictionary = Dictionary::train(packing.format, samples, DICTIONARY_BYTES, generation).ok()?;
         Self::new(packing, Some(Arc::new(dictionary)), generation).ok()
     }
 
     fn new(packing: Packing, dictionary: Option<Arc<Dictionary>>, generation: u32) -> Result<Self, String> {
         let engine = |level| {
-            let setting = Setting::new(packing.format).with_level(level).with_huffman(packing.huffman);
+            // Canned codes come with the first dictionary.
+            let huffman = match packing.huffman {
+                Huffman::Canned if dictionary.is_none() => Huffman::Dynamic,
+                huffman => huffman,
+            };
+            let setting = Setting::new(packing.format).with_level(level).with_huffman(huffman);
             let setting = Setting { dictionary: dictionary.clone(), ..setting };
             setting.engine().map_err(|error| error.to_string())
         };
@@ -132,10 +143,10 @@ impl BlockCoding {
         self.packing.bytes
     }
 
-    /// Whether a dictionary can pay. With one, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 % of
-    /// the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
+    /// Whether a dictionary can pay. `deflate` has one for canned codes only: without them another coder than libdeflate
+    /// does the work, and takes longer (`docs/MEASUREMENTS.md`, "Small DEFLATE blocks").
     pub(crate) fn wants_dictionary(&self) -> bool {
-        self.packing.format != Format::Deflate
+        self.packing.format != Format::Deflate || self.packing.huffman == Huffman::Canned
     }
 
     /// Bytes of dictionary and engines.

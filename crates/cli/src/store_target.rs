@@ -47,6 +47,7 @@ fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptio
     let huffman = asked.huffman.map(|huffman| match huffman {
         AskedHuffman::Fixed => Huffman::Fixed,
         AskedHuffman::Dynamic => Huffman::Dynamic,
+        AskedHuffman::Canned => Huffman::Canned,
     });
     Ok(BlockOptions {
         bytes: asked.block_bytes.unwrap_or(usual.bytes),

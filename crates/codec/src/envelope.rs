@@ -5,7 +5,7 @@
 //! | 0 | 4 | signature of the kind |
 //! | 4 | 1 | version, 1 |
 //! | 5 | 1 | the kind's own: a width, or a format |
-//! | 6 | 2 | zero |
+//! | 6 | 2 | the kind's own, too; zero where it has no use for it |
 //! | 8 | 4 | generation |
 //! | 12 | 4 | how much there is: bytes, or tokens |
 //! | 16 | | content |
@@ -22,7 +22,7 @@ pub(crate) const CHECKSUM_BYTES: usize = 4;
 /// The fields of the header, and what lies behind it. Only the checksum has been looked at: it stops damage, not malice.
 pub(crate) struct Envelope<'a> {
     pub(crate) own: u8,
-    pub(crate) reserved: u16,
+    pub(crate) extra: u16,
     pub(crate) generation: u32,
     pub(crate) count: u32,
     pub(crate) content: &'a [u8],
@@ -39,13 +39,15 @@ pub(crate) enum Refusal {
 pub(crate) fn seal(
     signature: &[u8; 4],
     own: u8,
+    extra: u16,
     generation: u32,
     count: u32,
     content: impl FnOnce(&mut Vec<u8>),
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + count as usize + CHECKSUM_BYTES);
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + count as usize + usize::from(extra) + CHECKSUM_BYTES);
     bytes.extend_from_slice(signature);
-    bytes.extend_from_slice(&[VERSION, own, 0, 0]);
+    bytes.extend_from_slice(&[VERSION, own]);
+    bytes.extend_from_slice(&extra.to_le_bytes());
     bytes.extend_from_slice(&generation.to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());
     content(&mut bytes);
@@ -70,7 +72,7 @@ pub(crate) fn open<'a>(signature: &[u8; 4], bytes: &'a [u8]) -> Result<Envelope<
     }
     Ok(Envelope {
         own: bytes[5],
-        reserved: u16::from_le_bytes([bytes[6], bytes[7]]),
+        extra: u16::from_le_bytes([bytes[6], bytes[7]]),
         generation: le_u32(bytes, 8),
         count: le_u32(bytes, 12),
         content: &body[HEADER_BYTES..],

@@ -70,11 +70,13 @@ fn settings() -> Vec<(Setting, &'static str)> {
         for &level in levels {
             let setting = Setting::new(format).with_level(level);
             settings.push((setting.clone(), engine));
-            if engine != "software" {
-                settings.push((setting.clone().with_dictionary(Arc::clone(&dictionary)), engine));
-            }
-            if engine == "zlib" {
+            let with_dictionary = setting.clone().with_dictionary(Arc::clone(&dictionary));
+            settings.push((with_dictionary.clone(), engine));
+            if format == Format::Deflate {
                 settings.push((setting.with_huffman(Huffman::Fixed), engine));
+            }
+            if engine == "software" {
+                settings.push((with_dictionary.with_huffman(Huffman::Canned), engine));
             }
         }
     }

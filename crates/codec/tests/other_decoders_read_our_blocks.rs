@@ -131,9 +131,12 @@ fn by_zlib_rs(packed: &[u8], dictionary: Option<&Dictionary>, raw_bytes: usize) 
 
 #[test]
 fn deflate_by_others_and_never_beyond_its_window() {
-    for (engine, huffman) in
-        [("software", Huffman::Dynamic), ("zlib", Huffman::Dynamic), ("zlib", Huffman::Fixed)]
-    {
+    for (engine, huffman) in [
+        ("software", Huffman::Dynamic),
+        ("software", Huffman::Fixed),
+        ("zlib", Huffman::Dynamic),
+        ("zlib", Huffman::Fixed),
+    ] {
         let (mut farthest, mut kinds) = (0, [0; 3]);
         for_each_block(Format::Deflate, engine, huffman, |raw, packed, dictionary| {
             let content = dictionary.map_or(&[][..], Dictionary::content);

@@ -37,6 +37,8 @@ pub enum Huffman {
     Fixed,
     /// Made for each block.
     Dynamic,
+    /// Trained once and shared by all blocks.
+    Canned,
 }
 
 /// What becomes of a codec's contexts between calls.
@@ -114,6 +116,7 @@ impl fmt::Display for Huffman {
         f.write_str(match self {
             Huffman::Fixed => "fixed",
             Huffman::Dynamic => "dynamic",
+            Huffman::Canned => "canned",
         })
     }
 }
@@ -125,8 +128,10 @@ impl FromStr for Huffman {
         match text {
             "fixed" => Ok(Huffman::Fixed),
             "dynamic" => Ok(Huffman::Dynamic),
+            "canned" => Ok(Huffman::Canned),
             _ => {
-                Err(Error::Unknown { what: "--huffman", given: text.into(), known: "fixed, dynamic".into() })
+                let known = "fixed, dynamic, canned".into();
+                Err(Error::Unknown { what: "--huffman", given: text.into(), known })
             }
         }
     }

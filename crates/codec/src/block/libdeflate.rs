@@ -3,7 +3,7 @@
 //! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
 //! are what every engine reads; longer blocks are compressed by [`zlib`] with a window of 4 KiB and counted
 //! as fallbacks. Decoding is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset
-//! dictionary: for those take `zlib` too.
+//! dictionary: for those there is [`deflate`](super::deflate).
 
 use super::context::{Coder, Context, Damage};
 use super::heap;

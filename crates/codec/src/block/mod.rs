@@ -16,10 +16,12 @@
 //! | [`dictionary`] | what blocks share: training, stored form, fingerprint |
 //! | [`none`] | the engine that copies; the simplest example of one |
 //! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
-//! | [`libdeflate`], [`zlib`] | engines `software` and `zlib` of format `deflate` |
+//! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
+//! | [`zlib`] | engine `zlib` of format `deflate` |
 
 mod context;
 pub mod counters;
+pub mod deflate;
 pub mod dictionary;
 mod error;
 pub mod frame;

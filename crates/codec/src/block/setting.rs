@@ -1,5 +1,6 @@
 //! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
 
+use super::deflate::Deflate;
 use super::libdeflate::{self, Libdeflate};
 use super::lz4::{self, Lz4};
 use super::none::Copying;
@@ -21,17 +22,21 @@ pub enum Huffman {
     Dynamic,
     /// The codes of RFC 1951, section 3.2.6: no header and no tables to build, at a lower ratio.
     Fixed,
+    /// The codes of the dictionary, trained with it and shared by all its blocks: no header and no tables to build. Only
+    /// engine `software` reads them as they are.
+    Canned,
 }
 
 impl Huffman {
     /// Every mode.
-    pub const ALL: &[Huffman] = &[Huffman::Dynamic, Huffman::Fixed];
+    pub const ALL: &[Huffman] = &[Huffman::Dynamic, Huffman::Fixed, Huffman::Canned];
 
     /// The name that is used on every surface.
     pub fn name(self) -> &'static str {
         match self {
             Huffman::Dynamic => "dynamic",
             Huffman::Fixed => "fixed",
+            Huffman::Canned => "canned",
         }
     }
 }
@@ -134,13 +139,11 @@ impl Setting {
         }
     }
 
-    /// The preferred engine: for `deflate` libdeflate, or zlib where libdeflate lacks something (fixed codes, dictionary).
+    /// The preferred engine.
     ///
     /// Share it among threads; each opens a context of its own.
     pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
-        let zlib_only = self.huffman == Huffman::Fixed || self.dictionary.is_some();
         match self.format {
-            Format::Deflate if zlib_only => self.engine_named("zlib"),
             Format::Deflate => self.engine_named("software"),
             _ => self.engine_named("cpu"),
         }
@@ -156,11 +159,15 @@ impl Setting {
             (Format::None, "cpu") => Ok(Arc::new(Copying::new())),
             (Format::Lz4, "cpu") => Ok(Arc::new(Lz4::new(self.level, dictionary)?)),
             (Format::Zstd, "cpu") => Ok(Arc::new(Zstd::new(self.level, dictionary)?)),
-            (Format::Deflate, "software") if self.huffman == Huffman::Fixed => {
-                Err(cannot("software", "fixed codes only"))
+            (Format::Deflate, "software") if self.huffman == Huffman::Dynamic && dictionary.is_none() => {
+                Ok(Arc::new(Libdeflate::new(self.level)?))
             }
-            (Format::Deflate, "software") if dictionary.is_some() => Err(cannot("software", "a dictionary")),
-            (Format::Deflate, "software") => Ok(Arc::new(Libdeflate::new(self.level)?)),
+            (Format::Deflate, "software") => {
+                Ok(Arc::new(Deflate::new(self.level, self.huffman, dictionary)?))
+            }
+            (Format::Deflate, "zlib") if self.huffman == Huffman::Canned => {
+                Err(cannot("zlib", "canned codes"))
+            }
             (Format::Deflate, "zlib") => Ok(Arc::new(Zlib::new(self.level, self.huffman, dictionary)?)),
             (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
         }
@@ -228,6 +235,8 @@ pub enum SettingError {
         /// The setting's format.
         expected: Format,
     },
+    /// Canned codes were asked for without a dictionary that was trained, and them with it.
+    NoCannedCodes,
     /// The library refuses the dictionary for compressing.
     DictionaryRefused {
         /// The format.
@@ -261,6 +270,12 @@ impl fmt::Display for SettingError {
             SettingError::DictionaryFormat { found, expected } => {
                 write!(f, "the dictionary was made for format {found}: train one for {expected}")
             }
+            SettingError::NoCannedCodes => {
+                write!(
+                    f,
+                    "there are no canned Huffman codes: train a dictionary for format deflate, and them with it"
+                )
+            }
             SettingError::DictionaryRefused { format } => {
                 write!(f, "the library of format {format} refuses the dictionary: train another one")
             }
@@ -289,11 +304,15 @@ mod tests {
             refusal(&Setting::new(Format::Zstd).with_level(0), "cpu"),
             "engine cpu has no level 0 of format zstd: choose -131072 to 22, but not 0"
         );
-        assert!(refusal(&deflate.clone().with_huffman(Huffman::Fixed), "software").contains("fixed codes"));
+        assert!(
+            refusal(&deflate.clone().with_huffman(Huffman::Canned), "software")
+                .contains("train a dictionary")
+        );
+        assert!(refusal(&deflate.clone().with_huffman(Huffman::Canned), "zlib").contains("canned codes"));
         assert!(refusal(&deflate, "iaa").contains("choose one of software, zlib"));
         assert!(refusal(&Setting::new(Format::Token), "cpu").contains("single values"));
         assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
-        assert!("canned".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed"));
+        assert!("static".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed, canned"));
     }
 
     #[test]
@@ -308,7 +327,7 @@ mod tests {
             assert_eq!((found.format(), found.name()), (format, engine));
         }
         let fixed = Setting::new(Format::Deflate).with_huffman(Huffman::Fixed);
-        assert_eq!(fixed.engine().unwrap().name(), "zlib");
+        assert_eq!(fixed.engine().unwrap().name(), "software");
         assert_eq!(fixed.to_string(), "deflate level 6, fixed Huffman codes");
     }
 }

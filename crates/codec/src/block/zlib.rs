@@ -1,7 +1,6 @@
 //! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
 //!
-//! It is the engine for what libdeflate cannot do: fixed Huffman codes only, blocks longer than the window, and a
-//! preset dictionary. It is linked dynamically where the system has it, so that a library that replaces it
+//! It packs blocks longer than the window for libdeflate, and whatever it is asked to by its name. It is linked dynamically where the system has it, so that a library that replaces it
 //! (`LD_PRELOAD`) takes effect.
 //!
 //! Its encoder refers back 3,834 bytes at most (the window less 262); of a longer dictionary the end counts.
@@ -209,6 +208,7 @@ impl Stream {
         let strategy = match huffman {
             Huffman::Dynamic => ffi::Z_DEFAULT_STRATEGY,
             Huffman::Fixed => ffi::Z_FIXED,
+            Huffman::Canned => return Err("zlib knows no canned codes".into()),
         };
         let mut z = empty();
         // SAFETY: `z` names an allocator and no buffers; version and size are those it was declared with.

@@ -31,7 +31,7 @@ pub(super) struct Stored<'a> {
 
 pub(super) fn to_bytes(table: &Table, generation: u32) -> Vec<u8> {
     let count = table.tokens() as u32;
-    envelope::seal(SIGNATURE, table.bits() as u8, generation, count, |bytes| append_tokens(table, bytes))
+    envelope::seal(SIGNATURE, table.bits() as u8, 0, generation, count, |bytes| append_tokens(table, bytes))
 }
 
 /// What sets the content of a dictionary apart from any other: its width and its tokens, but not its generation.
@@ -58,8 +58,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
     if !super::BITS.contains(&bits) {
         return Err(DictionaryError::Field { name: "the width of token numbers", value: bits.into() });
     }
-    if stored.reserved != 0 {
-        return Err(DictionaryError::Field { name: "the reserved field", value: stored.reserved.into() });
+    if stored.extra != 0 {
+        return Err(DictionaryError::Field { name: "the reserved field", value: stored.extra.into() });
     }
     let count = stored.count as usize;
     if !(256..=tokens_max(bits)).contains(&count) {

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `lz4` | bytes, the most useful last | 64 KiB |
 //! | `zstd` | tables for literals and sequences, then bytes | 128 KiB |
-//! | `deflate` | bytes, the most useful last | 4 KiB |
+//! | `deflate` | bytes, the most useful last; trained ones have canned codes besides | 4 KiB |
 //!
 //! What an encoder needs of it depends on the level and lies in the [engine](super::Engine); what decoding needs is here.
 
@@ -21,6 +21,8 @@ pub use error::{DictionaryError, TrainError};
 use crate::checksum::crc32c;
 use crate::format::Format;
 use std::fmt;
+use std::sync::Arc;
+use ziptier_deflate as deflate;
 use zstd_safe::DDict;
 
 /// A dictionary for blocks of one format. Immutable; put it in an `Arc`.
@@ -50,6 +52,7 @@ pub struct Dictionary {
     fingerprint: u32,
     content: Box<[u8]>,
     zstd_decoder: Option<DDict<'static>>,
+    deflate: Option<Arc<deflate::Dictionary>>,
 }
 
 impl Dictionary {
@@ -70,13 +73,18 @@ impl Dictionary {
     /// the caller's number and is stored with it. The same samples give the same dictionary.
     ///
     /// Source of the method: zstd's trainer (COVER: Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
-    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` and `deflate` take the bytes that it chose, without zstd's tables.
+    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` takes the bytes that it chose, without zstd's tables. `deflate` has a trainer
+    /// of its own, of the same kind, which also gives canned codes for blocks of the samples' size.
     pub fn train(
         format: Format,
         samples: &[&[u8]],
         max_bytes: usize,
         generation: u32,
     ) -> Result<Dictionary, TrainError> {
+        if format == Format::Deflate {
+            let trained = train::train_deflate(samples, max_bytes)?;
+            return Ok(Dictionary::of_deflate(trained, generation));
+        }
         let content = train::train(format, samples, max_bytes)?;
         Dictionary::new(format, content, generation).map_err(|_| TrainError::Unusable)
     }
@@ -101,8 +109,21 @@ impl Dictionary {
             Format::Zstd => Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?),
             _ => None,
         };
+        if format == Format::Deflate {
+            return Ok(Dictionary::of_deflate(deflate::Dictionary::new(&content), generation));
+        }
         let fingerprint = fingerprint(format, &content);
-        Ok(Dictionary { format, generation, fingerprint, content, zstd_decoder })
+        Ok(Dictionary { format, generation, fingerprint, content, zstd_decoder, deflate: None })
+    }
+
+    fn of_deflate(prepared: deflate::Dictionary, generation: u32) -> Dictionary {
+        let (format, content) = (Format::Deflate, Box::from(prepared.history()));
+        let codes = prepared.codes().map(|codes| codes.to_bytes());
+        let of_content = fingerprint(format, &content);
+        let fingerprint =
+            codes.map_or(of_content, |codes| crate::checksum::crc32c_append(of_content, &codes).max(1));
+        let deflate = Some(Arc::new(prepared));
+        Dictionary { format, generation, fingerprint, content, zstd_decoder: None, deflate }
     }
 
     /// The format it was made for.
@@ -120,14 +141,15 @@ impl Dictionary {
         self.fingerprint
     }
 
-    /// The bytes that blocks may refer to; for `zstd` with its tables in front.
+    /// The bytes that blocks may refer to; for `zstd` with its tables in front, for `deflate` without canned codes.
     pub fn content(&self) -> &[u8] {
         &self.content
     }
 
     /// Bytes of heap that the dictionary holds; what engines prepare from it they hold themselves.
     pub fn memory_bytes(&self) -> usize {
-        self.content.len() + self.zstd_decoder.as_ref().map_or(0, DDict::sizeof)
+        let zstd = self.zstd_decoder.as_ref().map_or(0, DDict::sizeof);
+        self.content.len() + zstd + self.deflate.as_ref().map_or(0, |deflate| deflate.memory_bytes())
     }
 
     /// The most that [`memory_bytes`](Self::memory_bytes) of a dictionary with so many bytes of content will be.
@@ -136,13 +158,21 @@ impl Dictionary {
         match format {
             // A copy, and 27 KiB of decoding tables.
             Format::Zstd => 2 * content_bytes + (28 << 10),
+            // A copy, and tables of both directions.
+            Format::Deflate => 2 * content_bytes + (88 << 10),
             _ => content_bytes,
         }
     }
 
     /// The dictionary as bytes that describe themselves: version, format, generation, content, CRC32C.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serial::to_bytes(self.format, self.generation, &self.content)
+        let codes = self.deflate.as_ref().and_then(|deflate| deflate.codes()).map(|codes| codes.to_bytes());
+        serial::to_bytes(
+            self.format,
+            self.generation,
+            &self.content,
+            codes.as_ref().map_or(&[], |codes| codes),
+        )
     }
 
     /// Loads a stored dictionary, ready for reading *and* writing blocks.
@@ -150,7 +180,22 @@ impl Dictionary {
     /// Any bytes may be given: lengths are checked before anything is allocated.
     pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
         let stored = serial::parse(bytes)?;
-        Dictionary::new(stored.format, stored.content, stored.generation)
+        let Some(codes) = stored.codes else {
+            return Dictionary::new(stored.format, stored.content, stored.generation);
+        };
+        let max = Dictionary::content_bytes_max(stored.format);
+        if stored.content.len() > max {
+            return Err(DictionaryError::Length { max, found: stored.content.len() });
+        }
+        let refused = |_| DictionaryError::Refused { format: stored.format };
+        let codes = deflate::CannedLengths::from_bytes(codes).map_err(refused)?;
+        let prepared = deflate::Dictionary::new(stored.content).with_codes(&codes);
+        Ok(Dictionary::of_deflate(prepared, stored.generation))
+    }
+
+    /// What is prepared for format `deflate`.
+    pub(super) fn deflate(&self) -> Option<Arc<deflate::Dictionary>> {
+        self.deflate.clone()
     }
 
     pub(super) fn zstd_decoder(&self) -> Option<&DDict<'static>> {

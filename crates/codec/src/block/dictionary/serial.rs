@@ -5,17 +5,19 @@
 //! | 0 | 4 | signature `zblk` |
 //! | 4 | 1 | version, 1 |
 //! | 5 | 1 | number of the format, as in a frame |
-//! | 6 | 2 | zero |
+//! | 6 | 2 | bytes of canned codes, c: 0 or, for `deflate`, 155 |
 //! | 8 | 4 | generation |
 //! | 12 | 4 | bytes of content, n |
 //! | 16 | n | content |
-//! | 16 + n | 4 | CRC32C of everything before |
+//! | 16 + n | c | canned codes, four bits for the length of each symbol, literals and lengths first |
+//! | 16 + n + c | 4 | CRC32C of everything before |
 //!
 //! Numbers are little-endian.
 
 use super::{Dictionary, DictionaryError};
 use crate::envelope::{self, Refusal};
 use crate::format::Format;
+use ziptier_deflate::CannedLengths;
 
 const SIGNATURE: &[u8; 4] = b"zblk";
 
@@ -24,11 +26,15 @@ pub(super) struct Stored<'a> {
     pub(super) format: Format,
     pub(super) generation: u32,
     pub(super) content: &'a [u8],
+    pub(super) codes: Option<&'a [u8; CannedLengths::BYTES]>,
 }
 
-pub(super) fn to_bytes(format: Format, generation: u32, content: &[u8]) -> Vec<u8> {
-    let count = content.len() as u32;
-    envelope::seal(SIGNATURE, format.number(), generation, count, |bytes| bytes.extend_from_slice(content))
+pub(super) fn to_bytes(format: Format, generation: u32, content: &[u8], codes: &[u8]) -> Vec<u8> {
+    let (extra, count) = (codes.len() as u16, content.len() as u32);
+    envelope::seal(SIGNATURE, format.number(), extra, generation, count, |bytes| {
+        bytes.extend_from_slice(content);
+        bytes.extend_from_slice(codes);
+    })
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
@@ -41,12 +47,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
     let format = Format::from_number(number)
         .filter(|&format| Dictionary::content_bytes_max(format) > 0)
         .ok_or(DictionaryError::Format { number })?;
-    if stored.reserved != 0 {
-        return Err(DictionaryError::Reserved { value: stored.reserved });
-    }
+    let (content, codes) = match usize::from(stored.extra) {
+        0 => (stored.content, None),
+        CannedLengths::BYTES if format == Format::Deflate => match stored.content.split_last_chunk() {
+            Some((content, codes)) => (content, Some(codes)),
+            None => return Err(DictionaryError::Reserved { value: stored.extra }),
+        },
+        _ => return Err(DictionaryError::Reserved { value: stored.extra }),
+    };
     let stated = stored.count as usize;
-    if stored.content.len() != stated {
-        return Err(DictionaryError::Length { max: stated, found: stored.content.len() });
+    if content.len() != stated {
+        return Err(DictionaryError::Length { max: stated, found: content.len() });
     }
-    Ok(Stored { format, generation: stored.generation, content: stored.content })
+    Ok(Stored { format, generation: stored.generation, content, codes })
 }

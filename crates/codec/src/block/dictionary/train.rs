@@ -2,6 +2,7 @@
 
 use super::{Dictionary, TrainError};
 use crate::format::Format;
+use ziptier_deflate as deflate;
 
 /// zstd's trainer takes no less.
 const BYTES_MIN: usize = 256;
@@ -10,14 +11,7 @@ const BYTES_MIN: usize = 256;
 const TABLES_BYTES_MAX: usize = 1024;
 
 pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Result<Vec<u8>, TrainError> {
-    let format_max = Dictionary::content_bytes_max(format);
-    if format_max == 0 {
-        return Err(TrainError::Format { format });
-    }
-    let max_bytes = max_bytes.min(format_max);
-    if max_bytes < BYTES_MIN {
-        return Err(TrainError::Size { max_bytes, min_bytes: BYTES_MIN });
-    }
+    let max_bytes = usable_bytes(format, max_bytes)?;
     let has_tables = format == Format::Zstd;
     let trained_bytes = if has_tables { max_bytes } else { max_bytes + TABLES_BYTES_MAX };
     let mut trained = Vec::with_capacity(trained_bytes);
@@ -34,6 +28,32 @@ pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Resu
     }
     let content = &trained[tables_bytes(&trained).ok_or_else(|| refused("no tables"))?..];
     Ok(content[content.len().saturating_sub(max_bytes)..].to_vec())
+}
+
+/// History and canned codes.
+pub(super) fn train_deflate(samples: &[&[u8]], max_bytes: usize) -> Result<deflate::Dictionary, TrainError> {
+    let trained = deflate::Dictionary::train(samples, usable_bytes(Format::Deflate, max_bytes)?);
+    if trained.history().is_empty() {
+        let bytes = samples.iter().map(|sample| sample.len()).sum();
+        return Err(TrainError::Samples {
+            samples: samples.len(),
+            bytes,
+            reason: "they have nothing in common",
+        });
+    }
+    Ok(trained)
+}
+
+fn usable_bytes(format: Format, max_bytes: usize) -> Result<usize, TrainError> {
+    let format_max = Dictionary::content_bytes_max(format);
+    if format_max == 0 {
+        return Err(TrainError::Format { format });
+    }
+    let max_bytes = max_bytes.min(format_max);
+    if max_bytes < BYTES_MIN {
+        return Err(TrainError::Size { max_bytes, min_bytes: BYTES_MIN });
+    }
+    Ok(max_bytes)
 }
 
 /// Bytes of a zstd dictionary before its content.

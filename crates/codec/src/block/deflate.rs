@@ -1,0 +1,132 @@
+//! Format `deflate`, engine `software`: our own coder, for what libdeflate cannot do: fixed codes only, a preset
+//! dictionary, and canned codes.
+//!
+//! History and codes are prepared once per dictionary and shared by all contexts: a block loads nothing and, unless it
+//! has codes of its own, builds no tables.
+
+use super::context::{Coder, Context, Damage};
+use super::libdeflate::LEVELS;
+use super::setting::{Huffman, SettingError};
+use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
+use crate::format::Format;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use ziptier_deflate as deflate;
+
+/// Makes the checksum of a canned block differ from that of another block with the same dictionary, since neither
+/// can be read as the other.
+const CANNED_FINGERPRINT: u32 = 0x6361_6E6E;
+
+/// The engine `software` of format `deflate` with a dictionary, fixed codes or canned codes.
+pub struct Deflate {
+    level: deflate::Level,
+    huffman: deflate::Huffman,
+    shared: Arc<deflate::Dictionary>,
+    fingerprint: u32,
+    counters: Counters,
+}
+
+impl Deflate {
+    /// An engine for a level (1 is fast, 2 to 5 lazy, 6 to 9 dense, 10 and more densest), a Huffman mode and a
+    /// dictionary.
+    pub fn new(
+        level: i32,
+        huffman: Huffman,
+        dictionary: Option<Arc<Dictionary>>,
+    ) -> Result<Deflate, SettingError> {
+        let level = match level {
+            1 => deflate::Level::Fast,
+            2..=5 => deflate::Level::Lazy,
+            6..=9 => deflate::Level::Dense,
+            10..=12 => deflate::Level::Densest,
+            _ => {
+                let (engine, format) = ("software", Format::Deflate);
+                return Err(SettingError::Level { engine, format, level, levels: LEVELS });
+            }
+        };
+        let fingerprint = dictionary.as_ref().map_or(0, |dictionary| dictionary.fingerprint());
+        let shared = match dictionary.as_deref() {
+            None => Arc::new(deflate::Dictionary::new(b"")),
+            Some(dictionary) => dictionary.deflate().ok_or(SettingError::DictionaryFormat {
+                found: dictionary.format(),
+                expected: Format::Deflate,
+            })?,
+        };
+        let (huffman, fingerprint) = match huffman {
+            Huffman::Fixed => (deflate::Huffman::Fixed, fingerprint),
+            Huffman::Dynamic => (deflate::Huffman::Dynamic, fingerprint),
+            Huffman::Canned if shared.codes().is_none() => return Err(SettingError::NoCannedCodes),
+            Huffman::Canned => (deflate::Huffman::Canned, fingerprint ^ CANNED_FINGERPRINT),
+        };
+        Ok(Deflate { level, huffman, shared, fingerprint, counters: Counters::new() })
+    }
+}
+
+impl Engine for Deflate {
+    fn name(&self) -> &'static str {
+        "software"
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let (huffman, level, shared) = (self.huffman, self.level, &*self.shared);
+        let coder = DeflateCoder { huffman, level, shared, encoder: None, decoder: None, made: Vec::new() };
+        Ok(Box::new(Context::new(coder, Format::Deflate, self.fingerprint, self.counters.open())))
+    }
+}
+
+/// Either half is built when it is first needed.
+struct DeflateCoder<'a> {
+    huffman: deflate::Huffman,
+    level: deflate::Level,
+    shared: &'a deflate::Dictionary,
+    encoder: Option<deflate::Encoder<'a>>,
+    decoder: Option<deflate::Decoder<'a>>,
+    made: Vec<u8>,
+}
+
+// SAFETY: `compress` returns the bytes that it copied to the start of the target, and `decompress` succeeds only if it
+// copied as many as the target has.
+unsafe impl Coder for DeflateCoder<'_> {
+    fn bound(&self, raw_bytes: usize) -> usize {
+        // Canned codes of up to 15 bits for every byte.
+        raw_bytes.saturating_mul(2).saturating_add(64)
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        // A match of 258 bytes takes two bits at least.
+        Ok(packed.len().saturating_mul(4 * 258))
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        let (shared, level) = (self.shared, self.level);
+        let encoder = self.encoder.get_or_insert_with(|| deflate::Encoder::new(shared, level));
+        self.made.clear();
+        let length = encoder.compress(self.huffman, raw, &mut self.made, target.len());
+        if let Some(length) = length {
+            target[..length].write_copy_of_slice(&self.made);
+        }
+        Ok(length)
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        let decoder = self.decoder.get_or_insert_with(|| deflate::Decoder::new(self.shared));
+        self.made.clear();
+        let damage =
+            |error: deflate::DecodeError| Damage { position: error.position, what: error.fault.what() };
+        let length =
+            decoder.decompress(self.huffman, packed, &mut self.made, target.len()).map_err(damage)?;
+        if length != target.len() {
+            return Err(Damage::other_length(packed.len()));
+        }
+        target.write_copy_of_slice(&self.made);
+        Ok(())
+    }
+}

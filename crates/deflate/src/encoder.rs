@@ -1,0 +1,282 @@
+//! The encoder: segments of at most 16 KiB are parsed and written one after the other.
+
+use crate::Huffman;
+use crate::bits::{BitWriter, SLACK_BYTES};
+use crate::codes::{Codes, Costs};
+use crate::dictionary::Dictionary;
+use crate::header::Header;
+use crate::huffman::limited_lengths;
+use crate::matches::{HASH_BITS, Heads, HistoryIndex, SEGMENT_BYTES, Window};
+use crate::parse::{Greedy, Optimal, Sink, Token};
+use crate::shared::SharedCodes;
+use crate::symbols::{
+    DISTANCES, DISTANCES_ANY, END_OF_BLOCK, LENGTH_EXTRA, LITERALS, distance_symbol, length_symbol,
+};
+use crate::tables::{DISTANCE_BITS, LITERAL_BITS};
+
+/// Speed against size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Level {
+    /// The newest match is taken if it costs less than its literals.
+    Fast,
+    /// The same, unless a longer one begins at the next byte.
+    Lazy,
+    /// The cheapest sequence of literals and matches, among the newest matches at each byte.
+    Dense,
+    /// The cheapest sequence there is.
+    Densest,
+}
+
+impl Level {
+    /// Every level, the fastest first.
+    pub const ALL: &[Level] = &[Level::Fast, Level::Lazy, Level::Dense, Level::Densest];
+}
+
+/// The most bytes of a stored part, less than a stored block may hold.
+const _: () = assert!(SEGMENT_BYTES < 1 << 16);
+
+/// Encodes blocks with a dictionary. It holds 30 KiB, and up to 200 KiB at the dense levels.
+pub struct Encoder<'a> {
+    dictionary: &'a Dictionary,
+    level: Level,
+    window: Window,
+    /// Whether the window begins with the dictionary's history.
+    has_history: bool,
+    heads: Box<Heads>,
+    optimal: Option<Optimal>,
+    tokens: Vec<Token>,
+}
+
+impl<'a> Encoder<'a> {
+    /// An encoder of blocks that refer to this dictionary.
+    pub fn new(dictionary: &'a Dictionary, level: Level) -> Encoder<'a> {
+        let optimal = match level {
+            Level::Fast | Level::Lazy => None,
+            Level::Dense => Some(Optimal::new(6)),
+            Level::Densest => Some(Optimal::new(256)),
+        };
+        let heads = Box::new([0; 1 << HASH_BITS]);
+        let (window, tokens) = (Window::new(), Vec::new());
+        Encoder { dictionary, level, window, has_history: false, heads, optimal, tokens }
+    }
+
+    /// Appends the compressed block to `out` and returns its length, at most `max_bytes`. If it would be longer, `out`
+    /// is left as it was, and that is found out early.
+    ///
+    /// # Panics
+    ///
+    /// If canned codes are asked for and the dictionary has none.
+    pub fn compress(
+        &mut self,
+        huffman: Huffman,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Option<usize> {
+        let start = out.len();
+        // No code of a byte is longer than 15 bits.
+        let bound = raw.len().saturating_mul(2).saturating_add(64);
+        out.resize(start + max_bytes.min(bound) + SLACK_BYTES, 0);
+        let length = self.write(huffman, raw, BitWriter::new(&mut out[start..]));
+        out.truncate(start + length.unwrap_or(0));
+        length
+    }
+
+    fn write(&mut self, huffman: Huffman, raw: &[u8], mut target: BitWriter<'_>) -> Option<usize> {
+        let dictionary = self.dictionary;
+        let shared = match huffman {
+            Huffman::Canned => Some(dictionary.canned()),
+            Huffman::Fixed => Some(SharedCodes::fixed()),
+            Huffman::Dynamic => None,
+        };
+        if huffman == Huffman::Fixed {
+            target.put(0b011, 3);
+        }
+        let mut left = raw;
+        loop {
+            let (segment, rest) = left.split_at(left.len().min(SEGMENT_BYTES));
+            let slid = self.enter(segment, left.len() == raw.len());
+            let index = slid.as_ref().unwrap_or(dictionary.index());
+            match shared {
+                Some(shared) => self.write_shared(&mut target, shared, index)?,
+                None => self.write_own(&mut target, index, rest.is_empty())?,
+            }
+            left = rest;
+            if left.is_empty() {
+                break;
+            }
+        }
+        if let Some(shared) = shared {
+            shared.codes.put_literal(&mut target, END_OF_BLOCK);
+        }
+        target.finish()
+    }
+
+    /// Puts a segment behind its history, and returns the history's index if it is not the dictionary's.
+    fn enter(&mut self, segment: &[u8], is_first: bool) -> Option<HistoryIndex> {
+        if !is_first {
+            self.has_history = false;
+            self.window.slide();
+        } else if !std::mem::replace(&mut self.has_history, true) {
+            self.window.set_history(self.dictionary.history());
+        }
+        self.window.set_segment(segment);
+        (!is_first).then(|| HistoryIndex::new(self.window.history()))
+    }
+
+    /// Cuts the segment into what `sink` gets. `false` if that is full.
+    fn parse(&mut self, index: &HistoryIndex, costs: &Costs, sink: &mut impl Sink) -> bool {
+        match &mut self.optimal {
+            Some(optimal) => optimal.parse(&self.window, index, costs, sink),
+            None => {
+                self.heads.copy_from_slice(&*index.heads_of_4);
+                let greedy = Greedy { window: &self.window, heads: &mut self.heads, costs };
+                if self.level == Level::Fast {
+                    greedy.parse::<false>(sink)
+                } else {
+                    greedy.parse::<true>(sink)
+                }
+            }
+        }
+    }
+
+    fn write_shared(
+        &mut self,
+        target: &mut BitWriter<'_>,
+        shared: &SharedCodes,
+        index: &HistoryIndex,
+    ) -> Option<()> {
+        let mut sink = Writing { target, codes: &shared.codes };
+        self.parse(index, &shared.costs, &mut sink).then_some(())
+    }
+
+    /// The tokens of a block, parsed for these costs.
+    pub(crate) fn tokens(&mut self, raw: &[u8], costs: &Costs) -> &[Token] {
+        let index = self.enter(&raw[..raw.len().min(SEGMENT_BYTES)], true);
+        debug_assert!(index.is_none());
+        self.parse_tokens(self.dictionary.index(), costs);
+        &self.tokens
+    }
+
+    fn parse_tokens(&mut self, index: &HistoryIndex, costs: &Costs) {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.clear();
+        self.parse(index, costs, &mut tokens);
+        self.tokens = tokens;
+    }
+
+    /// Writes the segment as a block with codes of its own, fixed ones or none, whatever is shortest.
+    fn write_own(&mut self, target: &mut BitWriter<'_>, index: &HistoryIndex, is_last: bool) -> Option<()> {
+        let fixed = SharedCodes::fixed();
+        let canned = self.dictionary.codes().map(|_| &self.dictionary.canned().costs);
+        self.parse_tokens(index, canned.unwrap_or(&fixed.costs));
+        if self.level >= Level::Dense {
+            // What the codes will be like is known only now.
+            let (literals, distances) = Counts::of(&self.tokens).lengths();
+            self.parse_tokens(index, &Costs::new(&literals, &distances));
+        }
+        let counts = Counts::of(&self.tokens);
+        let (literals, distances) = counts.lengths();
+        let header = Header::new(&literals, &distances);
+        let own_bits = header.bits + counts.bits(&Costs::new(&literals, &distances), literals[END_OF_BLOCK]);
+        let fixed_bits = counts.bits(&fixed.costs, 7);
+        let is_last = u64::from(is_last);
+        let raw = self.window.segment();
+        if 8 * raw.len() + 32 + 7 < own_bits.min(fixed_bits) {
+            target.put(is_last, 3);
+            target.align();
+            target.put(raw.len() as u64 | (!raw.len() as u64 & 0xFFFF) << 16, 32);
+            return (target.flush() && target.bytes(raw)).then_some(());
+        }
+        let own;
+        let codes = if fixed_bits <= own_bits {
+            target.put(is_last | 1 << 1, 3);
+            &fixed.codes
+        } else {
+            target.put(is_last | 2 << 1, 3);
+            header.write(target).then_some(())?;
+            own = Codes::new(&literals, &distances);
+            &own
+        };
+        let mut sink = Writing { target, codes };
+        let fits = self.tokens.iter().all(|&token| match (token >> 16) as usize {
+            0 => sink.literal(token as u8),
+            length => sink.repeat(length, token as usize & 0xFFFF),
+        });
+        codes.put_literal(target, END_OF_BLOCK);
+        (fits && target.flush()).then_some(())
+    }
+}
+
+/// Writes what was parsed at once.
+struct Writing<'a, 'b> {
+    target: &'a mut BitWriter<'b>,
+    codes: &'a Codes,
+}
+
+impl Sink for Writing<'_, '_> {
+    #[inline(always)]
+    fn literal(&mut self, literal: u8) -> bool {
+        self.codes.put_literal(self.target, usize::from(literal));
+        self.target.flush()
+    }
+
+    #[inline(always)]
+    fn repeat(&mut self, length: usize, distance: usize) -> bool {
+        self.codes.put_match(self.target, length, distance);
+        self.target.flush()
+    }
+}
+
+/// How often each symbol occurs.
+#[derive(Clone)]
+pub(crate) struct Counts {
+    pub(crate) literals: [u32; LITERALS],
+    pub(crate) distances: [u32; DISTANCES],
+}
+
+impl Counts {
+    pub(crate) fn new() -> Counts {
+        Counts { literals: [0; LITERALS], distances: [0; DISTANCES] }
+    }
+
+    fn of(tokens: &[Token]) -> Counts {
+        let mut counts = Counts::new();
+        counts.add(tokens);
+        counts
+    }
+
+    /// Adds the symbols of a block.
+    pub(crate) fn add(&mut self, tokens: &[Token]) {
+        for &token in tokens {
+            let length = (token >> 16) as usize;
+            if length == 0 {
+                self.literals[token as usize & 255] += 1;
+            } else {
+                self.literals[257 + length_symbol(length)] += 1;
+                self.distances[distance_symbol(token as usize & 0xFFFF)] += 1;
+            }
+        }
+        self.literals[END_OF_BLOCK] += 1;
+    }
+
+    /// The lengths of codes for these counts: as short as one look-up of a decoder.
+    fn lengths(&self) -> ([u8; LITERALS], [u8; DISTANCES_ANY]) {
+        let (mut literals, mut distances) = ([0; LITERALS], [0; DISTANCES_ANY]);
+        limited_lengths(&self.literals, LITERAL_BITS, &mut literals);
+        limited_lengths(&self.distances, DISTANCE_BITS, &mut distances);
+        (literals, distances)
+    }
+
+    /// Bits of a block, without its header.
+    fn bits(&self, costs: &Costs, end_of_block: u8) -> usize {
+        let literals = self.literals[..END_OF_BLOCK].iter().zip(costs.literals);
+        let literals: usize = literals.map(|(&count, cost)| count as usize * usize::from(cost)).sum();
+        let lengths = self.literals[257..].iter().zip(&costs.length_symbols).zip(LENGTH_EXTRA);
+        let lengths: usize =
+            lengths.map(|((&count, &bits), extra)| count as usize * usize::from(bits + extra)).sum();
+        let distances = self.distances.iter().zip(costs.distances);
+        let distances: usize = distances.map(|(&count, cost)| count as usize * usize::from(cost)).sum();
+        literals + lengths + distances + usize::from(end_of_block)
+    }
+}

@@ -1,0 +1,78 @@
+//! Raw DEFLATE (RFC 1951) for small blocks.
+//!
+//! A block of 512 bytes spends more on its Huffman header than on its data, and has little to repeat. Here both are
+//! shared: a [`Dictionary`] holds *preset history*, which every block may refer to as if it stood before it, and *canned
+//! codes*, which all its blocks are written with. Such a block has no header, its decoder builds no tables, and an accelerator can do the
+//! same, for the window is its 4 KiB. Behind the bits of [`CannedLengths::header`] a canned block is an ordinary stream; blocks
+//! with fixed codes or their own always are.
+//!
+//! ```
+//! use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level};
+//!
+//! let records: Vec<String> = (0..4000).map(|i| format!("{{\"user\":{i},\"state\":\"active\"}}")).collect();
+//! let samples: Vec<&[u8]> = records.iter().map(|record| record.as_bytes()).collect();
+//! let dictionary = Dictionary::train(&samples, 1024);
+//!
+//! let mut packed = Vec::new();
+//! let mut encoder = Encoder::new(&dictionary, Level::Lazy); // one for each thread, to be kept
+//! let length = encoder.compress(Huffman::Canned, samples[17], &mut packed, 100);
+//! assert!(length.is_some_and(|length| length < 10));
+//!
+//! let mut raw = Vec::new();
+//! Decoder::new(&dictionary).decompress(Huffman::Canned, &packed, &mut raw, 100)?;
+//! assert_eq!(raw, samples[17]);
+//! # Ok::<(), ziptier_deflate::DecodeError>(())
+//! ```
+//!
+//! This crate is for blocks up to some 16 KiB. Larger ones work, but gain from a window of 32 KiB, which it has not: a stream
+//! that refers further back than [`WINDOW_BYTES`] is an error. It knows no checksum and no frame.
+//!
+//! # Map
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `encoder`, `parse`, `matches` | levels, from the newest match to the cheapest sequence |
+//! | `decoder`, `tables` | the fast decoder and its look-ups |
+//! | `resumable` | the decoder that stops and resumes anywhere |
+//! | `dictionary`, `train`, `shared` | what blocks share, and how it is found |
+//! | `huffman`, `header`, `codes`, `symbols`, `bits` | the parts of the format |
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod bits;
+mod codes;
+mod decoder;
+mod dictionary;
+mod encoder;
+mod error;
+mod header;
+mod huffman;
+mod matches;
+mod parse;
+mod resumable;
+mod shared;
+mod symbols;
+mod tables;
+mod train;
+
+pub use decoder::Decoder;
+pub use dictionary::Dictionary;
+pub use encoder::{Encoder, Level};
+pub use error::{DecodeError, Fault};
+pub use resumable::{Progress, ResumableDecoder, Status};
+pub use shared::CannedLengths;
+
+/// The farthest distance: the history that Intel's accelerator has.
+pub const WINDOW_BYTES: usize = 4096;
+
+/// Which Huffman codes a block has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Huffman {
+    /// The codes of RFC 1951, section 3.2.6.
+    Fixed,
+    /// Codes made for each block and stored in front of it; where they do not pay, the fixed ones or none.
+    Dynamic,
+    /// The codes of the dictionary, shared by all its blocks. The block has no header, and ends with its end-of-block symbol.
+    Canned,
+}

@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     /// How hard the codec tries
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     level: Option<i32>,
-    /// fixed, dynamic or canned: Huffman codes of a deflate encoder [suites: fixed and dynamic, where an engine has both]
+    /// fixed, dynamic or canned: Huffman codes of a deflate encoder [suites: all that an engine has]
     #[arg(long, value_name = "KIND")]
     huffman: Option<Huffman>,
     /// thread or none: whether every thread keeps the codec's contexts between calls

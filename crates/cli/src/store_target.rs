@@ -16,7 +16,8 @@ const CODECS: [&str; 6] = ["auto", "none", "token", "lz4", "zstd", "deflate"];
 pub(crate) fn registration() -> Registration {
     let codecs: Vec<&str> = CODECS.into_iter().filter(|codec| codec.parse::<CodecChoice>().is_ok()).collect();
     let store = Registration::of::<StoreTarget>("store", "ziptier's compressed store, embedded", &codecs);
-    store.with_engine("deflate", "software", &[AskedHuffman::Dynamic]).with_engine(
+    let all = &[AskedHuffman::Dynamic, AskedHuffman::Fixed, AskedHuffman::Canned];
+    store.with_engine("deflate", "software", all).with_engine(
         "deflate",
         "zlib",
         &[AskedHuffman::Dynamic, AskedHuffman::Fixed],
@@ -70,7 +71,9 @@ fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str, TargetErr
 fn engine_at_work(options: &Options) -> &'static str {
     let preferred = || {
         let setting = Setting::new(options.codec.to_string().parse().ok()?);
-        Some(setting.with_huffman(options.block.huffman).engine().ok()?.name())
+        // Canned codes come later, and from the engine that has the others.
+        let huffman = Some(options.block.huffman).filter(|huffman| *huffman != Huffman::Canned);
+        Some(setting.with_huffman(huffman.unwrap_or_default()).engine().ok()?.name())
     };
     options.block.engine.or_else(preferred).unwrap_or("cpu")
 }

@@ -93,6 +93,8 @@ impl Index {
                     return &*child.cast::<Leaf>();
                 }
                 node = &*child.cast::<Node>();
+                // All of it at once, since which child it is comes out only when the heads are there.
+                prefetch(std::ptr::from_ref(node).addr(), SEARCHED_BYTES + size_of_val(&node.children));
             }
         }
     }

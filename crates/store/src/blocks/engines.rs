@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{BlockCodec, BlockError, Engine, Huffman, Setting};
 use ziptier_codec::format::Format;
 
@@ -49,11 +50,11 @@ pub(super) fn opened(
 /// The setting's engine of that name, or the preferred one. Canned codes come with the first dictionary: before it, blocks have
 /// codes of their own.
 pub(super) fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, String> {
-    let mut setting = setting.clone();
-    if setting.huffman == Huffman::Canned && setting.dictionary.is_none() {
-        setting.huffman = Huffman::Dynamic;
-    }
-    let engine = name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
+    let named = |setting: &Setting| name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
+    let engine = match named(setting) {
+        Err(SettingError::NoCannedCodes) => named(&setting.clone().with_huffman(Huffman::Dynamic)),
+        engine => engine,
+    };
     engine.map_err(|error| error.to_string())
 }
 

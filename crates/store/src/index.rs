@@ -107,6 +107,9 @@ impl Index {
         _guard: &'g Guard,
     ) -> [Option<&'g Leaf>; GROUP_KEYS] {
         let keys = &keys[..keys.len().min(GROUP_KEYS)];
+        if keys.is_empty() {
+            return [None; GROUP_KEYS];
+        }
         let mut nodes = [self.root.load(Ordering::Acquire).cast::<()>(); GROUP_KEYS];
         let mut positions = [0; GROUP_KEYS];
         loop {
@@ -458,6 +461,8 @@ mod tests {
         assert_eq!(Some(&*index.find(key, &guard).low()), expected, "{key:?}");
         let group = index.find_group(&[b"key:", key, b""], &guard).map(|leaf| leaf.map(Leaf::low));
         assert_eq!(group[1].as_deref(), expected, "{key:?}");
+        let none: &[&[u8]] = &[];
+        assert!(index.find_group(none, &guard).iter().all(Option::is_none));
         assert!(group[0].is_some() && group[2].is_some() && group[3..].iter().all(Option::is_none));
         let below = lows.range(..key.to_vec()).next_back().map(|(low, ())| low.as_slice());
         assert_eq!(index.find_below(key, &guard).map(|leaf| leaf.low()).as_deref(), below, "{key:?}");

@@ -102,12 +102,14 @@ fn settings(file: &[u8]) -> Result<Vec<(Setting, &'static str)>, Box<dyn std::er
         let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1)?);
         for &level in levels {
             let setting = Setting::new(format).with_level(level);
-            if engine == "zlib" {
+            let with_dictionary = setting.clone().with_dictionary(Arc::clone(&dictionary));
+            if format == Format::Deflate {
                 settings.push((setting.clone().with_huffman(Huffman::Fixed), engine));
             }
-            if engine != "software" {
-                settings.push((setting.clone().with_dictionary(Arc::clone(&dictionary)), engine));
+            if engine == "software" {
+                settings.push((with_dictionary.clone().with_huffman(Huffman::Canned), engine));
             }
+            settings.push((with_dictionary, engine));
             settings.push((setting, engine));
         }
     }

@@ -1,0 +1,99 @@
+//! The border between those who make descriptors and those who execute them.
+
+use std::fmt;
+use std::io;
+
+use crate::descriptor::{Descriptor, Opcode};
+
+/// What a work queue and the device behind it can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// 1 or 2: the major version of the device.
+    pub generation: u8,
+    /// Whether the queue lets a job wait while the kernel brings in a page.
+    pub block_on_fault: bool,
+    /// The most bytes of a source or a destination.
+    pub transfer_bytes_max: u32,
+    /// Jobs that the queue holds.
+    pub depth: u32,
+    /// Whether a full queue is told to the submitter. A dedicated queue is not: who submits to it counts its jobs.
+    pub tells_full: bool,
+    /// Bit *n* says that opcode *n* may be used.
+    pub opcodes: [u64; 4],
+    /// The device's IAACAP register; 0 for generation 1.
+    pub iaa_cap: u64,
+}
+
+/// Bits of [`Capabilities::iaa_cap`].
+pub mod iaa_cap {
+    /// Engine states for decompression in format 2.
+    pub const DECOMPRESS_FORMAT_2: u64 = 1 << 0;
+    /// Initial bits can be dropped.
+    pub const DROP_INITIAL_BITS: u64 = 1 << 1;
+    /// Output of filters can be forced to be an array.
+    pub const FORCE_ARRAY: u64 = 1 << 3;
+    /// Part of an engine state can be loaded.
+    pub const PARTIAL_STATE: u64 = 1 << 4;
+    /// Compression with a dictionary.
+    pub const DICTIONARY: u64 = 1 << 7;
+    /// The device makes Huffman codes and block headers.
+    pub const HEADER_GENERATION: u64 = 1 << 8;
+}
+
+impl Capabilities {
+    /// Whether an opcode may be used.
+    pub fn has(&self, opcode: Opcode) -> bool {
+        let number = usize::from(opcode as u8);
+        self.opcodes[number / 64] >> (number % 64) & 1 == 1
+    }
+
+    /// Whether the device has all of these [bits](iaa_cap).
+    pub fn has_iaa(&self, bits: u64) -> bool {
+        self.iaa_cap & bits == bits
+    }
+}
+
+/// A work queue that executes descriptors, opened by this process.
+pub trait Device: Send + Sync {
+    /// What it is, such as `iax1/wq1.0` or `model`.
+    fn name(&self) -> &str;
+
+    /// Whether everything that comes from it must be labelled *modelled*.
+    fn is_modelled(&self) -> bool {
+        false
+    }
+
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Hands in a descriptor, whose job then runs until its completion record has a status.
+    ///
+    /// # Safety
+    ///
+    /// Until then all buffers that the descriptor names are valid, sources for reads and the destination, the completion record
+    /// and a state that is written back for writes; nobody else changes a source, or touches what is written. The completion record has been cleared.
+    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError>;
+
+    /// Says that a job's completion was seen: who has to count jobs that are under way counts one less.
+    fn retire(&self) {}
+}
+
+/// Why a descriptor was not taken.
+#[derive(Debug)]
+pub enum SubmitError {
+    /// The queue is full: try again, or another one.
+    Full,
+    /// The queue is gone: the device was disabled, or the process has no right to it any more.
+    Lost(io::Error),
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubmitError::Full => f.write_str("the work queue is full"),
+            SubmitError::Lost(error) => write!(f, "the work queue takes no descriptors: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SubmitError {}

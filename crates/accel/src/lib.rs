@@ -1,0 +1,20 @@
+//! Intel's In-Memory Analytics Accelerator (IAA) from user space, and a software model of it.
+//!
+//! A work queue of the device takes 64-byte [descriptors](Descriptor) that name buffers by their virtual addresses, and writes
+//! a [completion record](CompletionRecord) into memory when it is done. Whoever can execute a descriptor is a [`Device`]: a
+//! work queue of the machine, or the model, which does the same in software on a thread of its own. What comes from the model
+//! is labelled *modelled* wherever it is printed.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`descriptor`] | the 64 bytes of a job, and the flags in them |
+//! | [`completion`] | the 64 bytes of an answer: status, error code, results |
+//! | [`device`] | the border between those who make descriptors and those who execute them |
+
+pub mod completion;
+pub mod descriptor;
+pub mod device;
+
+pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
+pub use descriptor::{Descriptor, Opcode};
+pub use device::{Capabilities, Device, SubmitError};

@@ -285,7 +285,7 @@ fn takes_dictionary(setting: &Setting) -> bool {
 fn default_levels(format: Format) -> (i32, i32) {
     match format {
         Format::Lz4 => (1, 6),
-        Format::Zstd => (1, 3),
+        Format::Zstd => (1, 6),
         _ => (1, 6),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
-use crate::body::Body;
+use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
@@ -16,7 +16,7 @@ use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
-use crate::packing::{BodyBytes, Goal, Scratch};
+use crate::packing::{Goal, Scratch};
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
     /// How large bodies become.
-    pub(crate) body_bytes: BodyBytes,
+    pub(crate) limits: BodyLimits,
     pub(crate) has_background: bool,
     pub(crate) background_packing: bool,
     /// See [`Options::landing_watermark_pct`].
@@ -64,7 +64,7 @@ impl Core {
             landing_watermark_pct: usize::from(options.landing_watermark_pct),
             index: Index::new(first, gauges.clone()),
             dictionaries: Dictionaries::new(gauges.clone(), options),
-            body_bytes: BodyBytes::of(options),
+            limits: BodyLimits::of(options),
             gauges,
             stats: Counters::default(),
             queue: Queue::default(),

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::body::RECORDS_MAX;
-
 /// One read in this many is counted.
 pub(crate) const SAMPLE: u32 = 8;
 
-const WORDS: usize = RECORDS_MAX / 32;
+/// Records with a count of their own. Those behind share theirs with those before: packed bodies may have twice as many.
+const PLACES: usize = 224;
+const WORDS: usize = PLACES / 32;
 const LOW_BITS: u64 = 0x5555_5555_5555_5555;
 
 /// Two bits for each record of a leaf.
@@ -43,7 +43,7 @@ impl Clock {
 
     /// Takes over the counts of the records from `from` on of a leaf that they leave: here they lie from `to` on.
     pub(crate) fn inherit(&self, other: &Self, from: usize, to: usize) {
-        for (from, to) in (from..RECORDS_MAX).zip(to..RECORDS_MAX) {
+        for (from, to) in (from..PLACES).zip(to..PLACES) {
             let count = other.0[from / 32].load(Relaxed) >> (from % 32 * 2) & 0b11;
             let (word, shift) = (&self.0[to / 32], to % 32 * 2);
             word.store(word.load(Relaxed) & !(0b11 << shift) | count << shift, Relaxed);
@@ -80,23 +80,23 @@ mod tests {
     #[test]
     fn counts_go_with_their_records() {
         let clock = Clock::default();
-        for place in 0..RECORDS_MAX {
+        for place in 0..PLACES {
             (0..place % 4).for_each(|_| clock.touch(place));
         }
         let count =
             |clock: &Clock, place: usize| clock.0[place / 32].load(Relaxed) >> (place % 32 * 2) & 0b11;
-        for (from, to) in [(0, 0), (1, 0), (33, 0), (191, 0), (RECORDS_MAX, 0), (0, 5), (0, 100), (7, 32)] {
+        for (from, to) in [(0, 0), (1, 0), (33, 0), (191, 0), (PLACES, 0), (0, 5), (0, 100), (7, 32)] {
             let moved = Clock::default();
             moved.touch(to);
             moved.inherit(&clock, from, to);
-            let arrived = (from..RECORDS_MAX).zip(to..RECORDS_MAX);
+            let arrived = (from..PLACES).zip(to..PLACES);
             let counts: u64 = arrived
                 .map(|(from, to)| {
                     assert_eq!(count(&moved, to), from as u64 % 4);
                     count(&moved, to)
                 })
                 .sum();
-            assert_eq!(u64::from(moved.counts()), counts + u64::from(from == RECORDS_MAX));
+            assert_eq!(u64::from(moved.counts()), counts + u64::from(from == PLACES));
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, RECORDS_FULL, Scratch, generation};
+use crate::packing::{Goal, Scratch, generation};
 use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
@@ -367,27 +367,26 @@ impl Core {
         let pair = [state, right.state(guard)];
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
-        records * 100 < RECORDS_FULL * JOINED_PCT
-            && bytes * 100 < self.body_bytes.full * JOINED_PCT
+        records * 100 < self.limits.records_full * JOINED_PCT
+            && bytes * 100 < self.limits.bytes_full * JOINED_PCT
             && pair.iter().all(|state| !state.heated && !state.closed)
             && generation(pair[0]) == generation(pair[1])
     }
 
     /// How full a leaf is, by records or by bytes.
     fn full_pct(&self, state: &LeafState) -> usize {
-        let records_pct = state.body.len() * 100 / RECORDS_FULL;
-        records_pct.max(state.body.asked_bytes() * 100 / self.body_bytes.full)
+        let records_pct = state.body.len() * 100 / self.limits.records_full;
+        records_pct.max(state.body.asked_bytes() * 100 / self.limits.bytes_full)
     }
 
     /// Whether a leaf has room that records of its right neighbour could fill.
     fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
-        // A neighbour's largest record, or block, may not fit, however much room there is.
-        let parts = if right.body.is_packed() { right.body.blocks() } else { right.body.len() };
-        let largest_pct = right.body.asked_bytes() * 100 / self.body_bytes.full / parts.max(1);
+        // A neighbour's first record may not fit, however much room there is; blocks are cut.
+        let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
         self.full_pct(state) < FULL_PCT
-            && state.body.asked_bytes() * 100 / self.body_bytes.full + largest_pct < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
             && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
             && generation(state) == generation(right)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Blocks, Body, CODED, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
+use super::{Blocks, Body, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::record::{Fields, Kind, Tag, write_varint};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
@@ -97,6 +97,7 @@ impl Shape {
         let mut earliest_expiry_ms = u64::MAX;
         let mut data = 0;
         let mut suffix_lengths = 0;
+        let mut lengths = [usize::MAX, 0];
         for entry in entries {
             let entry_tag = Tag::new(entry.kind, &entry.fields);
             let entry_suffix_len = entry.key.len() - prefix_len;
@@ -110,7 +111,9 @@ impl Shape {
                 layout |= CODED;
             }
             earliest_expiry_ms = earliest_expiry_ms.min(entry.fields.expires_at_ms.unwrap_or(u64::MAX));
-            data += entry_tag.field_bytes() + entry_suffix_len + entry.payload.len();
+            let len = entry_tag.field_bytes() + entry_suffix_len + entry.payload.len();
+            lengths = [lengths[0].min(len), lengths[1].max(len)];
+            data += len;
             suffix_lengths += varint_bytes(entry_suffix_len);
         }
         let count = entries.len();
@@ -119,9 +122,12 @@ impl Shape {
         }
         if layout & SAME_SUFFIX == 0 {
             data += suffix_lengths;
+        } else if lengths[0] == lengths[1] && data / count <= usize::from(u16::MAX) {
+            layout |= EVEN;
         }
-        let mut bytes = HEADER_BYTES + count + (count + 1) * 2 + prefix_len + data;
-        if bytes > usize::from(u16::MAX) {
+        let offset_bytes = if layout & EVEN != 0 { 2 } else { (count + 1) * 2 };
+        let mut bytes = HEADER_BYTES + count + offset_bytes + prefix_len + data;
+        if bytes > usize::from(u16::MAX) && layout & EVEN == 0 {
             layout |= WIDE;
             bytes += (count + 1) * 2;
         }
@@ -180,6 +186,7 @@ impl Builder {
         let shape = Shape::of(entries);
         let count = entries.len();
         let wide = shape.layout & WIDE != 0;
+        let even = shape.layout & EVEN != 0;
         let same_tag = shape.layout & SAME_TAG != 0;
         let same_suffix = shape.layout & SAME_SUFFIX != 0;
         let out = &mut self.bytes;
@@ -194,7 +201,7 @@ impl Builder {
         out.extend_from_slice(&shape.earliest_expiry_ms.to_le_bytes());
         out.extend(entries.iter().map(|entry| entry.fingerprint));
         let offsets = out.len();
-        out.resize(offsets + (count + 1) * if wide { 4 } else { 2 }, 0);
+        out.resize(offsets + if even { 2 } else { (count + 1) * if wide { 4 } else { 2 } }, 0);
         if let Some(first) = entries.first() {
             let key = first.key;
             let from_head = shape.prefix_len.min(key.head.len());
@@ -203,7 +210,13 @@ impl Builder {
         }
         let write_offset = |out: &mut Vec<u8>, index: usize| {
             let at = out.len() as u32;
-            if wide {
+            if even {
+                // All are as long as the first one.
+                if index == 1 {
+                    let start = (offsets + 2 + shape.prefix_len) as u32;
+                    out[offsets..offsets + 2].copy_from_slice(&((at - start) as u16).to_le_bytes());
+                }
+            } else if wide {
                 out[offsets + index * 4..][..4].copy_from_slice(&at.to_le_bytes());
             } else {
                 out[offsets + index * 2..][..2].copy_from_slice(&(at as u16).to_le_bytes());

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! 0        u16 records n
-//! 2        u8  layout: WIDE, SAME_TAG, SAME_SUFFIX, CODED, PACKED
+//! 2        u8  layout: WIDE, SAME_TAG, SAME_SUFFIX, CODED, PACKED, EVEN
 //! 3        u8  the tag of all records, with SAME_TAG
 //! 4        u16 bytes of the prefix that all keys share
 //! 6        u16 bytes of every key's suffix, with SAME_SUFFIX
 //! 8        u64 earliest expiry in milliseconds, 0 for none
 //! 16       u8  fingerprint of each key [n]
-//! 16+n     u16 (u32 with WIDE) offset of each record from the start of the body, and of the end [n + 1]
+//! 16+n     u16 (u32 with WIDE) offset of each record from the start of the body, and of the end [n + 1];
+//!          with EVEN instead of all these u16 bytes of every record
 //! ..       prefix
 //! ..       records: [tag u8] [suffix length varint] [optional fields] suffix, payload
 //! ..       blocks, with PACKED: see `packed`
@@ -25,13 +26,14 @@ use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use build::{Builder, Entry, EntryKey};
-pub(crate) use packed::Blocks;
+pub(crate) use packed::{BLOCKS_MAX, Blocks};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
+use crate::options::Options;
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
 
 const HEADER_BYTES: usize = 16;
@@ -40,6 +42,7 @@ const SAME_TAG: u8 = 1 << 1;
 const SAME_SUFFIX: u8 = 1 << 2;
 const CODED: u8 = 1 << 3;
 const PACKED: u8 = 1 << 4;
+const EVEN: u8 = 1 << 5;
 
 /// What header, fingerprints and offsets take in most bodies: all that a look-up reads before it knows which record it
 /// wants.
@@ -48,8 +51,36 @@ pub(crate) const DIRECTORY_BYTES: usize = 512;
 /// Bytes of a record that are asked for ahead of its look-up.
 const PREFETCHED_BYTES_MAX: usize = 256;
 
-/// Records a body holds at most: the leaf's clock has two bits for each.
-pub(crate) const RECORDS_MAX: usize = 224;
+/// How large bodies become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits {
+    /// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
+    /// classes of whole pages leave neither rounding nor holes.
+    pub(crate) bytes_full: usize,
+    /// A larger body is split: the room above a full one lets values grow without a split.
+    pub(crate) bytes_max: usize,
+    /// Records a body is filled to when there is a choice.
+    pub(crate) records_full: usize,
+    /// A body with more records is split.
+    pub(crate) records_max: usize,
+}
+
+impl BodyLimits {
+    /// Two pages, or two blocks if these are larger: a body can be cut between blocks only. A look-up compares a fingerprint
+    /// for each record, which unpacking a block takes much longer than.
+    pub(crate) fn of(options: &Options) -> Self {
+        let packs = options.codec.block_format().is_some();
+        let blocks = if packs { 2 * options.block.bytes.next_power_of_two() } else { 0 };
+        let pages = blocks.max(8192);
+        let records_full = if packs { 480 } else { 192 };
+        Self {
+            bytes_full: pages - 16,
+            bytes_max: pages / 4 * 5 - 16,
+            records_full,
+            records_max: records_full + 32,
+        }
+    }
+}
 
 /// The fingerprint of a key in a body.
 #[inline]
@@ -265,36 +296,39 @@ impl Body {
 
     #[inline]
     fn prefix_at(&self) -> usize {
-        let width = if self.layout() & WIDE != 0 { 4 } else { 2 };
         let count = self.len();
-        HEADER_BYTES + count + (count + 1) * width
+        let offsets = match self.layout() & (EVEN | WIDE) {
+            0 => (count + 1) * 2,
+            WIDE => (count + 1) * 4,
+            _ => 2,
+        };
+        HEADER_BYTES + count + offsets
     }
 
     /// Where the records end, and what lies behind them begins.
     #[inline]
     fn records_end(&self) -> usize {
+        self.record_start(self.len())
+    }
+
+    /// Where record `index` begins, or the last one ends.
+    #[inline]
+    fn record_start(&self, index: usize) -> usize {
         let offsets = HEADER_BYTES + self.len();
-        if self.layout() & WIDE != 0 {
-            u32::from_le_bytes(array(&self.0[offsets + self.len() * 4..])) as usize
-        } else {
-            usize::from(u16::from_le_bytes(array(&self.0[offsets + self.len() * 2..])))
+        let narrow = |at: usize| usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]]));
+        match self.layout() & (EVEN | WIDE) {
+            0 => narrow(offsets + index * 2),
+            WIDE => u32::from_le_bytes(array(&self.0[offsets + index * 4..])) as usize,
+            _ => {
+                let prefix_len = usize::from(u16::from_le_bytes([self.0[4], self.0[5]]));
+                offsets + 2 + prefix_len + index * narrow(offsets)
+            }
         }
     }
 
     #[inline]
     fn record_bytes(&self, index: usize) -> &[u8] {
-        let offsets = HEADER_BYTES + self.len();
-        if self.layout() & WIDE != 0 {
-            let pair: [u8; 8] = array(&self.0[offsets + index * 4..]);
-            let (start, end) = pair.split_at(4);
-            let start = u32::from_le_bytes(array(start)) as usize;
-            &self.0[start..u32::from_le_bytes(array(end)) as usize]
-        } else {
-            let pair: [u8; 4] = array(&self.0[offsets + index * 2..]);
-            let start = usize::from(u16::from_le_bytes([pair[0], pair[1]]));
-            let end = usize::from(u16::from_le_bytes([pair[2], pair[3]]));
-            &self.0[start..end]
-        }
+        &self.0[self.record_start(index)..self.record_start(index + 1)]
     }
 }
 

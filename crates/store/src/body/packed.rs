@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        u8  blocks b
-//! 1        u8  first record of each block [b]
+//! 1        u8  records of each block [b]
 //! 1+b      u16 where each block's frame ends, from the first frame on [b]
 //! 1+3b     frames
 //! ```
@@ -11,6 +11,9 @@
 
 use super::{Body, PACKED};
 use crate::record::array;
+
+/// Blocks of a body at most.
+pub(crate) const BLOCKS_MAX: usize = 255;
 
 /// A block of a body.
 #[derive(Clone, Copy)]
@@ -68,8 +71,20 @@ impl Blocks {
         }
     }
 
+    /// Adds the blocks from `from` to `to` of others.
+    pub(crate) fn copy_blocks(&mut self, others: &Self, from: usize, to: usize) {
+        for index in from..to {
+            self.frames.extend_from_slice(others.frame(index));
+            self.push(others.count(index));
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.counts.len()
+    }
+
+    pub(crate) fn frame(&self, index: usize) -> &[u8] {
+        &self.frames[self.end(index)..self.end(index + 1)]
     }
 
     /// Records of block `index`.
@@ -84,12 +99,8 @@ impl Blocks {
 
     /// Appends the blocks from `from` to `to`.
     pub(super) fn write(&self, from: usize, to: usize, out: &mut Vec<u8>) {
-        out.push(u8::try_from(to - from).expect("a body has more records than blocks"));
-        let mut first = 0;
-        for count in &self.counts[from..to] {
-            out.push(first);
-            first = first.checked_add(*count).expect("a body has at most 224 records");
-        }
+        out.push(u8::try_from(to - from).expect("a body is cut before it has 256 blocks"));
+        out.extend_from_slice(&self.counts[from..to]);
         let base = self.end(from);
         for index in from..to {
             let end = u16::try_from(self.end(index + 1) - base).expect("a packed body is below 64 KiB");
@@ -152,19 +163,23 @@ impl Body {
 
     #[inline]
     fn block_at(section: &[u8], index: usize) -> usize {
-        let firsts = &section[1..1 + usize::from(section[0])];
-        firsts.partition_point(|first| usize::from(*first) <= index) - 1
+        let mut next = 0;
+        let ends = section[1..1 + usize::from(section[0])].iter().map(|count| {
+            next += usize::from(*count);
+            next
+        });
+        ends.take_while(|end| *end <= index).count()
     }
 
     #[inline]
     fn block_in<'a>(&self, section: &'a [u8], index: usize) -> Block<'a> {
         let blocks = usize::from(section[0]);
-        let first = usize::from(section[1 + index]);
-        let next = if index + 1 < blocks { usize::from(section[2 + index]) } else { self.len() };
+        let first = section[1..1 + index].iter().map(|count| usize::from(*count)).sum();
+        let count = usize::from(section[1 + index]);
         let end = |index: usize| usize::from(u16::from_le_bytes(array(&section[1 + blocks + 2 * index..])));
         let start = if index == 0 { 0 } else { end(index - 1) };
         let frames = 1 + 3 * blocks;
-        Block { first, count: next - first, frame: &section[frames + start..frames + end(index)] }
+        Block { first, count, frame: &section[frames + start..frames + end(index)] }
     }
 }
 
@@ -191,7 +206,7 @@ mod tests {
 
     use super::*;
     use crate::blocks::{BlockCoding, Effort, lay_out};
-    use crate::body::{Builder, Entry, EntryKey, RECORDS_MAX, fingerprint};
+    use crate::body::{BLOCKS_MAX, Builder, Entry, EntryKey, fingerprint};
     use crate::coding::Coding;
     use crate::core::{Copied, copy_found};
     use crate::options::{CodecChoice, Options};
@@ -231,6 +246,8 @@ mod tests {
         body
     }
 
+    const RECORDS: usize = 512;
+
     fn key(index: usize) -> Vec<u8> {
         format!("key:{index:012}").into_bytes()
     }
@@ -256,16 +273,17 @@ mod tests {
         let text = |n: usize| format!("value {n} of a block, ").repeat(n % 7).into_bytes();
         let cases: [Vec<Vec<u8>>; 6] = [
             vec![Vec::new(); 40],
-            (0..RECORDS_MAX).map(text).collect(),
+            (0..RECORDS).map(text).collect(),
             (0..9).map(|n| text(6).repeat(if n == 4 { 16 } else { 1 })).collect(),
             (0..30).map(|_| noise(100)).collect(),
             vec![noise(2048)],
-            (0..RECORDS_MAX).map(|n| if n % 50 == 3 { text(5) } else { Vec::new() }).collect(),
+            (0..RECORDS).map(|n| if n % 50 == 3 { text(5) } else { Vec::new() }).collect(),
         ];
         for codec in [CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate] {
             let coding = coding(codec);
             for values in &cases {
                 for (per_block, effort) in [(1, Effort::Fast), (5, Effort::Dense), (64, Effort::Fast)] {
+                    let values = &values[..values.len().min(per_block * BLOCKS_MAX)];
                     let body = body(&coding, values, per_block, effort);
                     assert_eq!(body.blocks(), values.len().div_ceil(per_block));
                     for (index, value) in values.iter().enumerate() {

@@ -3,7 +3,7 @@
 use ziptier_codec::token::Effort;
 
 use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
-use crate::body::{Edit, Entry, EntryKey, RECORDS_MAX};
+use crate::body::{Edit, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -25,7 +25,7 @@ impl Core {
         });
         // A leaf without a dictionary is coded whole as soon as there is one.
         let codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
-        if body.is_empty() || !simple || !codable || newest.pending.len() > RECORDS_MAX {
+        if body.is_empty() || !simple || !codable || newest.pending.len() > self.limits.records_max {
             return None;
         }
         let mut pieces = Pieces { coding: state.coding.clone(), heated: state.heated, ..Pieces::default() };
@@ -88,7 +88,7 @@ impl Core {
         }
         let amended = match packer {
             Some(packer) => self.revise_packed(body, packer, &mut edits, &mut pieces, packed, builder)?,
-            None => body.revised(&edits, None, self.body_bytes.max, &mut builder.bytes)?,
+            None => body.revised(&edits, None, self.limits, &mut builder.bytes)?,
         };
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));

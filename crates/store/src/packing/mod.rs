@@ -9,9 +9,11 @@
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
 //! | `plan` | the general case: merge, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
+//! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
 
 mod amend;
+mod fill_blocks;
 mod plan;
 mod plan_blocks;
 mod restructure;
@@ -23,37 +25,15 @@ use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use crate::blocks::{BlockCoding, Effort as BlockEffort, Unpacked};
-use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
+use crate::body::{Blocks, Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::newest;
-use crate::options::{CodecChoice, Options};
+use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload};
-
-/// How large bodies become.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyBytes {
-    /// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
-    /// classes of whole pages leave neither rounding nor holes.
-    pub(crate) full: usize,
-    /// A larger body is split: the room above a full one lets values grow without a split.
-    pub(crate) max: usize,
-}
-
-impl BodyBytes {
-    /// Two pages, or two blocks if these are larger: a body can be cut between blocks only.
-    pub(crate) fn of(options: &Options) -> Self {
-        let blocks = options.codec.block_format().map_or(0, |_| 2 * options.block.bytes.next_power_of_two());
-        let pages = blocks.max(8192);
-        Self { full: pages - 16, max: pages / 4 * 5 - 16 }
-    }
-}
-
-/// Records a body is filled to when there is a choice.
-pub(crate) const RECORDS_FULL: usize = RECORDS_MAX - 32;
 
 /// What packing works in; one per thread.
 #[derive(Default)]
@@ -71,6 +51,8 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 struct PackedScratch {
     blocks: Blocks,
+    /// The same, cut so that the first body is full.
+    filled: Blocks,
     /// The contents of blocks that were unpacked.
     raw: Vec<u8>,
     /// The contents of a block that is being put together.

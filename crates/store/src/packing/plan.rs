@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Effort;
 
-use super::{
-    BodyBytes, Goal, INLINE_LIMIT, Pieces, RECORDS_FULL, Scratch, generation, has_dictionary, raw_len, tokens,
-};
+use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, tokens};
 use crate::blocks::Unpacked;
-use crate::body::{Body, Builder, Entry, EntryKey, RECORDS_MAX};
+use crate::body::{Body, BodyLimits, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
@@ -48,7 +46,7 @@ impl Core {
             }
             Merged::Dropped(_) | Merged::Expired(_) => {}
         });
-        records <= RECORDS_MAX && bytes <= self.body_bytes.max
+        records <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
     /// Merges and codes the records of adjacent leaves and cuts them into bodies.
@@ -112,7 +110,7 @@ impl Core {
         }
 
         let now_ms = now_ms();
-        let mut entries: Vec<Entry<'_>> = Vec::with_capacity(RECORDS_MAX + 16);
+        let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
         let mut uncoded: Vec<usize> = Vec::new();
         let mut fresh = 0;
         let mut fresh_at_end = 0;
@@ -185,7 +183,7 @@ impl Core {
         }
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
-        pieces.bodies = cut(&entries, fill, self.body_bytes, &mut scratch.builder);
+        pieces.bodies = cut(&entries, fill, self.limits, &mut scratch.builder);
         pieces
     }
 }
@@ -222,23 +220,18 @@ pub(super) fn recode_large(
 
 /// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a
 /// rest, or pieces alike if they do not fit one body.
-fn cut(
-    entries: &[Entry<'_>],
-    fill: bool,
-    body_bytes: BodyBytes,
-    builder: &mut Builder,
-) -> Vec<(Vec<u8>, Body)> {
+fn cut(entries: &[Entry<'_>], fill: bool, limits: BodyLimits, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
     if entries.is_empty() {
         return vec![(Vec::new(), Body::empty())];
     }
-    if !fill && entries.len() <= RECORDS_MAX && Builder::size(entries) <= body_bytes.max {
+    if !fill && entries.len() <= limits.records_max && Builder::size(entries) <= limits.bytes_max {
         return vec![(Vec::new(), builder.build(entries))];
     }
     let mut bodies = Vec::new();
     let mut start = 0;
     while start < entries.len() {
         let rest = &entries[start..];
-        let mut count = Builder::fitting(&rest[..rest.len().min(RECORDS_FULL)], body_bytes.full);
+        let mut count = Builder::fitting(&rest[..rest.len().min(limits.records_full)], limits.bytes_full);
         if !fill {
             count = count.min(rest.len().div_ceil(rest.len().div_ceil(count)));
         }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use super::fill_blocks::fill_first_body;
 use super::plan::{recode_large, separator};
 use super::revise_blocks::pack_block;
-use super::{BodyBytes, Goal, PackedScratch, Packer, Pieces, RECORDS_FULL, Scratch, raw_len};
+use super::{Goal, PackedScratch, Packer, Pieces, Scratch, raw_len};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
-use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
+use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::LargeHandle;
@@ -46,7 +47,7 @@ impl Core {
     ) -> Pieces {
         let target = Coding::Blocks(coding.clone());
         let mut pieces = Pieces { coding: Some(target.clone()), ..Pieces::default() };
-        let mut entries: Vec<(Entry<'a>, Origin)> = Vec::with_capacity(RECORDS_MAX + 16);
+        let mut entries: Vec<(Entry<'a>, Origin)> = Vec::with_capacity(self.limits.records_max + 16);
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
@@ -97,7 +98,8 @@ impl Core {
         }
 
         let packer = scratch.packer(goal, coding);
-        let Scratch { builder, packed: PackedScratch { blocks, raw, contents, spans, .. }, .. } = scratch;
+        let Scratch { builder, packed: packed_scratch, .. } = scratch;
+        let PackedScratch { blocks, raw, contents, spans, .. } = packed_scratch;
         raw.clear();
         for ((state, _), old) in leaves.iter().zip(&mut old) {
             self.open_blocks(state, old, raw, spans, &mut pieces);
@@ -129,7 +131,7 @@ impl Core {
             pieces.loose = leaves.iter().map(|(state, _)| usize::from(state.loose)).sum::<usize>();
         }
         blocks.clear();
-        let mut run: Vec<&[u8]> = Vec::with_capacity(RECORDS_MAX);
+        let mut run: Vec<&[u8]> = Vec::with_capacity(self.limits.records_max);
         let mut packed: Vec<Entry<'_>> = Vec::with_capacity(entries.len());
         let mut references = references.iter();
         let mut copied = 0;
@@ -176,7 +178,12 @@ impl Core {
         pack_run(&mut run, packer, blocks, contents, &mut pieces);
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
-        pieces.bodies = cut(&packed, blocks, fill, self.body_bytes, builder);
+        let quiet = leaves.iter().all(|(state, _)| !state.is_unsettled());
+        if leaves.len() > 1 && quiet {
+            let packer = Packer { coding, effort: Effort::Dense };
+            fill_first_body(&packed, packer, self.limits, &mut pieces, packed_scratch);
+        }
+        pieces.bodies = cut(&packed, &packed_scratch.blocks, fill, self.limits, builder);
         pieces
     }
 
@@ -260,7 +267,7 @@ fn cut(
     entries: &[Entry<'_>],
     blocks: &Blocks,
     fill: bool,
-    body_bytes: BodyBytes,
+    limits: BodyLimits,
     builder: &mut Builder,
 ) -> Vec<(Vec<u8>, Body)> {
     if entries.is_empty() {
@@ -268,8 +275,9 @@ fn cut(
     }
     let all = blocks.len();
     if !fill
-        && entries.len() <= RECORDS_MAX
-        && Builder::size_packed(entries, blocks, 0, all) <= body_bytes.max
+        && entries.len() <= limits.records_max
+        && all <= BLOCKS_MAX
+        && Builder::size_packed(entries, blocks, 0, all) <= limits.bytes_max
     {
         return vec![(Vec::new(), builder.build_packed(entries, blocks, 0, all))];
     }
@@ -277,7 +285,7 @@ fn cut(
     let (mut start, mut from) = (0, 0);
     while from < all {
         let rest = &entries[start..];
-        let (mut count, mut to) = fitting(rest, blocks, from, body_bytes.full);
+        let (mut count, mut to) = fitting(rest, blocks, from, limits);
         if !fill {
             let alike = rest.len().div_ceil(rest.len().div_ceil(count));
             while to > from + 1 && count - blocks.count(to - 1) >= alike {
@@ -293,16 +301,20 @@ fn cut(
     bodies
 }
 
-/// The most leading blocks from `from` on, at least one, that fit a body of so many bytes: their entries, and where
-/// they end.
-fn fitting(entries: &[Entry<'_>], blocks: &Blocks, from: usize, bytes: usize) -> (usize, usize) {
+/// The most leading blocks from `from` on, at least one, that fit a full body: their entries, and where they end.
+pub(super) fn fitting(
+    entries: &[Entry<'_>],
+    blocks: &Blocks,
+    from: usize,
+    limits: BodyLimits,
+) -> (usize, usize) {
     let mut best = (blocks.count(from), from + 1);
-    let (mut low, mut high) = (from + 1, blocks.len());
+    let (mut low, mut high) = (from + 1, blocks.len().min(from + BLOCKS_MAX));
     while low <= high {
         let middle = (low + high) / 2;
         let count = (from..middle).map(|index| blocks.count(index)).sum::<usize>();
-        let fits =
-            count <= RECORDS_FULL && Builder::size_packed(&entries[..count], blocks, from, middle) <= bytes;
+        let fits = count <= limits.records_full
+            && Builder::size_packed(&entries[..count], blocks, from, middle) <= limits.bytes_full;
         if fits {
             best = (count, middle);
             low = middle + 1;

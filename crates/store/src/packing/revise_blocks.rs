@@ -22,8 +22,9 @@ impl Core {
             return None;
         }
         // The edits' values, empty where there is none to be packed.
-        let PackedScratch { blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values } =
-            scratch;
+        let PackedScratch {
+            blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values, ..
+        } = scratch;
         let mut fresh = emptied(std::mem::take(kept_fresh));
         fresh.extend(edits.iter_mut().map(|edit| match &mut edit.entry {
             Some(entry) if entry.kind == Kind::Raw => {
@@ -79,12 +80,12 @@ impl Core {
         }
         blocks.copy_run(body, unchanged, body.blocks());
         *kept_fresh = emptied(fresh);
-        body.revised(edits, Some(blocks), self.body_bytes.max, &mut builder.bytes)
+        body.revised(edits, Some(blocks), self.limits, &mut builder.bytes)
     }
 }
 
 /// Packs `values` as one block, or as equal ones if they are too many: a block may grow by half before it is split.
-fn pack_evenly(
+pub(super) fn pack_evenly(
     values: &[&[u8]],
     packer: Packer<'_>,
     blocks: &mut Blocks,

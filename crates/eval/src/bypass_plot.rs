@@ -26,9 +26,10 @@ const READS_AFTER: f64 = 750_000.0;
 const THOUSAND: f64 = 1_000.0;
 /// The share of the highest 99th percentiles that may lie above the panel: a single stall would flatten everything else.
 const CUT_SHARE: f64 = 0.01;
-const HEADROOM: f64 = 1.15;
-/// Above 100, so that a line at 100 is not hidden by the frame.
-const RAW_PCT_TOP: f64 = 105.0;
+/// Above the highest point lies the legend.
+const HEADROOM: f64 = 1.45;
+/// As much above 100 as the headroom of the other scale.
+const RAW_PCT_TOP: f64 = 145.0;
 
 /// Draws the runs as SVG.
 pub(crate) fn plot(runs: &[(BypassSpec, BypassSeries)]) -> Result<String, Error> {
@@ -164,7 +165,7 @@ fn panel(
         chart
             .configure_secondary_axes()
             .y_desc("reads from raw bytes (%)")
-            .y_label_formatter(&|pct| format!("{pct:.0}"))
+            .y_label_formatter(&|pct| if *pct > 100.0 { String::new() } else { format!("{pct:.0}") })
             .axis_desc_style((FONT, 16))
             .label_style((FONT, 14))
             .draw()?;
@@ -184,7 +185,7 @@ fn panel(
         .legend(line(JUMP.stroke_width(2)));
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
+        .position(SeriesLabelPosition::UpperRight)
         .label_font((FONT, 14))
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.4))

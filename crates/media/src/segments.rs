@@ -1,0 +1,1 @@
+//! Segment files on SSD for immutable bodies: appended in large writes, read singly.

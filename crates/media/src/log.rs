@@ -37,7 +37,7 @@
 //! - [`Log::write`] returns when the system has the records up to an LSN: they survive the end of the process.
 //! - [`Log::sync`] returns when the medium has them: they survive a power cut. All threads that wait share one sync.
 //! - [`Keeper`] syncs once a second, and prepares the next segment ahead of its need.
-//! - After a failed write or sync the log is *poisoned*: nobody knows what the medium holds, so every call is refused with the
+//! - After a failed operation the log is *poisoned*: nobody knows what the medium holds, so every call is refused with the
 //!   first failure until the log is opened anew. A full disk does not poison: [`Log::append`] refuses a record before it has an
 //!   LSN when there is no room for the segment that it would need.
 //!
@@ -214,7 +214,8 @@ impl Log {
             } else if let Some(spare) = spare.take() {
                 buffer.switch_to(spare);
             } else {
-                spare = Some(MutexGuard::unlocked(&mut buffer, || self.segments.take_spare(bytes))?);
+                let taken = MutexGuard::unlocked(&mut buffer, || self.segments.take_spare(bytes));
+                spare = Some(buffer.poison_unless_full(taken.map_err(LogError::from))?);
             }
         };
         drop(buffer);
@@ -280,17 +281,20 @@ impl Log {
         }
         let entry = buffer.seal_entry();
         let outcome = self.writer.lock().seal(&entry);
-        outcome.inspect_err(|error| buffer.poison(error))
+        outcome.map_err(|error| buffer.poison(error))
     }
 
-    /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say.
+    /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say; durable when it
+    /// returns.
     pub fn drop_before(&self, lsn: Lsn) -> Result<(), LogError> {
-        self.segments.drop_before(lsn)
+        let outcome = self.segments.drop_before(lsn);
+        self.buffer.lock().poison_unless_full(outcome)
     }
 
     /// Makes a spare segment if there is none, so that no append has to.
     pub fn prepare_segment(&self) -> Result<(), LogError> {
-        Ok(self.segments.prepare()?)
+        let outcome = self.segments.prepare().map_err(LogError::from);
+        self.buffer.lock().poison_unless_full(outcome)
     }
 
     /// The newest LSN that was handed out; 0 if none ever was.
@@ -341,10 +345,7 @@ impl Log {
                 buffer.durable_lsn = buffer.durable_lsn.max(durable_lsn);
                 Ok(())
             }
-            Err(error) => {
-                buffer.poison(&error);
-                Err(error)
-            }
+            Err(error) => Err(buffer.poison(error)),
         }
     }
 
@@ -363,10 +364,7 @@ impl Log {
                 buffer.durable_lsn = buffer.durable_lsn.max(written_lsn);
                 Ok(())
             }
-            Err(error) => {
-                buffer.poison(&error);
-                Err(error)
-            }
+            Err(error) => Err(buffer.poison(error)),
         }
     }
 }

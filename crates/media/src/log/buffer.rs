@@ -3,6 +3,7 @@
 use super::format::{EntryHeader, SegmentHeader};
 use super::segment::{Spare, payload_bytes_max};
 use super::{LogError, Lsn};
+use crate::disk::DiskError;
 
 /// Bytes for one segment, in the order of their LSNs.
 pub(super) struct Chunk {
@@ -63,9 +64,18 @@ impl Buffer {
         }
     }
 
-    /// Remembers the first failure.
-    pub(super) fn poison(&mut self, error: &LogError) {
+    /// Remembers the first failure, and passes it on.
+    pub(super) fn poison(&mut self, error: LogError) -> LogError {
         self.failure.get_or_insert_with(|| error.to_string());
+        error
+    }
+
+    /// The same for work on files that hold no records yet or any more: there a full disk leaves nothing in doubt.
+    pub(super) fn poison_unless_full<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
+        outcome.map_err(|error| match error {
+            LogError::Disk(DiskError::Full { .. }) => error,
+            error => self.poison(error),
+        })
     }
 
     /// Whether the record may wait here; one that is longer than the bound waits for an empty buffer.

@@ -142,7 +142,8 @@ impl Replay {
     fn add_segment(&mut self, number: u64) -> Result<(), LogError> {
         let path = self.dir.join(format::segment_name(number));
         let before = self.segments.last().map(|segment| segment.header);
-        let missing = before.map_or(number, |before| before.number + 1);
+        let newest = before.map(|before| before.number).max(self.unreadable.last().copied());
+        let missing = newest.map_or(number, |newest| newest + 1);
         if missing < number {
             let path = self.dir.join(format::segment_name(missing));
             self.fault(path, 0, 0, "the segment is missing".to_string())?;
@@ -313,10 +314,10 @@ impl Replay {
         }
         // In a salvage, go on at the next entry, or else in the next segment.
         let (to, lsn) = found.first.unwrap_or((file_bytes, next.unwrap_or(next_lsn)));
-        let reason = if is_cut && next.is_none() && offset == file_bytes {
-            "the log was finished here, but neither a seal nor another segment follows"
-        } else {
-            reason
+        let reason = match next {
+            _ if !is_cut || offset < file_bytes => reason,
+            None => "the log was finished here, but neither a seal nor another segment follows",
+            Some(_) => "records are missing between this segment and the next",
         };
         self.fault(path, offset, to.saturating_sub(offset), format!("{reason} (record {next_lsn})"))?;
         if let Some(skipped) = self.skipped.last_mut() {

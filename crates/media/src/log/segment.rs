@@ -127,10 +127,12 @@ impl Segments {
     pub(super) fn begin(&self, spare: Spare, header: &SegmentHeader) -> Result<Arc<dyn DiskFile>, DiskError> {
         write_all_at(&*spare.file, 0, &header.encode())?;
         spare.file.sync_data()?;
-        self.disk.rename(&spare.path, &self.dir.join(format::segment_name(header.number)))?;
+        let path = self.dir.join(format::segment_name(header.number));
+        self.disk.rename(&spare.path, &path)?;
         self.disk.sync_dir(&self.dir)?;
-        let Spare { file, bytes, .. } = spare;
-        let live = Live { number: header.number, first_lsn: header.first_lsn, segment_bytes: bytes };
+        // Anew, so that errors tell the name it has now.
+        let file = self.disk.open(&path, Caching::Cached)?;
+        let live = Live { number: header.number, first_lsn: header.first_lsn, segment_bytes: spare.bytes };
         self.pool.lock().live.push_back(live);
         Ok(file)
     }
@@ -169,7 +171,6 @@ impl Segments {
         let spare_path = self.dir.join(format::spare_name(number));
         gone_or(self.disk.rename(path, &spare_path))?;
         self.disk.sync_dir(&self.dir)?;
-        // A failure behind this point costs a spare file, not the drop.
         let refill = || {
             let file = self.disk.open(&spare_path, Caching::Cached)?;
             fill(&*file, file.len()?, self.segment_bytes)?;
@@ -177,7 +178,9 @@ impl Segments {
         };
         match refill() {
             Ok(spare) => self.give_back(spare),
-            Err(_) => drop(self.disk.remove(&spare_path)),
+            // That costs a spare file, not the drop.
+            Err(DiskError::Full { .. }) => self.disk.remove(&spare_path)?,
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ pub enum Fault {
     ShortWrite,
     /// A sync: it fails, and every later one succeeds without doing anything, as systems do that forget lost pages.
     LyingSync,
+    /// A sync: it and every later one succeeds without doing anything. No program can survive that; a test must notice.
+    NoSync,
 }
 
 /// Passes everything on to another disk, but for the one operation that is to fail.
@@ -49,13 +51,13 @@ impl Plan {
             Fault::Io => true,
             Fault::Full => matches!(kind, Kind::TakesSpace | Kind::Writes),
             Fault::ShortWrite => kind == Kind::Writes,
-            Fault::LyingSync => kind == Kind::Syncs,
+            Fault::LyingSync | Fault::NoSync => kind == Kind::Syncs,
         };
         is_concerned && self.count.fetch_add(1, Ordering::SeqCst) == self.nth
     }
 
     fn check(&self, kind: Kind, operation: &'static str, path: &Path) -> Result<(), DiskError> {
-        if !self.hits(kind) || self.fault == Fault::ShortWrite {
+        if !self.hits(kind) || matches!(self.fault, Fault::ShortWrite | Fault::NoSync) {
             return Ok(());
         }
         let error = match self.fault {
@@ -67,7 +69,8 @@ impl Plan {
 
     fn sync(&self, path: &Path, sync: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
         self.check(Kind::Syncs, "sync", path)?;
-        if self.fault == Fault::LyingSync && self.has_failed() { Ok(()) } else { sync() }
+        let does_nothing = matches!(self.fault, Fault::LyingSync | Fault::NoSync);
+        if does_nothing && self.has_failed() { Ok(()) } else { sync() }
     }
 
     fn has_failed(&self) -> bool {

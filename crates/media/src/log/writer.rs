@@ -84,3 +84,22 @@ impl Writer {
         self.file.sync()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Caching, Disk};
+    use crate::testing::{FailingDisk, Fault, RecordingDisk};
+    use std::path::Path;
+
+    #[test]
+    fn a_sync_that_failed_never_succeeds_again() {
+        let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, 1);
+        let file = disk.create(Path::new("/d/a"), Caching::Cached).unwrap();
+        let segment = SegmentFile::new(file.clone());
+        assert_eq!(segment.sync(), Ok(()));
+        let failure = segment.sync().unwrap_err();
+        assert_eq!(file.sync_data(), Ok(()), "the disk has forgotten");
+        assert_eq!(segment.sync(), Err(failure));
+    }
+}

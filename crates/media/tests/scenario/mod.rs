@@ -84,6 +84,9 @@ pub(crate) fn run(
         if round == 1 {
             log.seal()?;
             (promise.synced, promise.sealed) = (log.last_lsn(), true);
+        } else {
+            // Killed with records that the system has and the medium may not: the next round reads them, so they must stay.
+            log.write(log.last_lsn())?;
         }
         promise.position = position();
         promises.push(promise);

@@ -65,6 +65,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use segment::Segments;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use writer::Writer;
 
 /// Log sequence number: the first record of a log has 1, each further one the next.
@@ -169,6 +170,8 @@ pub struct LogStats {
 pub struct Log {
     segments: Segments,
     buffer: Mutex<Buffer>,
+    /// The newest durable LSN; raised under the buffer's lock, read without it.
+    durable_lsn: AtomicU64,
     /// Somebody's wish may have become true: bytes written, a sync done, or the log poisoned.
     changed: Condvar,
     /// Only whoever has set `writing` or `syncing` in the buffer takes it, but for a moment to start a sync.
@@ -210,7 +213,7 @@ impl Log {
             if !buffer.has_room(bytes, self.buffer_bytes) {
                 self.write_or_wait(&mut buffer)?;
             } else if buffer.fits_segment(bytes) {
-                break buffer.push(parts, bytes, payload_crc);
+                break buffer.push(parts, bytes, payload_crc, self.durable_lsn());
             } else if let Some(spare) = spare.take() {
                 buffer.switch_to(spare);
             } else {
@@ -247,11 +250,15 @@ impl Log {
     /// Returns when all records up to `lsn` are durable: they survive a power cut.
     ///
     /// One of the threads that wait writes and syncs what all of them have appended.
+    /// Costs one load if they are durable already.
     pub fn sync(&self, lsn: Lsn) -> Result<(), LogError> {
+        if self.durable_lsn() >= lsn {
+            return Ok(());
+        }
         let mut buffer = self.buffer.lock();
         loop {
             let wanted = lsn.min(buffer.next_lsn - 1);
-            if buffer.durable_lsn >= wanted {
+            if self.durable_lsn() >= wanted {
                 return Ok(());
             }
             buffer.check()?;
@@ -302,9 +309,9 @@ impl Log {
         self.buffer.lock().next_lsn - 1
     }
 
-    /// The newest LSN up to which all records are durable.
+    /// The newest LSN up to which all records are durable. Takes no lock.
     pub fn durable_lsn(&self) -> Lsn {
-        self.buffer.lock().durable_lsn
+        self.durable_lsn.load(Ordering::Acquire)
     }
 
     /// The LSN of the oldest record that was not dropped.
@@ -322,7 +329,7 @@ impl Log {
             syncs: buffer.syncs,
             allocated_bytes: self.segments.allocated_bytes(),
             last_lsn: buffer.next_lsn - 1,
-            durable_lsn: buffer.durable_lsn,
+            durable_lsn: self.durable_lsn(),
         }
     }
 
@@ -342,7 +349,7 @@ impl Log {
             Ok(durable_lsn) => {
                 buffer.keep_memory(chunks, self.buffer_bytes);
                 buffer.written_lsn = written_lsn;
-                buffer.durable_lsn = buffer.durable_lsn.max(durable_lsn);
+                self.durable_lsn.fetch_max(durable_lsn, Ordering::Release);
                 Ok(())
             }
             Err(error) => Err(buffer.poison(error)),
@@ -361,7 +368,7 @@ impl Log {
         match outcome {
             Ok(()) => {
                 buffer.syncs += 1;
-                buffer.durable_lsn = buffer.durable_lsn.max(written_lsn);
+                self.durable_lsn.fetch_max(written_lsn, Ordering::Release);
                 Ok(())
             }
             Err(error) => Err(buffer.poison(error)),

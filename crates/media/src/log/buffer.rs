@@ -23,7 +23,6 @@ pub(super) struct Buffer {
     offset: u64,
     pub(super) next_lsn: Lsn,
     pub(super) written_lsn: Lsn,
-    pub(super) durable_lsn: Lsn,
     /// Somebody is writing chunks.
     pub(super) writing: bool,
     /// Somebody is syncing the newest segment.
@@ -36,7 +35,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Goes on at `offset` of a segment, whose log is durable up to the LSN before `next_lsn`.
+    /// Goes on at `offset` of a segment, behind records that were all written.
     pub(super) fn new(segment: SegmentHeader, offset: u64, next_lsn: Lsn) -> Buffer {
         Buffer {
             chunks: Vec::new(),
@@ -46,7 +45,6 @@ impl Buffer {
             offset,
             next_lsn,
             written_lsn: next_lsn - 1,
-            durable_lsn: next_lsn - 1,
             writing: false,
             syncing: false,
             is_sealed: false,
@@ -101,10 +99,16 @@ impl Buffer {
     }
 
     /// Appends a record that has room and fits.
-    pub(super) fn push(&mut self, parts: &[&[u8]], payload_bytes: usize, payload_crc: u32) -> Lsn {
+    pub(super) fn push(
+        &mut self,
+        parts: &[&[u8]],
+        payload_bytes: usize,
+        payload_crc: u32,
+        durable_lsn: Lsn,
+    ) -> Lsn {
         let lsn = self.next_lsn;
         // The part of a segment that is not durable has fewer records than a segment has bytes, so this fits.
-        let unsynced = u32::try_from(lsn - self.durable_lsn).unwrap_or(u32::MAX);
+        let unsynced = u32::try_from(lsn - durable_lsn).unwrap_or(u32::MAX);
         let header = EntryHeader::new(Some(payload_bytes as u32), unsynced, lsn, &self.segment, payload_crc);
         if self.chunks.is_empty() {
             let bytes = std::mem::take(&mut self.emptied);

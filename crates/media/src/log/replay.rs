@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// A record as it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -443,6 +444,7 @@ impl Replay {
         Ok(Log {
             segments,
             buffer: Mutex::new(Buffer::new(header, HEADER_BYTES, self.next_lsn)),
+            durable_lsn: AtomicU64::new(self.next_lsn - 1),
             changed: Condvar::new(),
             writer: Mutex::new(Writer::new(file)),
             buffer_bytes: self.options.buffer_bytes,

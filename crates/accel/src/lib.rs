@@ -10,7 +10,9 @@
 //! | [`descriptor`] | the 64 bytes of a job, and the flags in them |
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
+//! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 
+pub mod aecs;
 pub mod completion;
 pub mod descriptor;
 pub mod device;

@@ -11,12 +11,15 @@
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
 //! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
+//! | [`model`] | a device in software, with timing and with faults |
 
 pub mod aecs;
 pub mod completion;
 pub mod descriptor;
 pub mod device;
+pub mod model;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
+pub use model::{Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, Timing};

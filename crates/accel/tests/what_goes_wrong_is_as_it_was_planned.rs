@@ -181,6 +181,26 @@ fn a_slow_device_takes_its_time() {
 }
 
 #[test]
+fn a_timed_device_completes_no_job_before_its_time() {
+    // One megabyte in a second on one engine: each job of 1,000 bytes takes a millisecond.
+    let device = Model::open(&"engines=1,decompress_gbps=0.001".parse().unwrap()).unwrap();
+    let (mut source, mut target) = (Buffer::of(&[7; 1000]), Buffer::new(1000));
+    let records = Records::new(4);
+    let start = std::time::Instant::now();
+    for number in 0..4 {
+        let mut descriptor = job(Opcode::MemMove, 0, &mut source, Some(&mut target));
+        descriptor.set_destination_bytes_max(0).set_completion(records.noop(number).completion());
+        submit(&device, &descriptor).unwrap();
+    }
+    for number in 0..4 {
+        assert_eq!(records.wait(number).status(), Some(Status::Success));
+        assert!(start.elapsed() >= Duration::from_millis(number as u64 + 1));
+    }
+    assert_eq!(device.lateness().jobs, 4);
+    assert_eq!(target.bytes(), [7; 1000]);
+}
+
+#[test]
 fn modelled_devices_say_what_they_are() {
     let devices = Model::open_all(&"devices=3,depth=7,generation=2,timing=off".parse().unwrap()).unwrap();
     assert_eq!(

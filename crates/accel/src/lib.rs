@@ -10,10 +10,12 @@
 //! | [`descriptor`] | the 64 bytes of a job, and the flags in them |
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
+//! | [`discovery`] | what the machine has, and why a work queue cannot be used |
 
 pub mod completion;
 pub mod descriptor;
 pub mod device;
+pub mod discovery;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};

@@ -11,11 +11,15 @@
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
 //! | [`discovery`] | what the machine has, and why a work queue cannot be used |
+//! | [`hardware`] | work queues of the machine, mapped or written to |
+//! | [`null`] | a device that does nothing, to measure the host's part |
 
 pub mod completion;
 pub mod descriptor;
 pub mod device;
 pub mod discovery;
+pub mod hardware;
+pub mod null;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};

@@ -13,7 +13,9 @@
 //! | [`discovery`] | what the machine has, and why a work queue cannot be used |
 //! | [`hardware`] | work queues of the machine, mapped or written to |
 //! | [`null`] | a device that does nothing, to measure the host's part |
+//! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 
+pub mod aecs;
 pub mod completion;
 pub mod descriptor;
 pub mod device;

@@ -68,15 +68,12 @@ const HEADER_BITS_MAX: usize = 8 * (CompressState::ACCUMULATOR_BYTES - 34);
 /// Makes the codes for symbols that were counted, and the header; the fixed ones where these give a shorter stream.
 pub(super) fn codes_of(histogram: &Histogram, state: &mut CompressState) {
     let (literals, distances) = (histogram.literals(), histogram.distances());
-    let codes = BlockCodes::of_counts(&literals, &distances);
-    let mut header = [0; BlockCodes::HEADER_BYTES];
-    let bits = codes.write_header(true, &mut header);
-    let own_bits = bits as u64 + codes.data_bits(&literals, &distances);
-    let fixed_bits = 3 + BlockCodes::fixed().data_bits(&literals, &distances);
-    *state = if bits > HEADER_BITS_MAX || fixed_bits <= own_bits {
+    let own = BlockCodes::new(&literals, &distances, true);
+    let fixed_bits = BlockCodes::fixed(true).block_bits(&literals, &distances);
+    *state = if own.header_bits > HEADER_BITS_MAX || fixed_bits <= own.block_bits(&literals, &distances) {
         crate::preset::fixed().clone()
     } else {
-        let state = CompressState::dynamic(&codes.literals, &codes.distances, &header, bits);
+        let state = CompressState::dynamic(&own.literals, &own.distances, &own.header, own.header_bits);
         state.expect("the header fits, and codes of Huffman are codes")
     };
 }

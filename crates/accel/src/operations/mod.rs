@@ -4,6 +4,8 @@ mod compress;
 mod crc;
 mod decompress;
 mod filter;
+#[cfg(test)]
+mod golden;
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ use crate::completion::{Outcome, Status};
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device};
 use crate::error::{JobError, error_of};
-use crate::jobs::{JobPool, first_in_page};
+use crate::jobs::JobPool;
 use crate::operations::{Next, Operation, Place, Sizes, Step};
 use queues::Queues;
 use waiting::Patience;
@@ -420,8 +420,8 @@ impl Session {
         slot.faults += 1;
         // SAFETY: the job is not under way.
         let is_own = slot.faults <= FAULTS_MAX && unsafe { self.pool.touch(job, address, for_write) };
-        let shared = slot.operation.as_ref().and_then(Operation::shared_state);
-        let shared = shared.filter(|_| !for_write).and_then(|part| first_in_page(part, address));
+        let shared = slot.operation.as_ref().filter(|_| !for_write);
+        let shared = shared.and_then(|operation| operation.shared_byte(address));
         match shared {
             _ if is_own => Trouble::Again,
             Some(byte) if slot.faults <= FAULTS_MAX => {

@@ -65,9 +65,8 @@ pub(super) fn making_codes(at: Addresses, sizes: Sizes) -> Descriptor {
 
 /// Compresses with the codes that were made, from the second half of the pair.
 pub(super) fn with_made_codes(at: Addresses, sizes: Sizes) -> Descriptor {
-    let flags = FLAGS | operation::READ_SOURCE2_STATE | operation::STATE_TOGGLE;
-    let mut job = descriptor(Opcode::Compress, flags, at, sizes);
-    job.set_kind_flags(END).set_source2(at.state).set_source2_bytes(CompressState::BYTES as u32);
+    let mut job = with_own_state(at, sizes);
+    job.set_source2(at.state + CompressState::BYTES as u64);
     job
 }
 

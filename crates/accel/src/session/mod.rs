@@ -36,7 +36,7 @@ use crate::error::{JobError, error_of};
 use crate::jobs::JobPool;
 use crate::operations::{Next, Operation, Place, Sizes, Step};
 use queues::Queues;
-use waiting::Patience;
+use waiting::{Clock, Patience};
 
 /// How much a session holds, and how long it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,9 +221,10 @@ impl Session {
     pub fn reap(&mut self, mut done: impl FnMut(u64, Result<Finished<'_>, JobError>)) -> usize {
         self.release_quarantined();
         let before = self.under_way.len();
+        let mut clock = Clock::default();
         let mut at = 0;
         while let Some(&job) = self.under_way.get(at) {
-            match self.advance(job as usize) {
+            match self.advance(job as usize, &mut clock) {
                 None => at += 1,
                 Some(ended) => {
                     self.under_way.swap_remove(at);
@@ -287,7 +288,7 @@ impl Session {
         };
         let mut patience = Patience::new();
         let ended = loop {
-            match self.advance(job as usize) {
+            match self.advance(job as usize, &mut Clock::default()) {
                 Some(ended) => break ended,
                 None => patience.pause(),
             }
@@ -360,16 +361,16 @@ impl Session {
     }
 
     /// Looks at a job that was taken: has it ended, and how? Faults and further steps are seen to.
-    fn advance(&mut self, job: usize) -> Option<Result<Outcome, JobError>> {
+    fn advance(&mut self, job: usize, clock: &mut Clock) -> Option<Result<Outcome, JobError>> {
         let Some(queue) = self.slots[job].queue else {
             return match self.dispatch(job, Tries::One) {
                 Ok(()) => None,
-                Err(JobError::QueueFull) => self.is_late(job).then_some(Err(JobError::QueueFull)),
+                Err(JobError::QueueFull) => self.is_late(job, clock).then_some(Err(JobError::QueueFull)),
                 Err(error) => Some(Err(error)),
             };
         };
         let Some(outcome) = self.pool.poll(job) else {
-            return self.is_late(job).then_some(Err(JobError::TimedOut));
+            return self.is_late(job, clock).then_some(Err(JobError::TimedOut));
         };
         self.queues.device(queue).retire();
         self.slots[job].queue = None;
@@ -393,7 +394,8 @@ impl Session {
         let operation = slot.operation.as_ref().expect("a job under way has an operation");
         match outcome.status() {
             Some(Status::Success) => {
-                if outcome.output_bytes() > slot.descriptor.destination_bytes_max() {
+                let writes = slot.step != Step::Verify;
+                if writes && outcome.output_bytes() > slot.descriptor.destination_bytes_max() {
                     let what = "more output than its destination holds";
                     return Err(Trouble::Error(JobError::Contradiction(what)));
                 }
@@ -433,8 +435,8 @@ impl Session {
         }
     }
 
-    fn is_late(&mut self, job: usize) -> bool {
-        let now = Instant::now();
+    fn is_late(&mut self, job: usize, clock: &mut Clock) -> bool {
+        let now = clock.now();
         now > *self.slots[job].deadline.get_or_insert(now + self.time_max)
     }
 

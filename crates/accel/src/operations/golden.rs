@@ -100,6 +100,7 @@ fn compress_behind_history() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "training takes minutes there")]
 fn decompress_and_verify() {
     check(
         decompress::stream(AT, SIZES, &Stream::Plain),

@@ -23,6 +23,7 @@
 //! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where that helps: after a
 //! page fault, once the page is there, and when a queue is full. What can be done about other errors is the caller's to decide.
 
+mod limits;
 mod queues;
 mod waiting;
 
@@ -35,51 +36,9 @@ use crate::device::{Capabilities, Device};
 use crate::error::{JobError, error_of};
 use crate::jobs::JobPool;
 use crate::operations::{Next, Operation, Place, Sizes, Step};
+pub use limits::{Counters, Limits};
 use queues::Queues;
 use waiting::{Clock, Patience};
-
-/// How much a session holds, and how long it waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Jobs that can be under way.
-    pub jobs: usize,
-    /// The longest source, a second one included.
-    pub source_bytes_max: usize,
-    /// The longest output.
-    pub output_bytes_max: usize,
-    /// How long a job may take from when it is first waited for.
-    pub time_max: Duration,
-}
-
-impl Default for Limits {
-    /// 32 jobs of up to 16 KiB to either side, 2 seconds.
-    fn default() -> Limits {
-        let bytes = 16 << 10;
-        Limits {
-            jobs: 32,
-            source_bytes_max: bytes,
-            output_bytes_max: bytes,
-            time_max: Duration::from_secs(2),
-        }
-    }
-}
-
-/// What a session has counted since it was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Jobs that were taken.
-    pub jobs: u64,
-    /// Descriptors that queues took: more than jobs, where an operation takes several or is tried again.
-    pub descriptors: u64,
-    /// Times that a queue was full.
-    pub queue_full: u64,
-    /// Page faults.
-    pub page_faults: u64,
-    /// Queues that were lost.
-    pub queues_lost: u64,
-    /// Jobs that did not end in time.
-    pub timed_out: u64,
-}
 
 /// The result of a job.
 #[derive(Debug)]

@@ -12,23 +12,28 @@ use ziptier_accel::{
     Status, SubmitError,
 };
 
-/// Completion records for many jobs.
-struct Records(Vec<CompletionRecord>);
+/// Completion records for many jobs, never referred to but by pointers: a device may write to any of them.
+struct Records(*mut [CompletionRecord]);
 
 impl Records {
     fn new(jobs: usize) -> Records {
-        Records((0..jobs).map(|_| CompletionRecord::new()).collect())
+        Records(Box::into_raw((0..jobs).map(|_| CompletionRecord::new()).collect()))
     }
 
-    fn noop(&mut self, number: usize) -> Descriptor {
+    fn at(&self, number: usize) -> *mut CompletionRecord {
+        assert!(number < self.0.len());
+        self.0.cast::<CompletionRecord>().wrapping_add(number)
+    }
+
+    fn noop(&self, number: usize) -> Descriptor {
         let mut descriptor = Descriptor::new(Opcode::Noop, FLAGS);
-        descriptor.set_completion((&raw mut self.0[number]).expose_provenance() as u64);
+        descriptor.set_completion(self.at(number).expose_provenance() as u64);
         descriptor
     }
 
     fn poll(&self, number: usize) -> Option<Outcome> {
         // SAFETY: the record is valid, and only the device writes to it.
-        unsafe { CompletionRecord::poll(&raw const self.0[number]) }
+        unsafe { CompletionRecord::poll(self.at(number)) }
     }
 
     fn wait(&self, number: usize) -> Outcome {
@@ -38,6 +43,13 @@ impl Records {
                 None => std::thread::yield_now(),
             }
         }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        // SAFETY: it is what `new` made, and no job is under way any more.
+        drop(unsafe { Box::from_raw(self.0) });
     }
 }
 
@@ -53,7 +65,7 @@ fn planned(plan: Vec<(u64, Misfortune)>) -> Model {
 #[test]
 fn a_full_queue_is_told() {
     let device = planned(vec![(1, Misfortune::QueueFull)]);
-    let mut records = Records::new(2);
+    let records = Records::new(2);
     submit(&device, &records.noop(0)).unwrap();
     assert!(matches!(submit(&device, &records.noop(1)), Err(SubmitError::Full)));
     submit(&device, &records.noop(1)).unwrap();
@@ -65,7 +77,7 @@ fn stuck_jobs_fill_the_queue_and_end_with_the_device() {
     let plan = (0..3).map(|job| (job, Misfortune::Stuck)).collect();
     let options = ModelOptions { depth: 3, ..ModelOptions::default() };
     let device = Model::with_injection(&options, Injection { plan, ..Injection::default() }).unwrap();
-    let mut records = Records::new(4);
+    let records = Records::new(4);
     (0..3).for_each(|number| submit(&device, &records.noop(number)).unwrap());
     assert!(matches!(submit(&device, &records.noop(3)), Err(SubmitError::Full)));
     assert!((0..3).all(|number| records.poll(number).is_none()));
@@ -77,7 +89,7 @@ fn stuck_jobs_fill_the_queue_and_end_with_the_device() {
 fn a_lost_device_takes_no_more() {
     let injection = Injection { lost_after: Some(2), ..Injection::default() };
     let device = Model::with_injection(&ModelOptions::default(), injection).unwrap();
-    let mut records = Records::new(3);
+    let records = Records::new(3);
     (0..2).for_each(|number| submit(&device, &records.noop(number)).unwrap());
     assert!(matches!(submit(&device, &records.noop(2)), Err(SubmitError::Lost(_))));
     drop(device);
@@ -88,12 +100,12 @@ fn a_lost_device_takes_no_more() {
 #[test]
 fn late_jobs_end_after_others() {
     let device = planned(vec![(0, Misfortune::Late { jobs: 2 })]);
-    let mut records = Records::new(3);
+    let records = Records::new(3);
     (0..3).for_each(|number| submit(&device, &records.noop(number)).unwrap());
     (0..3).for_each(|number| assert_eq!(records.wait(number).status(), Some(Status::Success)));
     // The last one there is ends too.
     let device = planned(vec![(0, Misfortune::Late { jobs: 100 })]);
-    let mut records = Records::new(1);
+    let records = Records::new(1);
     submit(&device, &records.noop(0)).unwrap();
     assert_eq!(records.wait(0).status(), Some(Status::Success));
 }
@@ -139,7 +151,7 @@ fn no_job_is_lost_or_ends_twice_whatever_happens() {
     let jobs = if cfg!(miri) { 60 } else { 3_000 };
     let device =
         Model::with_injection(&options, Injection { seed: 5, one_in, ..Injection::default() }).unwrap();
-    let mut records = Records::new(jobs);
+    let records = Records::new(jobs);
     let mut next = 0;
     while next < jobs {
         let descriptor = records.noop(next);

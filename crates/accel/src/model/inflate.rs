@@ -91,7 +91,7 @@ pub(super) struct Inflater {
     stored: usize,
     /// Length and distance of a match whose bytes are to come.
     pending: (usize, usize),
-    /// Whether the last thing that was read ended a block, and whether that was the last one.
+    /// Whether the last thing that was read ended a block, and whether that was the last one. Not set inside a block.
     ended: Option<bool>,
 }
 
@@ -284,6 +284,13 @@ impl Inflater {
         let codes = if self.is_fixed { &self.fixed } else { &self.own };
         loop {
             bits.refill();
+            while self.window.len() < limit
+                && let Some((literal, taken)) = codes.literals.literal(bits.word(), bits.available())
+            {
+                bits.take(taken);
+                self.window.push(literal);
+            }
+            bits.refill();
             let (word, available) = (bits.word(), bits.available());
             let (symbol, mut taken) = found(&codes.literals, word, available, ErrorCode::UndefinedLiteral)?;
             if symbol < 256 {
@@ -292,7 +299,6 @@ impl Inflater {
                 }
                 bits.take(taken);
                 self.window.push(symbol as u8);
-                self.ended = None;
                 continue;
             }
             if symbol == 256 {
@@ -328,7 +334,6 @@ impl Inflater {
                 return Err(ErrorCode::BeforeStart.into());
             }
             bits.take(taken);
-            self.ended = None;
             let begin = self.window.len() - distance;
             if length <= distance && self.window.len() + length <= limit {
                 self.window.extend_from_within(begin..begin + length);

@@ -40,7 +40,7 @@ impl<'a> Bits<'a> {
     }
 
     /// Makes at least 56 bits available, or all there are.
-    #[inline]
+    #[inline(always)]
     pub(super) fn refill(&mut self) {
         if self.filled > 55 {
             return;
@@ -59,6 +59,7 @@ impl<'a> Bits<'a> {
         }
     }
 
+    #[cold]
     fn refill_slowly(&mut self) {
         while self.filled <= 56 {
             let (byte, count) = if let Some((&first, rest)) = self.early.split_first() {

@@ -63,6 +63,14 @@ impl Table {
         is_code
     }
 
+    /// The literal that comes next and the bits of its code, if it is one with a short code.
+    #[inline]
+    pub(super) fn literal(&self, word: u64, available: u32) -> Option<(u8, u32)> {
+        let entry = self.entries[word as usize & ((1 << LOOKUP_BITS) - 1)];
+        let bits = u32::from(entry >> 9);
+        (entry & 256 == 0 && bits != 0 && bits <= available).then_some((entry as u8, bits))
+    }
+
     #[inline]
     pub(super) fn find(&self, word: u64, available: u32) -> Found {
         let entry = self.entries[word as usize & ((1 << LOOKUP_BITS) - 1)];

@@ -101,6 +101,8 @@ impl<'a> ZlibCoder<'a> {
 // SAFETY: zlib counts what it wrote from the start of the target down from its length (`avail_out`), and `decompress`
 // succeeds only if that reached zero.
 unsafe impl Coder for ZlibCoder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         // More than deflateBound() for any window and memory level: at most 9 bits per literal, and block headers.
         raw_bytes.saturating_add(raw_bytes / 8 + 64)

@@ -31,6 +31,7 @@ pub mod libdeflate;
 pub mod lz4;
 pub mod none;
 mod path;
+mod preload;
 pub mod qpl;
 pub mod setting;
 pub mod zlib;
@@ -40,6 +41,7 @@ pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use dictionary::Dictionary;
 pub use error::BlockError;
 pub use path::Path;
+pub use preload::Preloaded;
 pub use setting::{Huffman, Setting};
 
 use crate::format::Format;

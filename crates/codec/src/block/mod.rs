@@ -65,6 +65,12 @@ pub trait Engine: Send + Sync {
         true
     }
 
+    /// Whether jobs of a batch run on a device while their submitter goes on. Otherwise each is done when it is submitted, and a
+    /// batch has no advantage over single calls.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
     /// What all contexts of this engine have done together.
     fn counters(&self) -> &Counters;
 

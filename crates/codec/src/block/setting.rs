@@ -154,11 +154,12 @@ impl Setting {
         engine == "qpl"
     }
 
-    /// The preferred engine.
+    /// The preferred engine; on the path of the hardware one that has a device.
     ///
     /// Share it among threads; each opens a context of its own.
     pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
         match self.format {
+            Format::Deflate if self.path == Path::Hardware => self.engine_named("qpl"),
             Format::Deflate => self.engine_named("software"),
             _ => self.engine_named("cpu"),
         }

@@ -110,6 +110,10 @@ impl Engine for Qpl {
         false
     }
 
+    fn is_asynchronous(&self) -> bool {
+        self.how.has_device
+    }
+
     fn counters(&self) -> &Counters {
         &self.counters
     }

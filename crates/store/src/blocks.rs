@@ -77,7 +77,17 @@ struct Contexts {
 impl BlockCoding {
     /// The coding that a store begins with, if it packs blocks: without dictionary.
     pub(crate) fn first(options: &Options) -> Result<Option<Arc<Self>>, Error> {
-        let Some(format) = options.codec.block_format() else { return Ok(None) };
+        let Some(format) = options.codec.block_format() else {
+            return match options.block.path {
+                Path::Hardware => Err(Error::BlockOptions {
+                    reason: format!(
+                        "codec {} knows no device: choose deflate, or the path auto",
+                        options.codec
+                    ),
+                }),
+                _ => Ok(None),
+            };
+        };
         let block = options.block;
         let refused = |reason| Error::BlockOptions { reason };
         let (fast_level, dense_level) = default_levels(format);

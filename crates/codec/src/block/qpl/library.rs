@@ -118,7 +118,12 @@ fn load() -> Result<Functions, String> {
         // tables of functions.
         match unsafe { Library::new(*name) } {
             Ok(library) => return bind(library).map_err(|reason| format!("{name}: {reason}")),
-            Err(error) => tried.push(error.to_string()),
+            Err(error) => {
+                // The loader's own words name the file, and come as the cause.
+                let why = std::error::Error::source(&error)
+                    .map_or_else(|| error.to_string(), |why| why.to_string());
+                tried.push(why);
+            }
         }
     }
     Err(format!(

@@ -4,7 +4,7 @@
 //! over many of the allocator's classes, each with rounding of its own and, once they were moved, with gaps.
 
 use super::plan_blocks::fitting;
-use super::revise_blocks::pack_evenly;
+use super::revise_blocks::{pack_deferred, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
 use crate::blocks::spans;
 use crate::body::{BodyLimits, Builder, Entry};
@@ -57,6 +57,7 @@ pub(super) fn fill_first_body(
         filled.clear();
         filled.copy_blocks(blocks, 0, to);
         pack_evenly(&values[..taken], packer, filled, contents, pieces);
+        pack_deferred(packer, filled, pieces);
         let bytes = Builder::size_packed(&entries[..count + taken], filled, 0, filled.len());
         if bytes <= limits.bytes_full {
             break;
@@ -68,6 +69,7 @@ pub(super) fn fill_first_body(
         }
     }
     pack_evenly(&values[taken..], packer, filled, contents, pieces);
+    pack_deferred(packer, filled, pieces);
     filled.copy_blocks(blocks, end, blocks.len());
     std::mem::swap(blocks, filled);
 }

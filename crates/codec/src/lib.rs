@@ -26,6 +26,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`analytics`] | scan, extract, select and expand over packed integers, on a CPU or a device |
 //! | [`format`](mod@format) | the names of the formats |
 //! | [`token`] | single values as token numbers: training, encoding, decoding, stored dictionaries |
 //! | [`block`] | blocks in `lz4`, `zstd`, `deflate`: engines, contexts, batches, frames, dictionaries, counters; the seam for accelerators |
@@ -34,6 +35,7 @@
 
 #![deny(missing_docs)]
 
+pub mod analytics;
 pub mod block;
 pub mod checksum;
 pub mod conformance;

@@ -10,10 +10,18 @@
 //! | [`descriptor`] | the 64 bytes of a job, and the flags in them |
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
+//! | [`discovery`] | what the machine has, and why a work queue cannot be used |
+//! | [`hardware`] | work queues of the machine, mapped or written to |
+//! | [`null`] | a device that does nothing, to measure the host's part |
+//! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 
+pub mod aecs;
 pub mod completion;
 pub mod descriptor;
 pub mod device;
+pub mod discovery;
+pub mod hardware;
+pub mod null;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};

@@ -1,0 +1,145 @@
+//! Work queues of this machine, opened by this process.
+//!
+//! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it and
+//! the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping to ordinary
+//! users on devices that are not safe against hostile submitters. The kernel ties an open queue to the address space of the process: a
+//! child after `fork` must open it again.
+
+mod in_flight;
+mod instructions;
+mod portal;
+mod write_queue;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::completion::{CompletionRecord, Status};
+use crate::descriptor::{Descriptor, Opcode, operation};
+use crate::device::{Capabilities, Device, SubmitError};
+use crate::discovery::Usable;
+use portal::Portal;
+use write_queue::WriteQueue;
+
+/// Why a queue could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device node does not open.
+    Open(PathBuf, io::Error),
+    /// The file is no device node.
+    NotADevice(PathBuf),
+    /// The queue does not take a first descriptor, which does nothing.
+    Refused(PathBuf, SubmitError),
+    /// The first descriptor, which does nothing, ended with this status, or did not end at all.
+    Silent(PathBuf, Option<u8>),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Open(path, error) if error.raw_os_error() == Some(16) => {
+                write!(f, "cannot open {}: another process has this dedicated queue", path.display())
+            }
+            OpenError::Open(path, error) => write!(f, "cannot open {}: {error}", path.display()),
+            OpenError::NotADevice(path) => {
+                write!(f, "cannot use {} as a work queue: it is no device node", path.display())
+            }
+            OpenError::Refused(path, error) => write!(f, "cannot use {}: {error}", path.display()),
+            OpenError::Silent(path, Some(status)) => {
+                write!(
+                    f,
+                    "cannot use {}: a job that does nothing ended with status {status:#04x}",
+                    path.display()
+                )
+            }
+            OpenError::Silent(path, None) => {
+                write!(f, "cannot use {}: a job that does nothing was not done", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// How long a job that does nothing may take.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Opens a queue, by its mapping if that can be had, otherwise for `write`, and has it do nothing once.
+pub fn open(usable: &Usable<'_>) -> Result<Box<dyn Device>, OpenError> {
+    let path = &usable.queue.node;
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let file = opened.map_err(|error| OpenError::Open(path.clone(), error))?;
+    if !file.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()) {
+        return Err(OpenError::NotADevice(path.clone()));
+    }
+    let device = device_of(file, usable.name(), usable.capabilities());
+    probe(&*device, path.clone())?;
+    Ok(device)
+}
+
+/// A device on an open queue.
+fn device_of(file: File, name: String, capabilities: Capabilities) -> Box<dyn Device> {
+    match Portal::map(file, name, capabilities) {
+        Ok(portal) => Box::new(portal),
+        Err((file, name, capabilities)) => Box::new(WriteQueue::new(file, name, capabilities)),
+    }
+}
+
+fn probe(device: &dyn Device, path: PathBuf) -> Result<(), OpenError> {
+    let record = Box::into_raw(Box::new(CompletionRecord::new()));
+    let block = if device.capabilities().block_on_fault { operation::BLOCK_ON_FAULT } else { 0 };
+    let flags = operation::COMPLETION_ADDRESS_VALID | operation::REQUEST_COMPLETION | block;
+    let mut descriptor = Descriptor::new(Opcode::Noop, flags);
+    descriptor.set_completion(record as u64);
+    let start = Instant::now();
+    // SAFETY: the record is cleared and stays valid until it has a status; nothing else is named.
+    while let Err(error) = unsafe { device.submit(&descriptor) } {
+        if matches!(error, SubmitError::Lost(_)) || start.elapsed() > PROBE_TIME_MAX {
+            // SAFETY: the job was not taken, so that nobody else knows the record.
+            drop(unsafe { Box::from_raw(record) });
+            return Err(OpenError::Refused(path, error));
+        }
+        std::thread::yield_now();
+    }
+    loop {
+        // SAFETY: the record is valid, and only the device writes to it.
+        if let Some(outcome) = unsafe { CompletionRecord::poll(record) } {
+            device.retire();
+            // SAFETY: the job has ended.
+            drop(unsafe { Box::from_raw(record) });
+            let is_success = outcome.status() == Some(Status::Success);
+            let status = outcome.status_number();
+            return if is_success { Ok(()) } else { Err(OpenError::Silent(path, Some(status))) };
+        }
+        if start.elapsed() > PROBE_TIME_MAX {
+            // The record is never freed: the device may still write to it.
+            return Err(OpenError::Silent(path, None));
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::null::NullDevice;
+
+    #[test]
+    fn a_device_that_does_nothing_is_probed() {
+        probe(&NullDevice::new(), "/dev/iax/wq1.0".into()).unwrap();
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_file_that_refuses_descriptors_is_no_queue() {
+        let file = File::open("/dev/null").unwrap();
+        let device = device_of(file, "read-only".into(), NullDevice::new().capabilities().clone());
+        let error = probe(&*device, "/dev/null".into()).unwrap_err();
+        assert!(matches!(error, OpenError::Refused(_, SubmitError::Lost(_))), "{error}");
+        assert!(error.to_string().starts_with("cannot use /dev/null: the work queue takes no descriptors"));
+    }
+}

@@ -60,6 +60,12 @@ impl Avx512 {
         // SAFETY: as above.
         unsafe { total(values, totals) }
     }
+
+    /// [`Kernels::pack`](super::kernels::Kernels::pack).
+    pub(super) fn pack(self, values: &[u32], packing: Packing, out: &mut Vec<u8>) {
+        // SAFETY: as above.
+        unsafe { pack(values, packing, out) }
+    }
 }
 
 /// Where the lanes of a vector get their bytes, and how far they are shifted.
@@ -254,4 +260,10 @@ fn expand(values: &[u32], bits: &Bits, expanded: &mut [u32; CHUNK]) {
 fn total(values: &[u32], totals: &mut Totals) {
     // The compiler does this well once it knows what it may use.
     portable::total(values, totals);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn pack(values: &[u32], packing: Packing, out: &mut Vec<u8>) {
+    // As above, for widths of whole bytes; the others are scalar work.
+    portable::pack(values, packing, out);
 }

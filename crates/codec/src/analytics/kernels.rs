@@ -122,6 +122,10 @@ impl Kernels {
 
     /// Appends values, which fit the width. All calls but the last have a multiple of 32 of them.
     pub(super) fn pack(self, values: &[u32], packing: Packing, out: &mut Vec<u8>) {
-        portable::pack(values, packing, out);
+        match self {
+            Kernels::Portable => portable::pack(values, packing, out),
+            #[cfg(target_arch = "x86_64")]
+            Kernels::Avx512(kernels) => kernels.pack(values, packing, out),
+        }
     }
 }

@@ -104,14 +104,13 @@ pub(super) fn select(values: &[u32; CHUNK], bits: &Bits, selected: &mut [u32; CH
 
 /// [`Kernels::expand`](super::kernels::Kernels::expand).
 pub(super) fn expand(values: &[u32], bits: &Bits, expanded: &mut [u32; CHUNK]) {
-    let mut padded = [0; CHUNK + 1];
-    padded[..values.len()].copy_from_slice(values);
-    let mut next = 0;
+    expanded.fill(0);
+    let mut values = values.iter();
     for (&word, expanded) in bits.iter().zip(expanded.as_chunks_mut::<64>().0) {
-        for (index, target) in expanded.iter_mut().enumerate() {
-            let bit = (word >> index & 1) as u32;
-            *target = padded[next] & bit.wrapping_neg();
-            next += bit as usize;
+        let mut left = word;
+        while left != 0 {
+            expanded[left.trailing_zeros() as usize] = values.next().copied().unwrap_or(0);
+            left &= left - 1;
         }
     }
 }
@@ -127,9 +126,10 @@ pub(super) fn total(values: &[u32], totals: &mut Totals) {
 }
 
 /// [`Kernels::pack`](super::kernels::Kernels::pack).
+#[inline(always)]
 pub(super) fn pack(values: &[u32], packing: Packing, out: &mut Vec<u8>) {
     match (packing.width, packing.endian) {
-        (8, _) => out.extend(values.iter().map(|&value| value as u8)),
+        (8, _) => extend(values, out, |value| [value as u8]),
         (16, Endian::Little) => extend(values, out, |value| (value as u16).to_le_bytes()),
         (16, Endian::Big) => extend(values, out, |value| (value as u16).to_be_bytes()),
         (32, Endian::Little) => extend(values, out, u32::to_le_bytes),

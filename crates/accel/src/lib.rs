@@ -11,6 +11,7 @@
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
 //! | [`discovery`] | what the machine has, and why a work queue cannot be used |
+//! | [`doctor`] | what stands between a process and the device, and the commands that would help |
 //! | [`hardware`] | work queues of the machine, mapped or written to |
 //! | [`null`] | a device that does nothing, to measure the host's part |
 //! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
@@ -20,6 +21,7 @@ pub mod completion;
 pub mod descriptor;
 pub mod device;
 pub mod discovery;
+pub mod doctor;
 pub mod hardware;
 pub mod null;
 

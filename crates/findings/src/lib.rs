@@ -116,3 +116,19 @@ pub struct Remedy {
     /// Lines to paste into a shell, in this order. None, if there is nothing to paste.
     pub commands: Vec<String>,
 }
+
+/// A word as a shell takes it: in quotes, if it has more than letters, digits and what paths are made of.
+///
+/// ```
+/// use ziptier_findings::shell_word;
+///
+/// assert_eq!(shell_word("/mnt/pool"), "/mnt/pool");
+/// assert_eq!(shell_word("/mnt/Ada's pool"), r"'/mnt/Ada'\''s pool'");
+/// ```
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

@@ -2,7 +2,7 @@
 
 use super::{bytes, numbered, text};
 use std::path::Path;
-use ziptier_findings::{Finding, Section};
+use ziptier_findings::{Finding, Section, shell_word};
 
 pub(super) fn examine(root: &Path, section: &mut Section) {
     let before = section.findings.len();
@@ -11,9 +11,9 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
     for mount in &mounts {
         section.add(mount.finding());
         if mount.option.is_none() {
-            let Mount { device, folder, .. } = mount;
+            let [device, folder] = [&mount.device, &mount.folder].map(|word| shell_word(word));
             section.remedy(
-                format!("Give direct access to {folder}"),
+                format!("Give direct access to {}", mount.folder),
                 [format!("sudo umount {folder}"), format!("sudo mount -o dax=always {device} {folder}")],
             );
         }

@@ -28,7 +28,7 @@ pub use code::{
 pub use compress::{CompressState, Histogram};
 pub use decompress::{DecompressState, FilterState, HISTORY_BYTES, Parser};
 
-pub(crate) use code::codes_of;
+pub(crate) use code::words_of;
 
 /// Little-endian fields of a state, by their offsets.
 macro_rules! fields {

@@ -14,6 +14,9 @@
 //! | [`doctor`] | what stands between a process and the device, and the commands that would help |
 //! | [`hardware`] | work queues of the machine, mapped or written to |
 //! | [`null`] | a device that does nothing, to measure the host's part |
+//! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
+//! | [`operations`] | compress, decompress, CRC64, filters: descriptors and what follows from their outcomes |
+//! | `error`, `jobs`, `memory`, `preset` | parts of these |
 //! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 
 pub mod aecs;
@@ -22,9 +25,19 @@ pub mod descriptor;
 pub mod device;
 pub mod discovery;
 pub mod doctor;
+mod error;
 pub mod hardware;
+mod jobs;
+mod memory;
 pub mod null;
+pub mod operations;
+mod preset;
+pub mod session;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
+pub use error::JobError;
+pub use operations::{Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, Parser, Stream};
+pub use preset::Preset;
+pub use session::{Counters, Finished, Limits, Session};

@@ -63,18 +63,18 @@ pub(crate) const CANNED_LITERAL_BITS: usize = 15;
 pub(crate) const CANNED_DISTANCE_BITS: usize = crate::tables::DISTANCE_BITS;
 
 impl CannedLengths {
-    /// Lengths by symbol: literals, the end of the block and lengths.
+    /// Bytes of the stored form: four bits for each symbol.
+    pub const BYTES: usize = (LITERALS + DISTANCES) / 2;
+
+    /// Bits of the codes of literals, the end of the block (256) and lengths.
     pub fn literals(&self) -> &[u8] {
         &self.literals
     }
 
-    /// Lengths by symbol: distances within the window.
+    /// Bits of the codes of distances up to the window.
     pub fn distances(&self) -> &[u8] {
         &self.distances
     }
-
-    /// Bytes of the stored form: four bits for each symbol.
-    pub const BYTES: usize = (LITERALS + DISTANCES) / 2;
 
     /// The stored form.
     pub fn to_bytes(&self) -> [u8; CannedLengths::BYTES] {

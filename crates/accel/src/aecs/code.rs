@@ -37,10 +37,9 @@ impl fmt::Display for CodeLengthError {
 
 impl std::error::Error for CodeLengthError {}
 
-/// The codes of symbols whose code has a length that is not 0, and 0 for the others; the first bit is the highest. A code
-/// may be incomplete. Lengths may be given for two symbols more than the alphabet has, as the fixed codes have them.
-pub(crate) fn codes_of<const N: usize>(lengths: &[u8]) -> Result<[u16; N], CodeLengthError> {
-    if lengths.len() > N + 2 {
+/// The code words of symbols, 0 for those without a code. A code may be incomplete.
+pub(crate) fn words_of<const N: usize>(lengths: &[u8]) -> Result<[u32; N], CodeLengthError> {
+    if lengths.len() > N {
         return Err(CodeLengthError::TooManySymbols);
     }
     let mut of_length = [0u32; BITS_MAX + 2];
@@ -55,15 +54,15 @@ pub(crate) fn codes_of<const N: usize>(lengths: &[u8]) -> Result<[u16; N], CodeL
         }
         next[length + 1] = (next[length] + of_length[length]) << 1;
     }
-    let mut codes = [0; N];
-    for (code, &length) in codes.iter_mut().zip(lengths) {
+    let mut words = [0; N];
+    for (word, &length) in words.iter_mut().zip(lengths) {
         if length > 0 {
             let next = &mut next[usize::from(length)];
-            *code = *next as u16;
+            *word = *next | u32::from(length) << 15;
             *next += 1;
         }
     }
-    Ok(codes)
+    Ok(words)
 }
 
 /// Lengths of the fixed code for literals and lengths (RFC 1951, section 3.2.6), with the two symbols that mean nothing.
@@ -88,17 +87,14 @@ mod tests {
     #[test]
     fn codes_are_those_of_the_rfc() {
         // The example of section 3.2.2: A to H.
-        assert_eq!(
-            codes_of::<8>(&[3, 3, 3, 3, 3, 2, 4, 4]),
-            Ok([0b010, 0b011, 0b100, 0b101, 0b110, 0b00, 0b1110, 0b1111])
-        );
-        let fixed = codes_of::<LITERALS>(&fixed_literal_lengths()).unwrap();
-        assert_eq!(
-            [fixed[0], fixed[144], fixed[256], fixed[280]],
-            [0b0011_0000, 0b1_1001_0000, 0, 0b1100_0000]
-        );
-        assert_eq!(codes_of::<3>(&[1, 1, 1]), Err(CodeLengthError::OverSubscribed));
-        assert_eq!(codes_of::<1>(&[16]), Err(CodeLengthError::TooLong));
-        assert_eq!(codes_of::<1>(&[2; 4]), Err(CodeLengthError::TooManySymbols));
+        let codes = words_of::<8>(&[3, 3, 3, 3, 3, 2, 4, 4]).unwrap().map(|word| word & 0x7FFF);
+        assert_eq!(codes, [0b010, 0b011, 0b100, 0b101, 0b110, 0b00, 0b1110, 0b1111]);
+        let fixed =
+            words_of::<288>(&fixed_literal_lengths()).unwrap().map(|word| (word & 0x7FFF, word >> 15));
+        assert_eq!([fixed[0], fixed[144]], [(0b0011_0000, 8), (0b1_1001_0000, 9)]);
+        assert_eq!([fixed[256], fixed[280]], [(0, 7), (0b1100_0000, 8)]);
+        assert_eq!(words_of::<3>(&[1, 1, 1]), Err(CodeLengthError::OverSubscribed));
+        assert_eq!(words_of::<1>(&[16]), Err(CodeLengthError::TooLong));
+        assert_eq!(words_of::<1>(&[1, 1]), Err(CodeLengthError::TooManySymbols));
     }
 }

@@ -1,6 +1,6 @@
 //! State of compress jobs, and the histogram that they write instead of output.
 
-use super::{CodeLengthError, DISTANCES, LITERALS, codes_of, fields, state};
+use super::{CodeLengthError, DISTANCES, LITERALS, fields, state, words_of};
 use super::{fixed_distance_lengths, fixed_literal_lengths};
 
 /// State of a compress job.
@@ -67,16 +67,10 @@ impl CompressState {
 
     /// Sets the codes of both alphabets, from the lengths of their symbols.
     pub fn set_codes(&mut self, literals: &[u8], distances: &[u8]) -> Result<(), CodeLengthError> {
-        let (literal_codes, distance_codes) =
-            (codes_of::<LITERALS>(literals)?, codes_of::<DISTANCES>(distances)?);
-        for (symbol, code) in literal_codes.into_iter().enumerate() {
-            let length = literals.get(symbol).copied().unwrap_or(0);
-            self.set_literal_code(symbol, u32::from(code) | u32::from(length) << 15);
-        }
-        for (symbol, code) in distance_codes.into_iter().enumerate() {
-            let length = distances.get(symbol).copied().unwrap_or(0);
-            self.set_distance_code(symbol, u32::from(code) | u32::from(length) << 15);
-        }
+        let literals = words_of::<{ LITERALS + 2 }>(literals)?;
+        let distances = words_of::<{ DISTANCES + 2 }>(distances)?;
+        (0..LITERALS).for_each(|symbol| self.set_literal_code(symbol, literals[symbol]));
+        (0..DISTANCES).for_each(|symbol| self.set_distance_code(symbol, distances[symbol]));
         Ok(())
     }
 

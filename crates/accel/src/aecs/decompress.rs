@@ -1,7 +1,7 @@
 //! State of decompress jobs and of filters.
 
 use super::packed::{pack, unpack};
-use super::{BITS_MAX, CodeLengthError, DISTANCES, LITERALS, codes_of, fields, state};
+use super::{BITS_MAX, CodeLengthError, DISTANCES, LITERALS, fields, state, words_of};
 
 /// History that a stream may refer to.
 pub const HISTORY_BYTES: usize = 4096;
@@ -29,9 +29,9 @@ pub const HISTORY_BYTES: usize = 4096;
 /// | 0x1F4 | 20 | for each code length, how many codes of the mapping table have it |
 /// | 0x208 | 20 | for each code length, the first of them |
 /// | 0x21C | 20 | for each code length, the first code that is no literal; all ones if there is none |
-/// | 0x230 | 21 × 4 | code words of lengths with extra bits, symbols 265 to 285 *(place chosen here)* |
-/// | 0x284 | 30 × 4 | code words of distances *(place chosen here)* |
-/// | 0x2FC | 4 | shortest code of a length *(place chosen here)* |
+/// | 0x230 | 23 × 4 | code words of symbols 265 to 287: lengths with extra bits, and the two that mean nothing *(place chosen here)* |
+/// | 0x28C | 32 × 4 | code words of distances, with the two that mean nothing *(place chosen here)* |
+/// | 0x30C | 4 | shortest code of a length *(place chosen here)* |
 /// | 0x328 | 268 | mapping table: the low 8 bits of symbols 0 to 264, by code length and number |
 /// | 0x434 | 2 | parser state |
 /// | 0x436 | 2 | bits not processed |
@@ -59,8 +59,8 @@ const COUNTS: usize = 0x1F4;
 const FIRST_CODE: usize = 0x208;
 const FIRST_LENGTH_CODE: usize = 0x21C;
 const LENGTH_CODES: usize = 0x230;
-const DISTANCE_CODES: usize = 0x284;
-const SHORTEST_LENGTH: usize = 0x2FC;
+const DISTANCE_CODES: usize = 0x28C;
+const SHORTEST_LENGTH: usize = 0x30C;
 const MAPPING: usize = 0x328;
 const PARSER: usize = 0x434;
 const HISTORY: usize = 0x4E8;
@@ -142,55 +142,61 @@ impl DecompressState {
 
     /// Sets the codes of both alphabets, from the lengths of their symbols, in format 1.
     pub fn set_codes(&mut self, literals: &[u8], distances: &[u8]) -> Result<(), CodeLengthError> {
-        let (codes, distance_codes) = (codes_of::<LITERALS>(literals)?, codes_of::<DISTANCES>(distances)?);
-        let length_of = |symbol: usize| literals.get(symbol).copied().unwrap_or(0);
-        let word_of = |symbol: usize| u32::from(codes[symbol]) | u32::from(length_of(symbol)) << 15;
-        let [mut first_index, mut counts, mut first_code] = [[0u16; BITS_MAX]; 3];
-        let mut first_length_code = [u16::MAX; BITS_MAX];
-        let mut mapping = [0; MAPPED];
-        let mut used = 0;
-        for length in 1..=BITS_MAX {
-            let at = length - 1;
-            first_index[at] = used as u16;
-            for symbol in (0..MAPPED).filter(|&symbol| usize::from(length_of(symbol)) == length) {
-                if counts[at] == 0 {
-                    first_code[at] = codes[symbol];
-                }
-                if symbol >= 256 && first_length_code[at] == u16::MAX {
-                    first_length_code[at] = codes[symbol];
-                }
-                mapping[used] = symbol as u8;
-                counts[at] += 1;
-                used += 1;
-            }
-        }
-        for (at, numbers) in [
-            (FIRST_INDEX, first_index),
-            (COUNTS, counts),
-            (FIRST_CODE, first_code),
-            (FIRST_LENGTH_CODE, first_length_code),
-        ] {
-            self.set_packed(at, &numbers);
-        }
-        self.0[MAPPING..MAPPING + MAPPED].copy_from_slice(&mapping);
-        self.set_dword(END_OF_BLOCK, word_of(256));
-        (MAPPED..LITERALS)
-            .for_each(|symbol| self.set_dword(LENGTH_CODES + 4 * (symbol - MAPPED), word_of(symbol)));
-        for (symbol, code) in distance_codes.into_iter().enumerate() {
-            let length = distances.get(symbol).copied().unwrap_or(0);
-            self.set_dword(DISTANCE_CODES + 4 * symbol, u32::from(code) | u32::from(length) << 15);
-        }
-        let shortest = (257..LITERALS).map(length_of).filter(|&length| length > 0).min().unwrap_or(0);
-        self.set_dword(SHORTEST_LENGTH, u32::from(shortest));
+        let (literals, distances) =
+            (words_of::<{ LITERALS + 2 }>(literals)?, words_of::<{ DISTANCES + 2 }>(distances)?);
+        self.set_code_words(&literals, &distances);
         Ok(())
     }
 
-    /// The code words that are set, by symbol. `None` if the tables contradict themselves, or are in format 2.
-    pub fn code_words(&self) -> Option<([u32; LITERALS], [u32; DISTANCES])> {
+    /// Sets canonical codes, in format 1.
+    pub(crate) fn set_code_words(
+        &mut self,
+        literals: &[u32; LITERALS + 2],
+        distances: &[u32; DISTANCES + 2],
+    ) {
+        let [mut first_index, mut counts, mut first_code] = [[0u16; BITS_MAX]; 3];
+        let mut first_length_code = [u16::MAX; BITS_MAX];
+        literals[..MAPPED]
+            .iter()
+            .filter(|&&word| word != 0)
+            .for_each(|word| counts[(word >> 15) as usize - 1] += 1);
+        (1..BITS_MAX).for_each(|at| first_index[at] = first_index[at - 1] + counts[at - 1]);
+        let mut next = first_index;
+        let mut mapping = [0; MAPPED];
+        for (symbol, &word) in literals[..MAPPED].iter().enumerate().filter(|(_, word)| **word != 0) {
+            let (at, code) = ((word >> 15) as usize - 1, word as u16 & 0x7FFF);
+            if next[at] == first_index[at] {
+                first_code[at] = code;
+            }
+            if symbol >= 256 {
+                first_length_code[at] = first_length_code[at].min(code);
+            }
+            mapping[usize::from(next[at])] = symbol as u8;
+            next[at] += 1;
+        }
+        self.set_packed(FIRST_INDEX, &first_index);
+        self.set_packed(COUNTS, &counts);
+        self.set_packed(FIRST_CODE, &first_code);
+        self.set_packed(FIRST_LENGTH_CODE, &first_length_code);
+        self.0[MAPPING..MAPPING + MAPPED].copy_from_slice(&mapping);
+        self.set_dword(END_OF_BLOCK, literals[256]);
+        for (at, &word) in literals[MAPPED..].iter().enumerate() {
+            self.set_dword(LENGTH_CODES + 4 * at, word);
+        }
+        for (at, &word) in distances.iter().enumerate() {
+            self.set_dword(DISTANCE_CODES + 4 * at, word);
+        }
+        let lengths = literals[257..LITERALS].iter().map(|word| word >> 15);
+        self.set_dword(SHORTEST_LENGTH, lengths.filter(|&length| length > 0).min().unwrap_or(0));
+        (self.0[0xB0], self.0[0x1DD]) = (self.0[0xB0] & !1, self.0[0x1DD] & !1);
+    }
+
+    /// The code words that are set, by symbol, with those of the two symbols of each alphabet that mean nothing. `None` if the tables contradict themselves, or are in format 2.
+    pub fn code_words(&self) -> Option<([u32; LITERALS + 2], [u32; DISTANCES + 2])> {
         if self.0[0x1DD] & 1 == 1 {
             return None;
         }
-        let mut literals = [0; LITERALS];
+        let mut literals = [0; LITERALS + 2];
         let [first_index, counts, first_code, first_length_code] =
             [FIRST_INDEX, COUNTS, FIRST_CODE, FIRST_LENGTH_CODE].map(|at| self.packed(at));
         for at in 0..BITS_MAX {

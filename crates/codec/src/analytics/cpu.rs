@@ -7,9 +7,6 @@ use super::{AnalyticsError, Answer, BitMask, Column, Endian, Executor, Operation
 use std::sync::LazyLock;
 use ziptier_deflate::{Decoder, Dictionary, Huffman};
 
-/// The most bytes that one byte of DEFLATE can hold: a match of 258 bytes takes two bits at least.
-const DEFLATE_RATIO_MAX: u64 = 4 * 258;
-
 /// Mask bits that are worked on at a time, so that their elements lie in a chunk wherever they begin.
 const EXPANDED: usize = CHUNK - 64;
 
@@ -51,9 +48,6 @@ impl Cpu {
             Source::Plain(bytes) => return Ok(&bytes[..bytes_needed as usize]),
             Source::Deflate(packed) => packed,
         };
-        if bytes_needed > packed.len() as u64 * DEFLATE_RATIO_MAX {
-            return Err(AnalyticsError::SourceTooShort { bytes_needed });
-        }
         self.raw.clear();
         let decoder = self.decoder.get_or_insert_with(|| Decoder::new(&NO_HISTORY));
         decoder.decompress(Huffman::Dynamic, packed, &mut self.raw, bytes_needed as usize).map_err(

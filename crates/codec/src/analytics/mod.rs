@@ -37,6 +37,7 @@
 //! | `request` | what is asked, and whether it makes sense |
 //! | `answer` | what comes back |
 //! | `cpu` | the executor of every machine; it takes AVX-512 where that is |
+//! | `device` | the executor on work queues of the accelerator, or on its model |
 //! | `kernels`, `portable`, `avx512` | its inner loops, twice |
 //! | `writer` | the form of the output |
 //! | [`conformance`] | the suite that every executor passes |
@@ -46,6 +47,7 @@ mod answer;
 mod avx512;
 pub mod conformance;
 mod cpu;
+mod device;
 mod error;
 mod kernels;
 mod portable;
@@ -54,6 +56,7 @@ mod writer;
 
 pub use answer::{Aggregates, Answer};
 pub use cpu::Cpu;
+pub use device::Accelerated;
 pub use error::AnalyticsError;
 pub use request::{BitMask, Column, Endian, Operation, Output, OutputWidth, Request, Source};
 

@@ -6,6 +6,9 @@ use std::ops::RangeInclusive;
 /// Widths of an element in bits.
 const WIDTHS: RangeInclusive<u32> = 1..=32;
 
+/// The most bytes that one byte of DEFLATE can hold: a match of 258 bytes takes two bits at least.
+const DEFLATE_RATIO_MAX: u64 = 4 * 258;
+
 /// From which end a byte is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Endian {
@@ -181,15 +184,17 @@ impl<'a> Request<'a> {
         Request { column, operation, output, output_bytes_max: usize::MAX }
     }
 
-    /// Says what will come out, or why nothing will. Compressed bytes are not looked at.
+    /// Says what will come out, or why nothing will. Compressed bytes are not looked at, but their number is.
     pub(super) fn plan(&self) -> Result<Plan, AnalyticsError> {
         let Request { column, operation, output, .. } = *self;
         if !WIDTHS.contains(&column.width) {
             return Err(AnalyticsError::Width { bits: column.width });
         }
-        if let Source::Plain(bytes) = column.source
-            && (bytes.len() as u64) < column.raw_bytes()
-        {
+        let bytes_max = match column.source {
+            Source::Plain(bytes) => bytes.len() as u64,
+            Source::Deflate(packed) => packed.len() as u64 * DEFLATE_RATIO_MAX,
+        };
+        if bytes_max < column.raw_bytes() {
             return Err(AnalyticsError::SourceTooShort { bytes_needed: column.raw_bytes() });
         }
         let elements = elements(column.count, operation)?;

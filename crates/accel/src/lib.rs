@@ -17,6 +17,7 @@
 //! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
 //! | [`operations`] | compress, decompress, CRC64, filters: descriptors and what follows from their outcomes |
 //! | `error`, `jobs`, `memory`, `preset` | parts of these |
+//! | [`model`] | a device in software, with timing and with faults |
 //! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 
 pub mod aecs;
@@ -29,6 +30,7 @@ mod error;
 pub mod hardware;
 mod jobs;
 mod memory;
+pub mod model;
 pub mod null;
 pub mod operations;
 mod preset;
@@ -38,6 +40,7 @@ pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
 pub use error::JobError;
+pub use model::{Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, Timing};
 pub use operations::{Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, Parser, Stream};
 pub use preset::Preset;
 pub use session::{Counters, Finished, Limits, Session};

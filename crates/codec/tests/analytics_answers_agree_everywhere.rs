@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
+use ziptier_accel::{Device, Limits, Model, ModelOptions};
 use ziptier_codec::analytics::{
-    Aggregates, AnalyticsError, Answer, Cpu, Endian, Executor, Operation, Request, Source, conformance,
+    Accelerated, Aggregates, AnalyticsError, Answer, Cpu, Endian, Executor, Operation, Request, Source,
+    conformance,
 };
 
 #[test]
@@ -21,6 +24,23 @@ fn the_avx512_executor_conforms_where_there_is_one() {
             conformance::check(&mut executor).unwrap();
         }
         None => eprintln!("NOT TESTED: this machine has no AVX-512 with byte permutation"),
+    }
+}
+
+/// An executor on modelled devices.
+fn modelled(options: &ModelOptions) -> Accelerated {
+    let models = Model::open_all(options).unwrap();
+    let queues = models.into_iter().map(|model| Arc::new(model) as Arc<dyn Device>).collect();
+    let bytes = 256 << 10;
+    let limits = Limits { source_bytes_max: bytes, output_bytes_max: bytes, ..Limits::default() };
+    Accelerated::new(queues, limits)
+}
+
+#[test]
+fn the_modelled_device_conforms() {
+    for generation in [1, 2] {
+        let options = ModelOptions { devices: 2, generation, ..ModelOptions::default() };
+        conformance::check(&mut modelled(&options)).unwrap();
     }
 }
 

@@ -191,6 +191,11 @@ impl DecompressState {
         (self.0[0xB0], self.0[0x1DD]) = (self.0[0xB0] & !1, self.0[0x1DD] & !1);
     }
 
+    /// The bytes that hold the codes.
+    pub(crate) fn code_bytes(&self) -> &[u8] {
+        &self.0[END_OF_BLOCK..MAPPING + MAPPED]
+    }
+
     /// The code words that are set, by symbol, with those of the two symbols of each alphabet that mean nothing. `None` if the tables contradict themselves, or are in format 2.
     pub fn code_words(&self) -> Option<([u32; LITERALS + 2], [u32; DISTANCES + 2])> {
         if self.0[0x1DD] & 1 == 1 {

@@ -7,15 +7,18 @@
 //! Elements are random. A scan finds about half of them, an extraction takes all but the first 100, masks to select and
 //! expand with have every other bit set at random. `scan 1 %` writes the indices of one element in a hundred in 32 bits,
 //! `extract 32` widens to 32 bits, and `inflate+scan` decompresses elements of which each repeats the one before three times in four.
-//! Executors take turns; the best CPU time of seven runs counts. Answers are compared before they are timed.
+//! Executors take turns, a device too where this process may use one (whose waiting counts); the best CPU time of seven runs counts. Answers are compared before they are timed.
 
 mod measuring;
 
 use measuring::{Random, cpu_time};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
+use ziptier_accel::discovery::{Discovery, Places};
+use ziptier_accel::{Device, Limits};
 use ziptier_codec::analytics::{
-    BitMask, Column, Cpu, Endian, Executor, Operation, Output, OutputWidth, Request, Source,
+    Accelerated, BitMask, Column, Cpu, Endian, Executor, Operation, Output, OutputWidth, Request, Source,
 };
 use ziptier_deflate::{Dictionary, Encoder, Huffman, Level};
 
@@ -41,8 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("unknown argument `{other}`").into()),
         }
     }
-    let mut executors = vec![Cpu::portable()];
-    executors.extend(Cpu::avx512());
+    let mut executors: Vec<Box<dyn Executor>> = vec![Box::new(Cpu::portable())];
+    executors.extend(Cpu::avx512().map(|cpu| Box::new(cpu) as Box<dyn Executor>));
+    executors.extend(device(elements).map(|device| Box::new(device) as Box<dyn Executor>));
     print!("{:13} {:>5}", "operation", "width");
     executors.iter().for_each(|executor| print!(" {:>9}", executor.name()));
     println!();
@@ -57,6 +61,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// The accelerator's queues that this process may use, if there are any.
+fn device(elements: u32) -> Option<Accelerated> {
+    let found = Discovery::read(&Places::default());
+    let opened = found.usable().filter_map(|usable| ziptier_accel::hardware::open(&usable).ok());
+    let queues: Vec<Arc<dyn Device>> = opened.map(Arc::from).collect();
+    let bytes = elements as usize * 5 + 64;
+    let limits = Limits { jobs: 1, source_bytes_max: bytes, output_bytes_max: bytes, ..Limits::default() };
+    (!queues.is_empty()).then(|| Accelerated::new(queues, limits))
 }
 
 /// What requests refer to.
@@ -121,7 +135,7 @@ impl Bytes {
 
 /// GB/s of uncompressed input, by executor.
 fn measure(
-    executors: &mut [Cpu],
+    executors: &mut [Box<dyn Executor>],
     request: &Request<'_>,
     input_bytes: usize,
 ) -> Result<Vec<f64>, Box<dyn Error>> {

@@ -119,7 +119,10 @@ fn paths(libraries: &Libraries, found: &Discovery) -> Section {
         Some(_) => Finding::good("deflate, zlib", "zlib-accel, which decides by itself (zlib_accel_preload)"),
         None => Finding::note("deflate, zlib", "CPU: nothing stands before libz (zlib_system)"),
     });
-    section.add(Finding::note("analytics", "CPU"));
+    section.add(match &why_not {
+        None => Finding::good("analytics", "device, or the CPU where a program asks for it"),
+        Some(why) => Finding::note("analytics", format!("CPU: {why}")),
+    });
     section.add(match why_not {
         None => Finding::good("--path hardware", "starts"),
         Some(why) => Finding::note("--path hardware", format!("refuses to start: {why}")),

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
-use ziptier_accel::{Device, Limits, Model, ModelOptions};
+use std::time::Duration;
+use ziptier_accel::{Device, Injection, Limits, Misfortune, Model, ModelOptions, Status};
 use ziptier_codec::analytics::{
-    Accelerated, Aggregates, AnalyticsError, Answer, Cpu, Endian, Executor, Operation, Request, Source,
-    conformance,
+    Accelerated, Aggregates, AnalyticsError, Answer, Column, Cpu, Endian, Executor, Operation, Request,
+    Source, conformance,
 };
 
 #[test]
@@ -42,6 +43,58 @@ fn the_modelled_device_conforms() {
         let options = ModelOptions { devices: 2, generation, ..ModelOptions::default() };
         conformance::check(&mut modelled(&options)).unwrap();
     }
+}
+
+/// An executor on one modelled device with which things go wrong.
+fn unlucky(injection: Injection) -> Accelerated {
+    let model = Model::with_injection(&ModelOptions::default(), injection).unwrap();
+    let bytes = 256 << 10;
+    let limits = Limits {
+        source_bytes_max: bytes,
+        output_bytes_max: bytes,
+        time_max: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    Accelerated::new(vec![Arc::new(model)], limits)
+}
+
+#[test]
+fn full_queues_page_faults_and_late_jobs_change_no_answer() {
+    let one_in = vec![
+        (20, Misfortune::QueueFull),
+        (30, Misfortune::PageFault { is_write: false, offset: 0 }),
+        (30, Misfortune::PageFault { is_write: true, offset: 0 }),
+        (40, Misfortune::Late { jobs: 5 }),
+    ];
+    conformance::check(&mut unlucky(Injection { seed: 1, one_in, ..Injection::default() })).unwrap();
+}
+
+#[test]
+fn a_failing_device_is_never_told_as_damage() {
+    let bytes = [7; 1000];
+    let scan = Operation::Scan { low: 7, high: 7, negate: false };
+    let request = Request::new(Column::plain(&bytes, 8, 1000), scan);
+    for misfortune in [
+        Misfortune::Status(Status::Hardware),
+        Misfortune::Status(Status::Watchdog),
+        Misfortune::Status(Status::BadFilterFlags),
+        Misfortune::Status(Status::Translation),
+    ] {
+        let plan = vec![(0, misfortune)];
+        let mut executor = unlucky(Injection { plan, ..Injection::default() });
+        let mut output = vec![1, 2, 3];
+        let error = executor.run(&request, &mut output).unwrap_err();
+        assert!(matches!(error, AnalyticsError::Executor { .. }), "{misfortune:?}: {error}");
+        assert_eq!(output, [1, 2, 3]);
+        assert_eq!(executor.run(&request, &mut output).unwrap().count, 1000);
+    }
+    let mut executor = unlucky(Injection { lost_after: Some(0), ..Injection::default() });
+    let error = executor.run(&request, &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, AnalyticsError::Executor { .. }), "{error}");
+    let many = vec![0; 300 << 10];
+    let request = Request::new(Column::plain(&many, 32, 75 << 10), scan);
+    let error = unlucky(Injection::default()).run(&request, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("307200 bytes are more than the 262144"), "{error}");
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -20,7 +20,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test bench figures fmt lint fuzz miri shuttle setup setup-test release
+.PHONY: help serve test bench figures fmt lint fuzz faults miri shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -48,6 +48,9 @@ lint: setup ## formatting, clippy, documentation, and that aarch64 compiles
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+faults: setup ## ten million accelerator jobs under injected faults
+	cargo run --release --locked --package ziptier-accel --example injected_faults
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

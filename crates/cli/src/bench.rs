@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
-    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, Plan,
-    Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
+    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters,
+    Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
 };
 
 use crate::{codec_checks, heap, linked_versions, store_target};
@@ -68,9 +69,16 @@ pub(crate) struct Arguments {
     /// How targets compress: auto, none, token, lz4, zstd, deflate [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines: software or zlib for deflate [default: each codec's own; suites: all]
+    /// Who compresses, for codecs with several engines: software, qpl or zlib for deflate [default: each codec's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    engine: Vec<String>,
+    codec_engine: Vec<String>,
+    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for engines that know
+    /// devices [default: auto; suite codecs: software and hardware]
+    #[arg(long, value_name = "PATH")]
+    path: Option<CodecPath>,
+    /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
+    #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE")]
+    zlib_accel: Option<PathBuf>,
     /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
     #[arg(long, value_name = "N")]
     block_bytes: Option<usize>,
@@ -181,6 +189,11 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The accelerator that this process was started with, and so every run is.
+fn preloaded() -> Option<PathBuf> {
+    Preloaded::find().map(|preloaded| preloaded.library)
+}
+
 impl Arguments {
     /// The named workloads and the mix, if any were given.
     fn asked_workloads(&self) -> Result<Vec<Workload>, Error> {
@@ -196,7 +209,7 @@ impl Arguments {
         Ok(Plan {
             targets: self.target.clone(),
             codecs: self.codec.clone(),
-            engines: self.engine.clone(),
+            engines: self.codec_engine.clone(),
             compares_codecs: false,
             workloads,
             threads: self.threads.clone(),
@@ -205,6 +218,7 @@ impl Arguments {
             background_threads: self.background_threads,
             options: TargetOptions {
                 engine: None,
+                path: self.path,
                 block_bytes: self.block_bytes,
                 level: self.level,
                 huffman: self.huffman,
@@ -227,6 +241,11 @@ impl Arguments {
             instances: self.instances,
             until_p99_us: self.until_p99,
             latency: self.latency,
+            zlib_accel: self
+                .zlib_accel
+                .clone()
+                .filter(|path| !path.as_os_str().is_empty())
+                .or_else(preloaded),
             out: self.out.clone(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         })

@@ -1,6 +1,7 @@
 //! Libraries that engines need, and the path that each codec takes on a machine, with the reason.
 
-use std::fs;
+use crate::block::Preloaded;
+use crate::block::qpl::Qpl;
 use std::path::{Path, PathBuf};
 use ziptier_accel::discovery::{Discovery, QueueMode};
 use ziptier_findings::{Finding, Section, shell_word};
@@ -16,17 +17,15 @@ const FOLDERS: [&str; 7] = [
     "opt/qpl/lib",
 ];
 
-/// Settings of Intel's zlib-accel.
-const SHIM_CONFIGURATION: &str = "etc/zlib-accel.conf";
-
 /// What a machine has for the engines.
-#[derive(Debug, Clone, Default)]
 struct Libraries {
     qpl: Option<PathBuf>,
+    /// What came of loading it; a library of a recorded tree is not loaded.
+    qpl_loaded: Option<Result<&'static str, String>>,
     zlib: Option<PathBuf>,
-    /// zlib-accel, mapped into this process before libz.
-    shim_mapped: Option<PathBuf>,
     shim: Option<PathBuf>,
+    /// The shim, mapped into this process before libz.
+    preloaded: Option<Preloaded>,
 }
 
 /// Looks below a root, which is `/` for this machine, for libraries, and concludes with what was discovered there.
@@ -42,53 +41,54 @@ impl Libraries {
                 FOLDERS.iter().flat_map(|folder| names.iter().map(move |name| root.join(folder).join(name)));
             all.find(|path| path.exists())
         };
-        let shims = ["libzlib-accel.so", "libzlib_accel.so"];
-        let maps = fs::read_to_string(root.join("proc/self/maps")).unwrap_or_default();
-        let mut mapped = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
-        let is_shim = |path: &PathBuf| {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            shims.iter().any(|shim| name.starts_with(shim))
-        };
+        let is_here = root == Path::new("/");
         Libraries {
             qpl: first(&["libqpl.so.1", "libqpl.so"]),
+            qpl_loaded: is_here.then(Qpl::library_version),
             zlib: first(&["libz.so.1"]),
-            shim_mapped: mapped.find(is_shim),
-            shim: first(&shims),
+            shim: first(&["libzlib-accel.so", "libzlib_accel.so"]),
+            preloaded: Preloaded::find_below(root),
+        }
+    }
+
+    /// Whether engine `qpl` can be used.
+    fn has_qpl(&self) -> bool {
+        match &self.qpl_loaded {
+            Some(loaded) => loaded.is_ok(),
+            None => self.qpl.is_some(),
         }
     }
 
     fn section(&self, root: &Path) -> Section {
         let mut section = Section::new("Libraries");
-        section.add(match &self.qpl {
-            Some(path) => Finding::good("libqpl", told(root, path)),
-            None => Finding::note("libqpl", "not installed (engine qpl needs it, no other)"),
+        section.add(match (&self.qpl_loaded, &self.qpl) {
+            (Some(Ok(version)), _) => Finding::good("libqpl", format!("{version}, loads")),
+            (Some(Err(reason)), Some(_)) => Finding::bad("libqpl", format!("does not load: {reason}")),
+            (None, Some(path)) => Finding::good("libqpl", told(root, path)),
+            (_, None) => Finding::note("libqpl", "not installed (engine qpl needs it, no other)"),
         });
         section.add(match &self.zlib {
             Some(path) => Finding::good("libz", told(root, path)),
             None => Finding::note("libz", "not where libraries usually lie"),
         });
-        section.add(self.shim(root));
-        if let (None, Some(path)) = (&self.shim_mapped, &self.shim) {
+        section.add(match (&self.preloaded, &self.shim) {
+            (Some(preloaded), _) => {
+                Finding::good("zlib-accel", format!("preloaded: {}", preloaded.library.display()))
+            }
+            (None, Some(path)) => Finding::note("zlib-accel", format!("{}, not preloaded", told(root, path))),
+            (None, None) => Finding::note("zlib-accel", "neither preloaded nor installed"),
+        });
+        if let Some(preloaded) = &self.preloaded {
+            let settings =
+                preloaded.configuration.as_deref().unwrap_or("its defaults: no /etc/zlib-accel.conf");
+            section.add(Finding::note("its settings", settings));
+        }
+        if let (None, Some(path)) = (&self.preloaded, &self.shim) {
             let path = Path::new("/").join(path.strip_prefix(root).unwrap_or(path));
             let preload = format!("LD_PRELOAD={} ziptier doctor", shell_word(&path.to_string_lossy()));
             section.remedy("Optional: have libz's calls accelerated (engine zlib)", [preload]);
         }
         section
-    }
-
-    fn shim(&self, root: &Path) -> Finding {
-        match (&self.shim_mapped, &self.shim) {
-            (Some(path), _) => {
-                let text = fs::read_to_string(root.join(SHIM_CONFIGURATION)).unwrap_or_default();
-                let lines = text.lines().map(str::trim);
-                let settings = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-                let settings = settings.collect::<Vec<_>>().join(", ");
-                let settings = if settings.is_empty() { "default settings".to_owned() } else { settings };
-                Finding::good("zlib-accel", format!("preloaded, {}: {settings}", path.display()))
-            }
-            (None, Some(path)) => Finding::note("zlib-accel", format!("{}, not preloaded", told(root, path))),
-            (None, None) => Finding::note("zlib-accel", "neither preloaded nor installed"),
-        }
     }
 }
 
@@ -115,7 +115,7 @@ fn paths(libraries: &Libraries, found: &Discovery) -> Section {
         Some(why) => Finding::note("deflate, iaa", format!("CPU: {why}")),
     });
     section.add(qpl(libraries, found, why_not.as_deref()));
-    section.add(match libraries.shim_mapped {
+    section.add(match libraries.preloaded {
         Some(_) => Finding::good("deflate, zlib", "zlib-accel, which decides by itself (zlib_accel_preload)"),
         None => Finding::note("deflate, zlib", "CPU: nothing stands before libz (zlib_system)"),
     });
@@ -133,7 +133,7 @@ fn paths(libraries: &Libraries, found: &Discovery) -> Section {
 /// Intel's library takes shared queues only.
 fn qpl(libraries: &Libraries, found: &Discovery, why_not: Option<&str>) -> Finding {
     let subject = "deflate, qpl";
-    if libraries.qpl.is_none() {
+    if !libraries.has_qpl() {
         return Finding::note(subject, "unavailable: libqpl is not installed");
     }
     let shared = found.usable().filter(|usable| usable.queue.mode == QueueMode::Shared);

@@ -132,7 +132,8 @@ impl Counters {
                 }
             };
         }
-        fields!(qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
+        fields!(iaa_compress_calls iaa_decompress_calls engine_fallbacks engine_queue_full_retries engine_faults
+            qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
             coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
     }
 

@@ -117,6 +117,7 @@ fn plan(target: &str) -> Plan {
         instances: 1,
         until_p99_us: None,
         latency: true,
+        zlib_accel: None,
         out: None,
         command: String::new(),
     }

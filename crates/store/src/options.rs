@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ziptier_codec::block::Huffman;
+use ziptier_codec::block::{Huffman, Path};
 use ziptier_codec::format::Format;
 
 use crate::Error;
@@ -78,6 +78,9 @@ pub struct BlockOptions {
     pub huffman: Huffman,
     /// Who does the work, by the name of one of the codec's engines; `None` for the one it prefers.
     pub engine: Option<&'static str>,
+    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without one; a device that
+    /// fails later leaves blocks raw, and what it cannot read any more is read in software: nothing is lost with a device.
+    pub path: Path,
     /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks, or `None` for
     /// the same.
     pub background_codec: Option<CodecChoice>,
@@ -93,6 +96,7 @@ impl Default for BlockOptions {
             dense_level: None,
             huffman: Huffman::default(),
             engine: None,
+            path: Path::default(),
             background_codec: None,
             context_cache: true,
         }

@@ -172,22 +172,30 @@ fn work(queue: &Mutex<Vec<Descriptor>>, is_over: &AtomicBool, mut numbers: Numbe
         }
         if jobs.is_empty() {
             std::thread::yield_now();
-            // Half of what was forgotten is done after all.
-            if late.len() > 4 && numbers.below(1000) == 0 {
-                late.drain(..2).for_each(|job| end(&job, &mut numbers));
-            }
             continue;
         }
         let job = jobs.swap_remove(numbers.below(jobs.len() as u64) as usize);
+        let answer = read_answer(&job);
         if numbers.below(50_000) == 0 {
-            late.push(job);
+            late.push((job, answer));
         } else {
-            end(&job, &mut numbers);
+            end(&job, answer, &mut numbers);
+        }
+        // Most of what was forgotten is done after all, in the midst of other jobs.
+        if late.len() > 2 && numbers.below(2_000) == 0 {
+            let (job, answer) = late.swap_remove(0);
+            end(&job, answer, &mut numbers);
         }
     }
 }
 
-fn end(job: &Descriptor, numbers: &mut Numbers) {
+fn read_answer(job: &Descriptor) -> [u8; 16] {
+    let source = with_exposed_provenance_mut::<[u8; 8]>(job.source1() as usize);
+    // SAFETY: the session keeps the source until the job has ended.
+    answer_to(u64::from_le_bytes(unsafe { source.read() }))
+}
+
+fn end(job: &Descriptor, answer: [u8; 16], numbers: &mut Numbers) {
     let outcome = match numbers.below(200) {
         0 => Outcome::new(Status::Watchdog),
         1 => Outcome::new(Status::Hardware),
@@ -201,11 +209,8 @@ fn end(job: &Descriptor, numbers: &mut Numbers) {
             .set_faulted_on_write()
             .set_fault_address(job.destination() & !4095),
         _ => {
-            let source = with_exposed_provenance_mut::<[u8; 8]>(job.source1() as usize);
-            // SAFETY: the session keeps the source until the job has ended.
-            let answer = answer_to(u64::from_le_bytes(unsafe { source.read() }));
             let target = with_exposed_provenance_mut::<[u8; 16]>(job.destination() as usize);
-            // SAFETY: and the destination.
+            // SAFETY: the session keeps the destination until the job has ended.
             unsafe { target.write(answer) };
             *Outcome::new(Status::Success).set_output_bytes(16)
         }

@@ -30,6 +30,11 @@ macro_rules! counters {
                 $(self.$name += tally.$name.load(Relaxed);)*
             }
 
+            /// The sums of two snapshots.
+            pub fn plus(&self, other: &CountersSnapshot) -> CountersSnapshot {
+                CountersSnapshot { $($name: self.$name + other.$name,)* }
+            }
+
             /// What was counted since an earlier snapshot.
             pub fn since(&self, earlier: &CountersSnapshot) -> CountersSnapshot {
                 CountersSnapshot { $($name: self.$name.saturating_sub(earlier.$name),)* }

@@ -1,7 +1,7 @@
 //! Libraries that engines need, and the path that each codec takes on a machine, with the reason.
 
 use crate::block::Preloaded;
-use crate::block::qpl::Qpl;
+use crate::block::qpl::{LIBRARY_VARIABLE, Qpl};
 use std::path::{Path, PathBuf};
 use ziptier_accel::discovery::{Discovery, QueueMode};
 use ziptier_findings::{Finding, Section, shell_word};
@@ -16,6 +16,9 @@ const FOLDERS: [&str; 7] = [
     "usr/lib",
     "opt/qpl/lib",
 ];
+
+/// What is told where the library is not.
+const NO_QPL: &str = "not installed (engine qpl needs it, no other)";
 
 /// What a machine has for the engines.
 struct Libraries {
@@ -63,9 +66,12 @@ impl Libraries {
         let mut section = Section::new("Libraries");
         section.add(match (&self.qpl_loaded, &self.qpl) {
             (Some(Ok(version)), _) => Finding::good("libqpl", format!("{version}, loads")),
-            (Some(Err(reason)), Some(_)) => Finding::bad("libqpl", format!("does not load: {reason}")),
+            (Some(Err(reason)), path) if path.is_some() || std::env::var_os(LIBRARY_VARIABLE).is_some() => {
+                Finding::bad("libqpl", format!("does not load: {reason}"))
+            }
+            (Some(Err(_)), _) => Finding::note("libqpl", NO_QPL),
             (None, Some(path)) => Finding::good("libqpl", told(root, path)),
-            (_, None) => Finding::note("libqpl", "not installed (engine qpl needs it, no other)"),
+            (None, None) => Finding::note("libqpl", NO_QPL),
         });
         section.add(match &self.zlib {
             Some(path) => Finding::good("libz", told(root, path)),
@@ -134,7 +140,7 @@ fn paths(libraries: &Libraries, found: &Discovery) -> Section {
 fn qpl(libraries: &Libraries, found: &Discovery, why_not: Option<&str>) -> Finding {
     let subject = "deflate, qpl";
     if !libraries.has_qpl() {
-        return Finding::note(subject, "unavailable: libqpl is not installed");
+        return Finding::note(subject, "unavailable: no libqpl");
     }
     let shared = found.usable().filter(|usable| usable.queue.mode == QueueMode::Shared);
     let shared: Vec<String> = shared.map(|usable| usable.name()).collect();

@@ -43,7 +43,7 @@ pub(super) fn examine(root: &Path) -> Section {
     let is_virtual = if flags.contains(&"hypervisor") { ", in a virtual machine" } else { "" };
     let name = field("model name").unwrap_or_else(|| "unknown model".to_owned());
     let are = if count == 1 { "one processor".to_owned() } else { format!("{count} processors") };
-    section.add(Finding::note("model", format!("{name}, {are}{is_virtual}")));
+    section.add(Finding::note("CPU", format!("{name}, {are}{is_virtual}")));
     for (name, words, with, without) in FEATURES {
         let has = match words {
             // The kernel spells the last one in either way.

@@ -69,13 +69,17 @@ pub(crate) struct Arguments {
     /// How targets compress: auto, none, token, lz4, zstd, deflate [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines: software, qpl or zlib for deflate [default: each codec's own; suites: all]
+    /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec_engine: Vec<String>,
     /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for engines that know
     /// devices [default: auto; suite codecs: software and hardware]
     #[arg(long, value_name = "PATH")]
     path: Option<CodecPath>,
+    /// A modelled accelerator for engine iaa instead of a device: devices=4,depth=128 and so on, or timing=off to be as fast as the
+    /// software; its rows say modelled
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
     /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
     #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE")]
     zlib_accel: Option<PathBuf>,
@@ -219,6 +223,7 @@ impl Arguments {
             options: TargetOptions {
                 engine: None,
                 path: self.path,
+                model: self.model.clone(),
                 block_bytes: self.block_bytes,
                 level: self.level,
                 huffman: self.huffman,

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use ziptier::{BlockOptions, CodecChoice, Huffman, Options, Path, Store, Values};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store, Values};
 use ziptier_codec::block::{Preloaded, Setting};
 use ziptier_eval::{
     Batch, Config, ContextCache, Counters, EngineUnavailable, Huffman as AskedHuffman, Key,
@@ -24,6 +24,9 @@ pub(crate) fn registration() -> Registration {
     let per_block = &[AskedHuffman::Fixed, AskedHuffman::Dynamic];
     store
         .with_engine("deflate", "software", all)
+        .with_engine("deflate", "iaa", all)
+        .on_paths(&[AskedPath::Hardware])
+        .on_models()
         .with_engine("deflate", "qpl", per_block)
         .on_paths(&[AskedPath::Software, AskedPath::Hardware])
         .with_engine("deflate", "zlib", per_block)
@@ -68,6 +71,9 @@ fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptio
             AskedPath::Hardware => Path::Hardware,
             AskedPath::Software => Path::Software,
         }),
+        device: asked.model.as_deref().map_or(Ok(DeviceSource::Discovered), |model| {
+            model.parse::<ModelOptions>().map(DeviceSource::Modelled)
+        })?,
         engine: asked.engine.as_deref().map(|name| engine_name(codec, name)).transpose()?,
         background_codec: asked.background_codec.as_deref().map(str::parse).transpose()?,
         context_cache: asked.context_cache.is_none_or(|cache| cache == ContextCache::Thread),

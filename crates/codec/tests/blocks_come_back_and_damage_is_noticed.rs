@@ -6,7 +6,7 @@ mod corpus;
 use corpus::{File, files, pieces};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use ziptier_codec::block::{Dictionary, Engine, Huffman, Path, Setting, frame};
+use ziptier_codec::block::{DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame};
 use ziptier_codec::conformance::{self, Damage};
 use ziptier_codec::format::Format;
 
@@ -26,7 +26,15 @@ fn settings() -> Vec<(Setting, &'static str)> {
     ]
     .into_iter()
     .chain(qpl_settings(&deflate))
+    .chain(Huffman::ALL.iter().map(|mode| (modelled().with_huffman(*mode), "iaa")))
     .collect()
+}
+
+/// A device that may not leave anything to the CPU.
+fn modelled() -> Setting {
+    let model = ModelOptions { is_synchronous: true, ..ModelOptions::default() };
+    let setting = Setting::new(Format::Deflate).with_device(DeviceSource::Modelled(model));
+    setting.with_path(Path::Hardware).with_level(1)
 }
 
 /// Those of the library that not everybody has.
@@ -43,6 +51,10 @@ fn qpl_settings(deflate: &Setting) -> Vec<(Setting, &'static str)> {
 fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
     let all = Setting::levels(setting.format, engine).expect("there is such an engine");
     let fast = [-131_072, -65_537, -1000, -100, -50, -20, -10, -7, -5, -4, -3, -2, -1];
+    if engine == "iaa" {
+        // The device has one.
+        return vec![setting.level];
+    }
     fast.into_iter().chain(1..=*all.end()).filter(|level| all.contains(level)).collect()
 }
 

@@ -25,6 +25,7 @@ struct Coding<'a> {
     path: Option<Path>,
     huffman: Option<Huffman>,
     block_bytes: Option<usize>,
+    takes_model: bool,
     is_preloaded: bool,
 }
 
@@ -194,6 +195,7 @@ impl Plan {
             path: self.options.path,
             huffman: self.options.huffman,
             block_bytes: self.options.block_bytes,
+            takes_model: !self.compares_codecs,
             is_preloaded: false,
         };
         if there.is_empty() || (self.engines.is_empty() && !self.compares_codecs) {
@@ -213,6 +215,7 @@ impl Plan {
             let coding = Coding {
                 engine: Some(engine.name),
                 block_bytes: own.block_bytes.or(engine.block_bytes),
+                takes_model: engine.takes_model || own.takes_model,
                 is_preloaded: engine.is_preloaded,
                 ..own
             };
@@ -254,7 +257,8 @@ impl Plan {
         }
         let engine = coding.engine.map(str::to_owned);
         let Coding { path, huffman, block_bytes, .. } = coding;
-        TargetOptions { engine, path, huffman, block_bytes, ..self.options.clone() }
+        let model = self.options.model.clone().filter(|_| coding.takes_model);
+        TargetOptions { engine, path, model, huffman, block_bytes, ..self.options.clone() }
     }
 
     /// Asks the target before the first run whether it takes its options. In a comparison of codecs, says why this machine cannot.

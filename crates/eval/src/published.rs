@@ -40,6 +40,9 @@ impl PublishedNames {
                 named("zlib_accel".into(), "zlib_accel", "zlib_accel_preload")
             }
             ("deflate", Some("zlib")) => named(format!("zlib_system_{mode}"), "zlib_accel", "zlib_system"),
+            ("deflate", Some("iaa")) if options.model.is_some() => {
+                named(format!("iaa_modelled_{mode}"), "deflate", "modelled")
+            }
             ("deflate", Some("iaa")) => named(format!("iaa_{mode}"), "deflate", device(on_device)),
             ("deflate", Some(engine)) => named(format!("deflate_{engine}_{mode}"), "deflate", "software"),
             (codec @ ("none" | "auto" | "token"), _) => named(codec.into(), codec, "none"),

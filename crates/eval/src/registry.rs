@@ -26,6 +26,8 @@ pub struct CodecEngine {
     pub huffman: &'static [Huffman],
     /// Paths that the suite of codecs measures; empty if there is nothing to choose.
     pub paths: &'static [Path],
+    /// Whether it works on a modelled device where one is asked for.
+    pub takes_model: bool,
     /// Bytes of a block that the suite measures it with, where the target's own choice means nothing to it.
     pub block_bytes: Option<usize>,
     /// Whether it works by a library that is preloaded before libz: a row of the suite, no engine to ask for by name.
@@ -78,8 +80,15 @@ impl Registration {
         name: &'static str,
         huffman: &'static [Huffman],
     ) -> Self {
-        let (paths, block_bytes, is_preloaded) = (&[][..], None, false);
-        self.engines.push(CodecEngine { codec, name, huffman, paths, block_bytes, is_preloaded });
+        self.engines.push(CodecEngine {
+            codec,
+            name,
+            huffman,
+            paths: &[],
+            takes_model: false,
+            block_bytes: None,
+            is_preloaded: false,
+        });
         self
     }
 
@@ -87,6 +96,14 @@ impl Registration {
     pub fn on_paths(mut self, paths: &'static [Path]) -> Self {
         if let Some(engine) = self.engines.last_mut() {
             engine.paths = paths;
+        }
+        self
+    }
+
+    /// Says that the engine that was added last works on a modelled device where one is asked for.
+    pub fn on_models(mut self) -> Self {
+        if let Some(engine) = self.engines.last_mut() {
+            engine.takes_model = true;
         }
         self
     }

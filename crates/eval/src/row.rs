@@ -208,6 +208,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("background", Cell::count(spec.background.map(u64::from))),
         ("engine_asked", Cell::text(options.engine.as_deref())),
         ("path", Cell::text(options.path.map(|path| path.to_string()).as_deref())),
+        ("model", Cell::text(options.model.as_deref())),
         ("block_bytes", Cell::count(options.block_bytes.map(|bytes| bytes as u64))),
         ("level", options.level.map_or(Cell::Missing, |level| Cell::Count(level.into()))),
         ("huffman", Cell::text(options.huffman.map(|huffman| huffman.to_string()).as_deref())),

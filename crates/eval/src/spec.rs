@@ -153,6 +153,9 @@ impl RunSpec {
         if let Some(engine) = self.options.engine_in_words() {
             name += &format!("-{engine}");
         }
+        if self.options.model.is_some() {
+            name += "-modelled";
+        }
         if self.preload.is_some() {
             name += "-preloaded";
         }

@@ -17,6 +17,8 @@ pub struct TargetOptions {
     pub engine: Option<String>,
     /// Whether a device may, must or must not do it.
     pub path: Option<Path>,
+    /// What accelerator is modelled, for engines that work on a model.
+    pub model: Option<String>,
     /// Raw bytes of a block that is compressed as one.
     pub block_bytes: Option<usize>,
     /// How hard the codec tries.
@@ -72,6 +74,7 @@ impl TargetOptions {
         let TargetOptions {
             engine,
             path,
+            model,
             block_bytes,
             level,
             huffman,
@@ -82,6 +85,7 @@ impl TargetOptions {
         let all = [
             ("--codec-engine", engine.clone()),
             ("--path", path.map(|path| path.to_string())),
+            ("--model", model.clone()),
             ("--block-bytes", block_bytes.map(|bytes| bytes.to_string())),
             ("--level", level.map(|level| level.to_string())),
             ("--huffman", huffman.map(|huffman| huffman.to_string())),

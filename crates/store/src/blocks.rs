@@ -14,7 +14,9 @@ use std::sync::{Arc, OnceLock};
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::setting::SettingError;
-use ziptier_codec::block::{BlockCodec, BlockError, Dictionary, Engine, Huffman, Path, Setting, frame};
+use ziptier_codec::block::{
+    BlockCodec, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
+};
 use ziptier_codec::format::Format;
 
 use crate::Error;
@@ -77,6 +79,9 @@ struct Contexts {
 impl BlockCoding {
     /// The coding that a store begins with, if it packs blocks: without dictionary.
     pub(crate) fn first(options: &Options) -> Result<Option<Arc<Self>>, Error> {
+        if let Some(reason) = misses_model(options) {
+            return Err(Error::BlockOptions { reason });
+        }
         let Some(format) = options.codec.block_format() else {
             return match options.block.path {
                 Path::Hardware => Err(Error::BlockOptions {
@@ -88,7 +93,8 @@ impl BlockCoding {
                 _ => Ok(None),
             };
         };
-        let block = options.block;
+        let block = &options.block;
+        let device = device_of(block);
         let refused = |reason| Error::BlockOptions { reason };
         let (fast_level, dense_level) = default_levels(format);
         // Only engines of deflate know devices: a codec beside it keeps to the CPU.
@@ -100,7 +106,8 @@ impl BlockCoding {
             _ => block.path,
         };
         let setting = |format, level| {
-            Setting::new(format).with_level(level).with_huffman(block.huffman).with_path(path(format))
+            let setting = Setting::new(format).with_level(level).with_huffman(block.huffman);
+            setting.with_path(path(format)).with_device(device.clone())
         };
         let front = setting(format, block.level.unwrap_or(fast_level));
         let level = block.dense_level.or(block.level);
@@ -116,7 +123,7 @@ impl BlockCoding {
             _ => setting(format, level.unwrap_or(dense_level)),
         };
         let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
-        let coding = Self::new(block, front, dense, 0, Arc::default()).map_err(|error| match error {
+        let coding = Self::new(block.clone(), front, dense, 0, Arc::default()).map_err(|error| match error {
             SettingError::Unavailable { .. } => Error::EngineUnavailable { reason: error.to_string() },
             error => refused(error.to_string()),
         });
@@ -145,7 +152,7 @@ impl BlockCoding {
             Some(dense) if dense.kept.is_some() => Some(with_dictionary(&dense.setting)?),
             Some(dense) => Some(front.clone().with_level(dense.setting.level)),
         };
-        Self::new(self.options, front, dense, generation, self.totals.clone()).ok()
+        Self::new(self.options.clone(), front, dense, generation, self.totals.clone()).ok()
     }
 
     fn new(
@@ -333,6 +340,26 @@ impl BlockCoding {
             }
         }
     }
+}
+
+/// Why nothing would work on the model that was asked for.
+fn misses_model(options: &Options) -> Option<String> {
+    let block = &options.block;
+    let packs = |codec: CodecChoice| codec.block_format() == Some(Format::Deflate);
+    let deflate = packs(options.codec) || block.background_codec.is_some_and(packs);
+    let works = deflate && block.engine.is_none_or(|name| name == "iaa") && block.path != Path::Software;
+    let reason = || "a model is for engine iaa of codec deflate, and not for the path software".to_owned();
+    (block.device != DeviceSource::Discovered && !works).then(reason)
+}
+
+/// Where devices come from: what was asked for, or a model under tests that ask for one in the environment.
+fn device_of(options: &BlockOptions) -> DeviceSource {
+    let is_open = options.device == DeviceSource::Discovered && options.engine.is_none();
+    let asked = || std::env::var("ZIPTIER_TEST_ENGINE").is_ok_and(|name| name == "model");
+    if cfg!(debug_assertions) && is_open && asked() {
+        return DeviceSource::Modelled(ModelOptions::default());
+    }
+    options.device.clone()
 }
 
 /// Whether blocks are given a dictionary. With one and codes of its own for every block, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 %

@@ -172,6 +172,12 @@ impl ContextCounters<'_> {
         raise(&self.tally.queue_full_retries, 1);
     }
 
+    /// Counts full queues and page faults that a device met on its own.
+    pub fn device_met(&mut self, queue_full: u64, page_faults: u64) {
+        raise(&self.tally.queue_full_retries, queue_full);
+        raise(&self.tally.faults, page_faults);
+    }
+
     /// Counts an error or a page fault.
     pub fn faulted(&mut self) {
         raise(&self.tally.faults, 1);

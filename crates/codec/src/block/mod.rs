@@ -18,6 +18,7 @@
 //! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
+//! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
 //! | [`qpl`] | engine `qpl` of format `deflate` |
 
 mod context;
@@ -27,6 +28,7 @@ pub mod dictionary;
 mod error;
 pub mod frame;
 mod heap;
+pub mod iaa;
 pub mod libdeflate;
 pub mod lz4;
 pub mod none;
@@ -40,9 +42,11 @@ pub mod zstd;
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use dictionary::Dictionary;
 pub use error::BlockError;
+pub use iaa::DeviceSource;
 pub use path::Path;
 pub use preload::Preloaded;
 pub use setting::{Huffman, Setting};
+pub use ziptier_accel::{ModelOptions, ModelOptionsError};
 
 use crate::format::Format;
 

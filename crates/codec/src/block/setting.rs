@@ -1,6 +1,7 @@
 //! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
 
 use super::deflate::Deflate;
+use super::iaa::{DeviceSource, Iaa};
 use super::libdeflate::{self, Libdeflate};
 use super::lz4::{self, Lz4};
 use super::none::Copying;
@@ -85,6 +86,8 @@ pub struct Setting {
     pub huffman: Huffman,
     /// Whether a device may, must or must not do the work.
     pub path: Path,
+    /// Where engine `iaa` has its devices from; the others do not look at it.
+    pub device: DeviceSource,
     /// What blocks may refer to besides themselves. It must have been made for this format, and blocks are read with
     /// the same one.
     pub dictionary: Option<Arc<Dictionary>>,
@@ -99,7 +102,14 @@ impl Setting {
             Format::Zstd => 3,
             Format::Deflate => 6,
         };
-        Setting { format, level, huffman: Huffman::default(), path: Path::default(), dictionary: None }
+        Setting {
+            format,
+            level,
+            huffman: Huffman::default(),
+            path: Path::default(),
+            device: DeviceSource::default(),
+            dictionary: None,
+        }
     }
 
     /// The same with another level.
@@ -120,6 +130,12 @@ impl Setting {
         Setting { path, ..self }
     }
 
+    /// The same with devices of another source. A model is what engine `iaa` works on, and is preferred then.
+    #[must_use]
+    pub fn with_device(self, device: DeviceSource) -> Setting {
+        Setting { device, ..self }
+    }
+
     /// The same with a dictionary.
     #[must_use]
     pub fn with_dictionary(self, dictionary: Arc<Dictionary>) -> Setting {
@@ -135,6 +151,7 @@ impl Setting {
             (Format::Zstd, "cpu") => Some(zstd::LEVELS),
             (Format::Deflate, "software") => Some(libdeflate::LEVELS),
             (Format::Deflate, "zlib") => Some(zlib::LEVELS),
+            (Format::Deflate, "iaa") => Some(libdeflate::LEVELS),
             (Format::Deflate, "qpl") => Some(qpl::LEVELS),
             _ => None,
         }
@@ -145,13 +162,13 @@ impl Setting {
         match format {
             Format::None | Format::Lz4 | Format::Zstd => &["cpu"],
             Format::Token => &[],
-            Format::Deflate => &["software", "qpl", "zlib"],
+            Format::Deflate => &["software", "iaa", "qpl", "zlib"],
         }
     }
 
     /// Whether an engine of that name can be told to work on a device. What a preloaded library makes of `zlib`, it decides itself.
     pub fn has_hardware(engine: &str) -> bool {
-        engine == "qpl"
+        matches!(engine, "iaa" | "qpl")
     }
 
     /// The preferred engine; on the path of the hardware one that has a device.
@@ -159,9 +176,17 @@ impl Setting {
     /// Share it among threads; each opens a context of its own.
     pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
         match self.format {
-            Format::Deflate if self.path == Path::Hardware => self.engine_named("qpl"),
+            Format::Deflate if self.prefers_device() => self.engine_named("iaa"),
             Format::Deflate => self.engine_named("software"),
             _ => self.engine_named("cpu"),
+        }
+    }
+
+    fn prefers_device(&self) -> bool {
+        match self.path {
+            Path::Hardware => true,
+            Path::Auto => self.device != DeviceSource::Discovered,
+            Path::Software => false,
         }
     }
 
@@ -190,6 +215,7 @@ impl Setting {
             (Format::Deflate, "zlib") if self.huffman == Huffman::Canned => {
                 Err(cannot("zlib", "canned codes"))
             }
+            (Format::Deflate, "iaa") => Ok(Arc::new(Iaa::new(self)?)),
             (Format::Deflate, "qpl") => {
                 Ok(Arc::new(Qpl::new(self.level, self.huffman, dictionary, self.path)?))
             }
@@ -364,7 +390,7 @@ mod tests {
                 .contains("train a dictionary")
         );
         assert!(refusal(&deflate.clone().with_huffman(Huffman::Canned), "zlib").contains("canned codes"));
-        assert!(refusal(&deflate, "iaa").contains("choose one of software, qpl, zlib"));
+        assert!(refusal(&deflate, "abacus").contains("choose one of software, iaa, qpl, zlib"));
         assert!(refusal(&Setting::new(Format::Token), "cpu").contains("single values"));
         assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
         assert!("static".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed, canned"));

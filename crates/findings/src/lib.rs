@@ -44,8 +44,8 @@ impl Section {
         purpose: impl Into<String>,
         commands: impl IntoIterator<Item = C>,
     ) {
-        let commands = commands.into_iter().map(Into::into).collect();
-        self.remedies.push(Remedy { purpose: purpose.into(), commands });
+        let commands = commands.into_iter().map(|command| printable(command.into())).collect();
+        self.remedies.push(Remedy { purpose: printable(purpose.into()), commands });
     }
 }
 
@@ -61,19 +61,23 @@ pub struct Finding {
 }
 
 impl Finding {
+    fn of(mark: Mark, subject: String, text: String) -> Finding {
+        Finding { mark, subject: printable(subject), text: printable(text) }
+    }
+
     /// As it should be.
     pub fn good(subject: impl Into<String>, text: impl Into<String>) -> Finding {
-        Finding { mark: Mark::Good, subject: subject.into(), text: text.into() }
+        Finding::of(Mark::Good, subject.into(), text.into())
     }
 
     /// In the way.
     pub fn bad(subject: impl Into<String>, text: impl Into<String>) -> Finding {
-        Finding { mark: Mark::Bad, subject: subject.into(), text: text.into() }
+        Finding::of(Mark::Bad, subject.into(), text.into())
     }
 
     /// Neither: worth knowing.
     pub fn note(subject: impl Into<String>, text: impl Into<String>) -> Finding {
-        Finding { mark: Mark::Note, subject: subject.into(), text: text.into() }
+        Finding::of(Mark::Note, subject.into(), text.into())
     }
 }
 
@@ -115,6 +119,11 @@ pub struct Remedy {
     pub purpose: String,
     /// Lines to paste into a shell, in this order. None, if there is nothing to paste.
     pub commands: Vec<String>,
+}
+
+/// The text without what would steer a terminal: some of it is read from files that nobody vouches for.
+fn printable(text: String) -> String {
+    if text.contains(char::is_control) { text.replace(char::is_control, "\u{FFFD}") } else { text }
 }
 
 /// A word as a shell takes it: in quotes, if it has more than letters, digits and what paths are made of.

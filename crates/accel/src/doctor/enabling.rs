@@ -134,7 +134,7 @@ fn entries(device: &Accelerator, queue: &WorkQueue) -> u32 {
     if let Some(size) = queue.size.filter(|size| *size != 0) {
         return size;
     }
-    let taken: u32 = device.queues.iter().filter_map(|queue| queue.size).sum();
+    let taken = device.queues.iter().filter_map(|queue| queue.size).fold(0, u32::saturating_add);
     device.max_work_queues_size.unwrap_or(ENTRIES).saturating_sub(taken).min(ENTRIES)
 }
 

@@ -20,7 +20,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test bench figures fmt lint fuzz faults miri shuttle setup setup-test release
+.PHONY: help serve test bench figures fmt lint fuzz faults miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -57,6 +57,9 @@ shuttle: setup ## explore the schedules of the lock-free parts
 
 miri: setup ## run the unsafe modules under Miri
 	@scripts/run-miri
+
+million: setup ## pack and unpack a million blocks across software and the modelled accelerator
+	cargo run --release --locked --package ziptier-accel --example blocks_across_engines
 
 release: setup
 	cargo build --release --locked --package ziptier

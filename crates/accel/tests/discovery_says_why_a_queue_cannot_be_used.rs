@@ -162,3 +162,19 @@ fn unknown_words_are_reasons() {
     let found = with_tree("shared", |devices| fs::write(devices.join("wq1.0/group_id"), "-1").unwrap());
     assert_eq!(found.reasons()[0].0, WhyNot::NoGroup);
 }
+
+#[test]
+fn a_file_in_place_of_a_node_is_not_opened() {
+    // The recorded tree's nodes are ordinary files; it is gone by now, so that the path does not open at all.
+    let found = discovery("shared");
+    let error = ziptier_accel::hardware::open_near(&found).err().unwrap();
+    assert_eq!(error.failures.len(), 1);
+    assert!(error.to_string().contains("Tried: cannot open"), "{error}");
+    // One that is there is no device.
+    let mut found = found;
+    found.devices[0].queues[0].node = std::env::current_exe().unwrap().with_extension("not-a-device");
+    fs::write(&found.devices[0].queues[0].node, "").unwrap();
+    let error = ziptier_accel::hardware::open_near(&found).err().unwrap();
+    fs::remove_file(&found.devices[0].queues[0].node).unwrap();
+    assert!(error.to_string().contains("it is no device node"), "{error}");
+}

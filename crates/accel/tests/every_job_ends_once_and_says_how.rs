@@ -317,6 +317,7 @@ fn a_stream_that_does_not_come_back_is_an_error() {
     good.set_crc32(0x1234);
     assert_eq!(run(good).unwrap(), b"packed");
     assert!(matches!(run(success(0)), Err(JobError::VerifyFailed)));
+    assert!(matches!(run(success(9999)), Err(JobError::VerifyFailed)));
     assert!(matches!(run(analytics(ErrorCode::BadDistance)), Err(JobError::VerifyFailed)));
     // A device that fails at it says nothing about the stream.
     assert!(matches!(run(Outcome::new(Status::Watchdog)), Err(JobError::Watchdog)));

@@ -36,7 +36,7 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn jobs_allocate_nothing() {
     let samples: Vec<&[u8]> = vec![b"one two three four", b"two three four five", b"three four five six"];
-    let preset = Arc::new(Preset::new(&Dictionary::train(&samples, 64)));
+    let preset = Arc::new(Preset::written(&Dictionary::train(&samples, 64)));
     let operations = [
         Operation::Compress { codes: Codes::Fixed, verify: true },
         Operation::Compress { codes: Codes::Dynamic, verify: false },

@@ -245,6 +245,26 @@ impl BlockCoding {
         packed.expect("an allocator that has no memory for a context ends the process");
     }
 
+    /// Whether blocks packed with this effort are better packed together: then a device has them all at once. Only where every
+    /// frame is of one engine.
+    pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
+        self.front.engine.is_asynchronous() && (effort == Effort::Fast || !self.has_background_codec())
+    }
+
+    /// The frames of several blocks, in their order.
+    pub(crate) fn pack_batch(&self, effort: Effort, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let packed = self.with_contexts(|contexts| {
+            let codec = match (effort, &self.dense) {
+                (Effort::Dense, Some(dense)) => {
+                    opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?
+                }
+                _ => self.front(contexts)?,
+            };
+            Ok(frame::pack_batch(codec, self.front.setting.format, contents))
+        });
+        packed.expect("an allocator that has no memory for a context ends the process")
+    }
+
     /// Appends the contents of a block.
     ///
     /// # Errors

@@ -15,12 +15,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use crate::completion::{CompletionRecord, Status};
+use crate::alone::{NoOutcome, run_alone};
+use crate::completion::Status;
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, Device, SubmitError};
-use crate::discovery::Usable;
+use crate::discovery::{Discovery, Usable};
+use crate::memory::Pages;
 use portal::Portal;
 use write_queue::WriteQueue;
 
@@ -65,9 +67,6 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// How long a job that does nothing may take.
-const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-
 /// Opens a queue, by its mapping if that can be had, otherwise for `write`, and has it do nothing once.
 pub fn open(usable: &Usable<'_>) -> Result<Box<dyn Device>, OpenError> {
     let path = &usable.queue.node;
@@ -90,47 +89,66 @@ fn device_of(file: File, name: String, capabilities: Capabilities) -> Box<dyn De
 }
 
 fn probe(device: &dyn Device, path: PathBuf) -> Result<(), OpenError> {
-    let record = Box::into_raw(Box::new(CompletionRecord::new()));
-    let block = if device.capabilities().block_on_fault { operation::BLOCK_ON_FAULT } else { 0 };
-    let flags = operation::COMPLETION_ADDRESS_VALID | operation::REQUEST_COMPLETION | block;
-    let mut descriptor = Descriptor::new(Opcode::Noop, flags);
-    descriptor.set_completion(record as u64);
-    let start = Instant::now();
-    // SAFETY: the record is cleared and stays valid until it has a status; nothing else is named.
-    while let Err(error) = unsafe { device.submit(&descriptor) } {
-        if matches!(error, SubmitError::Lost(_)) || start.elapsed() > PROBE_TIME_MAX {
-            // SAFETY: the job was not taken, so that nobody else knows the record.
-            drop(unsafe { Box::from_raw(record) });
-            return Err(OpenError::Refused(path, error));
-        }
-        std::thread::yield_now();
+    let flags = operation::COMPLETION_ADDRESS_VALID | operation::REQUEST_COMPLETION;
+    let nothing = Descriptor::new(Opcode::Noop, flags);
+    // SAFETY: the descriptor names no buffer.
+    match unsafe { run_alone(device, nothing, Pages::new(64)) } {
+        Ok((outcome, _)) if outcome.status() == Some(Status::Success) => Ok(()),
+        Ok((outcome, _)) => Err(OpenError::Silent(path, Some(outcome.status_number()))),
+        Err(NoOutcome::Refused(error)) => Err(OpenError::Refused(path, error)),
+        Err(NoOutcome::Silent) => Err(OpenError::Silent(path, None)),
     }
-    loop {
-        // SAFETY: the record is valid, and only the device writes to it.
-        if let Some(outcome) = unsafe { CompletionRecord::poll(record) } {
-            device.retire();
-            // SAFETY: the job has ended.
-            drop(unsafe { Box::from_raw(record) });
-            let is_success = outcome.status() == Some(Status::Success);
-            let status = outcome.status_number();
-            return if is_success { Ok(()) } else { Err(OpenError::Silent(path, Some(status))) };
-        }
-        if start.elapsed() > PROBE_TIME_MAX {
-            // The record is never freed: the device may still write to it.
-            return Err(OpenError::Silent(path, None));
-        }
-        std::thread::yield_now();
+}
+
+/// No queue of the accelerator could be opened: what was found, and what was tried.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// The report of the [`Discovery`].
+    pub report: String,
+    /// Why usable queues did not open.
+    pub failures: Vec<OpenError>,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)?;
+        self.failures.iter().try_for_each(|failure| write!(f, " Tried: {failure}."))
     }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that do not open are left
+/// out. Open each queue once and share it: a dedicated one opens once only.
+pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable> {
+    let node = found.node_of(rustix::thread::sched_getcpu() as u32);
+    let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());
+    for usable in found.usable_near(node) {
+        match open(&usable) {
+            Ok(device) => devices.push(device.into()),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if devices.is_empty() { Err(Unavailable { report: found.to_string(), failures }) } else { Ok(devices) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::Places;
     use crate::null::NullDevice;
 
     #[test]
     fn a_device_that_does_nothing_is_probed() {
         probe(&NullDevice::new(), "/dev/iax/wq1.0".into()).unwrap();
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_machine_without_queues_says_so() {
+        let found = Discovery::read(&Places::below("/nowhere".as_ref()));
+        let Err(unavailable) = open_near(&found) else { panic!() };
+        assert_eq!(unavailable.to_string(), found.to_string());
     }
 
     #[test]

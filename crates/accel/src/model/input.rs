@@ -109,7 +109,8 @@ impl<'a> Bits<'a> {
         self.refill();
         let early: u32 = self.early.iter().map(|&(_, count)| u32::from(count)).sum();
         let pulled = self.all.min(8 * self.at) as u32;
-        self.take((self.filled + early).wrapping_sub(pulled) % 8);
+        // Where bits at the end do not count, the byte may not be there.
+        self.take(((self.filled + early).wrapping_sub(pulled) % 8).min(self.filled));
     }
 
     /// Bytes of source 1 that were taken.

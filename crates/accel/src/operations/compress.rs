@@ -6,6 +6,7 @@ use super::{FLAGS, Sizes, address_of, descriptor};
 use crate::aecs::{CompressState, Histogram};
 use crate::descriptor::{Descriptor, Opcode, compress, compress2, operation};
 use crate::jobs::Addresses;
+use crate::preset::BehindState;
 
 /// The device makes codes and stream in one pass of no more bytes than these.
 pub(super) const ONE_PASS_BYTES_MAX: u32 = 4096;
@@ -17,6 +18,14 @@ const END: u16 = compress::FLUSH_OUTPUT | compress::APPEND_END_OF_BLOCK;
 pub(super) fn with_state(at: Addresses, sizes: Sizes, state: &CompressState) -> Descriptor {
     let mut job = descriptor(Opcode::Compress, FLAGS | operation::READ_SOURCE2_STATE, at, sizes);
     job.set_kind_flags(END).set_source2(address_of(state)).set_source2_bytes(CompressState::BYTES as u32);
+    job
+}
+
+/// The same with matches in the history of that state.
+pub(super) fn behind_history(at: Addresses, sizes: Sizes, state: &BehindState) -> Descriptor {
+    let mut job = descriptor(Opcode::Compress, FLAGS | operation::READ_SOURCE2_STATE, at, sizes);
+    job.set_kind_flags(END | u16::from(state.level()) << compress::DICTIONARY_SHIFT);
+    job.set_source2(address_of(state)).set_source2_bytes(state.used_bytes());
     job
 }
 
@@ -56,9 +65,8 @@ pub(super) fn making_codes(at: Addresses, sizes: Sizes) -> Descriptor {
 
 /// Compresses with the codes that were made, from the second half of the pair.
 pub(super) fn with_made_codes(at: Addresses, sizes: Sizes) -> Descriptor {
-    let flags = FLAGS | operation::READ_SOURCE2_STATE | operation::STATE_TOGGLE;
-    let mut job = descriptor(Opcode::Compress, flags, at, sizes);
-    job.set_kind_flags(END).set_source2(at.state).set_source2_bytes(CompressState::BYTES as u32);
+    let mut job = with_own_state(at, sizes);
+    job.set_source2(at.state + CompressState::BYTES as u64);
     job
 }
 

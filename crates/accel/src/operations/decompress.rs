@@ -28,7 +28,7 @@ fn with_state_of(job: &mut Descriptor, stream: &Stream) {
     let state = match stream {
         Stream::Plain => return,
         Stream::History(preset) => preset.headed(),
-        Stream::Canned(preset) => preset.canned().expect("canned codes were checked for"),
+        Stream::Canned(preset) => preset.canned_decompress().expect("canned codes were checked for"),
     };
     job.set_word(job.word() | operation::READ_SOURCE2_STATE);
     job.set_source2(address_of(state)).set_source2_bytes(DecompressState::BYTES as u32);

@@ -67,14 +67,40 @@ fn compress_of_generation_2() {
     );
     check(
         compress::with_made_codes(AT, SIZES),
-        "00 00 00 00  0C 01 41 43  40 00 00 00 11 00 00 00
+        "00 00 00 00  0C 01 01 43  40 00 00 00 11 00 00 00
          00 10 00 00 22 00 00 00  00 20 00 00 33 00 00 00
-         00 10 00 00  00 00  06 00  00 01 00 00 44 00 00 00
+         00 10 00 00  00 00  06 00  20 07 00 00 44 00 00 00
          88 13 00 00  20 06 00 00  00 00 00 00  00 00 00 00",
     );
 }
 
 #[test]
+fn compress_behind_history() {
+    for (bytes, golden) in [
+        (
+            2048,
+            "00 00 00 00  0C 01 01 43  40 00 00 00 11 00 00 00
+             00 10 00 00 22 00 00 00  00 20 00 00 33 00 00 00
+             00 10 00 00  00 00  06 04  00 01 00 00 00 00 00 00
+             88 13 00 00  20 1E 00 00  00 00 00 00  00 00 00 00",
+        ),
+        (
+            2049,
+            "00 00 00 00  0C 01 01 43  40 00 00 00 11 00 00 00
+             00 10 00 00 22 00 00 00  00 20 00 00 33 00 00 00
+             00 10 00 00  00 00  06 0C  00 01 00 00 00 00 00 00
+             88 13 00 00  20 36 00 00  00 00 00 00  00 00 00 00",
+        ),
+    ] {
+        let preset = Preset::written(&Dictionary::new(&vec![7; bytes]));
+        let mut job = compress::behind_history(AT, SIZES, preset.fixed_behind());
+        assert_eq!(job.source2() % 32, 0);
+        check(*job.set_source2(0x0100), golden);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "training takes minutes there")]
 fn decompress_and_verify() {
     check(
         decompress::stream(AT, SIZES, &Stream::Plain),
@@ -90,7 +116,7 @@ fn decompress_and_verify() {
          09 03 00 00  00 00  1F 02  00 00 00 00 00 00 00 00
          00 10 00 00  00 00 00 00  00 00 00 00  00 00 00 00",
     );
-    let preset = Arc::new(Preset::new(&Dictionary::train(&[b"one two three", b"two three four"], 64)));
+    let preset = Arc::new(Preset::written(&Dictionary::train(&[b"one two three", b"two three four"], 64)));
     for stream in [Stream::History(preset.clone()), Stream::Canned(preset)] {
         let mut job = decompress::stream(AT, SIZES, &stream);
         assert_eq!(job.source2() % 32, 0);

@@ -12,12 +12,12 @@ use std::sync::Arc;
 pub use crc::Crc64;
 pub use filter::{Elements, Filter, FilterKind, OutputWidth, Parser};
 
-use crate::aecs::Histogram;
+use crate::aecs::{CompressState, Histogram};
 use crate::completion::Outcome;
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, iaa_cap};
 use crate::error::JobError;
-use crate::jobs::{Addresses, JobPool};
+use crate::jobs::{Addresses, JobPool, first_in_page};
 use crate::preset::Preset;
 
 /// An operation. Streams are raw DEFLATE in a window of 4 KiB, each complete in itself, and may have been made by others.
@@ -48,6 +48,39 @@ pub enum Codes {
     Dynamic,
     /// The canned codes of a dictionary. The stream has no header.
     Canned(Arc<Preset>),
+    /// The codes of RFC 1951, and matches in the history of a dictionary (generation 2).
+    FixedBehind(Arc<Preset>),
+    /// The canned codes of a dictionary, and matches in its history (generation 2).
+    CannedBehind(Arc<Preset>),
+}
+
+impl Codes {
+    /// What a reader of the stream has to know.
+    pub fn stream(&self) -> Stream {
+        match self {
+            Codes::Fixed | Codes::Dynamic => Stream::Plain,
+            Codes::FixedBehind(preset) => Stream::History(preset.clone()),
+            Codes::Canned(preset) | Codes::CannedBehind(preset) => Stream::Canned(preset.clone()),
+        }
+    }
+
+    fn check(&self, can: &Capabilities) -> Result<(), JobError> {
+        let behind = matches!(self, Codes::FixedBehind(_) | Codes::CannedBehind(_));
+        if behind && !can.has_iaa(iaa_cap::DICTIONARY) {
+            return Err(JobError::Unsupported("compression with a dictionary, before generation 2"));
+        }
+        match self {
+            Codes::Canned(preset) | Codes::CannedBehind(preset) => check_canned(preset),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_canned(preset: &Preset) -> Result<(), JobError> {
+    if preset.has_canned() {
+        return Ok(());
+    }
+    Err(JobError::Unsupported("canned codes for a dictionary without any"))
 }
 
 /// What a stream's reader has to know beforehand.
@@ -119,15 +152,16 @@ impl Operation {
     /// Refuses what these queues cannot do.
     pub(crate) fn check(&self, can: &Capabilities) -> Result<(), JobError> {
         let opcode = match self {
-            Operation::Compress { codes: Codes::Canned(preset), .. } if !preset.has_canned() => {
-                return Err(JobError::Unsupported("canned codes, of a dictionary without any"));
+            Operation::Compress { codes, verify } => {
+                codes.check(can)?;
+                if *verify && can.has(Opcode::Compress) { Opcode::Decompress } else { Opcode::Compress }
             }
-            Operation::Decompress(Stream::Canned(preset)) if !preset.has_canned() => {
-                return Err(JobError::Unsupported("canned codes, of a dictionary without any"));
+            Operation::Decompress(stream) => {
+                if let Stream::Canned(preset) = stream {
+                    check_canned(preset)?;
+                }
+                Opcode::Decompress
             }
-            Operation::Compress { verify: true, .. } if !can.has(Opcode::Decompress) => Opcode::Decompress,
-            Operation::Compress { .. } => Opcode::Compress,
-            Operation::Decompress(_) => Opcode::Decompress,
             Operation::Crc64(_) => Opcode::Crc64,
             Operation::Filter(filter) => filter.check(can)?,
         };
@@ -141,8 +175,15 @@ impl Operation {
             Operation::Compress { codes, .. } => match codes {
                 Codes::Fixed => (Step::Last, compress::with_state(at, sizes, crate::preset::fixed())),
                 Codes::Canned(preset) => {
-                    let state = preset.compress().expect("canned codes were checked for");
+                    let state = preset.canned().expect("canned codes were checked for");
                     (Step::Last, compress::with_state(at, sizes, state))
+                }
+                Codes::FixedBehind(preset) => {
+                    (Step::Last, compress::behind_history(at, sizes, preset.fixed_behind()))
+                }
+                Codes::CannedBehind(preset) => {
+                    let state = preset.canned_behind().expect("canned codes were checked for");
+                    (Step::Last, compress::behind_history(at, sizes, state))
                 }
                 Codes::Dynamic if !can.has_iaa(iaa_cap::HEADER_GENERATION) => {
                     (Step::Count, compress::counting(at, sizes))
@@ -181,12 +222,8 @@ impl Operation {
             }
             (Step::MakeCodes, _) => Ok(Next::Submit(Step::Last, compress::with_made_codes(at, sizes))),
             (Step::Last, Operation::Compress { codes, verify: true }) => {
-                let stream = match codes {
-                    Codes::Canned(preset) => &Stream::Canned(preset.clone()),
-                    Codes::Fixed | Codes::Dynamic => &Stream::Plain,
-                };
                 let packed = outcome.output_bytes();
-                Ok(Next::Submit(Step::Verify, decompress::verification(at, sizes, packed, stream)))
+                Ok(Next::Submit(Step::Verify, decompress::verification(at, sizes, packed, &codes.stream())))
             }
             (Step::Verify, _) => {
                 let compressed = before.expect("a stream was made before it is verified");
@@ -200,16 +237,19 @@ impl Operation {
         }
     }
 
-    /// Where states lie that are only read, and not in the pool.
-    pub(crate) fn shared_state(&self) -> Option<(u64, u64)> {
-        fn part<S>(state: &S) -> (u64, u64) {
-            let start = std::ptr::from_ref(state).addr() as u64;
-            (start, start + size_of::<S>() as u64)
-        }
+    /// The first byte of those states that are only read, and not in the pool, in the page of an address.
+    pub(crate) fn shared_byte(&self, address: u64) -> Option<u64> {
+        let fixed = std::ptr::from_ref(crate::preset::fixed()).addr() as u64;
+        let find = |preset: &Preset| preset.parts().find_map(|part| first_in_page(part, address));
         match self {
-            Operation::Compress { codes: Codes::Fixed, .. } => Some(part(crate::preset::fixed())),
-            Operation::Compress { codes: Codes::Canned(preset), .. } => Some(part(&**preset)),
-            Operation::Decompress(Stream::History(preset) | Stream::Canned(preset)) => Some(part(&**preset)),
+            Operation::Compress { codes: Codes::Fixed, .. } => {
+                first_in_page((fixed, fixed + CompressState::BYTES as u64), address)
+            }
+            Operation::Compress {
+                codes: Codes::Canned(preset) | Codes::FixedBehind(preset) | Codes::CannedBehind(preset),
+                ..
+            } => find(preset),
+            Operation::Decompress(Stream::History(preset) | Stream::Canned(preset)) => find(preset),
             _ => None,
         }
     }

@@ -23,6 +23,7 @@
 //! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where that helps: after a
 //! page fault, once the page is there, and when a queue is full. What can be done about other errors is the caller's to decide.
 
+mod limits;
 mod queues;
 mod waiting;
 
@@ -33,53 +34,11 @@ use crate::completion::{Outcome, Status};
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device};
 use crate::error::{JobError, error_of};
-use crate::jobs::{JobPool, first_in_page};
+use crate::jobs::JobPool;
 use crate::operations::{Next, Operation, Place, Sizes, Step};
+pub use limits::{Counters, Limits};
 use queues::Queues;
-use waiting::Patience;
-
-/// How much a session holds, and how long it waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Jobs that can be under way.
-    pub jobs: usize,
-    /// The longest source, a second one included.
-    pub source_bytes_max: usize,
-    /// The longest output.
-    pub output_bytes_max: usize,
-    /// How long a job may take from when it is first waited for.
-    pub time_max: Duration,
-}
-
-impl Default for Limits {
-    /// 32 jobs of up to 16 KiB to either side, 2 seconds.
-    fn default() -> Limits {
-        let bytes = 16 << 10;
-        Limits {
-            jobs: 32,
-            source_bytes_max: bytes,
-            output_bytes_max: bytes,
-            time_max: Duration::from_secs(2),
-        }
-    }
-}
-
-/// What a session has counted since it was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Jobs that were taken.
-    pub jobs: u64,
-    /// Descriptors that queues took: more than jobs, where an operation takes several or is tried again.
-    pub descriptors: u64,
-    /// Times that a queue was full.
-    pub queue_full: u64,
-    /// Page faults.
-    pub page_faults: u64,
-    /// Queues that were lost.
-    pub queues_lost: u64,
-    /// Jobs that did not end in time.
-    pub timed_out: u64,
-}
+use waiting::{Clock, Patience};
 
 /// The result of a job.
 #[derive(Debug)]
@@ -221,9 +180,10 @@ impl Session {
     pub fn reap(&mut self, mut done: impl FnMut(u64, Result<Finished<'_>, JobError>)) -> usize {
         self.release_quarantined();
         let before = self.under_way.len();
+        let mut clock = Clock::default();
         let mut at = 0;
         while let Some(&job) = self.under_way.get(at) {
-            match self.advance(job as usize) {
+            match self.advance(job as usize, &mut clock) {
                 None => at += 1,
                 Some(ended) => {
                     self.under_way.swap_remove(at);
@@ -287,7 +247,7 @@ impl Session {
         };
         let mut patience = Patience::new();
         let ended = loop {
-            match self.advance(job as usize) {
+            match self.advance(job as usize, &mut Clock::default()) {
                 Some(ended) => break ended,
                 None => patience.pause(),
             }
@@ -360,16 +320,16 @@ impl Session {
     }
 
     /// Looks at a job that was taken: has it ended, and how? Faults and further steps are seen to.
-    fn advance(&mut self, job: usize) -> Option<Result<Outcome, JobError>> {
+    fn advance(&mut self, job: usize, clock: &mut Clock) -> Option<Result<Outcome, JobError>> {
         let Some(queue) = self.slots[job].queue else {
             return match self.dispatch(job, Tries::One) {
                 Ok(()) => None,
-                Err(JobError::QueueFull) => self.is_late(job).then_some(Err(JobError::QueueFull)),
+                Err(JobError::QueueFull) => self.is_late(job, clock).then_some(Err(JobError::QueueFull)),
                 Err(error) => Some(Err(error)),
             };
         };
         let Some(outcome) = self.pool.poll(job) else {
-            return self.is_late(job).then_some(Err(JobError::TimedOut));
+            return self.is_late(job, clock).then_some(Err(JobError::TimedOut));
         };
         self.queues.device(queue).retire();
         self.slots[job].queue = None;
@@ -393,7 +353,8 @@ impl Session {
         let operation = slot.operation.as_ref().expect("a job under way has an operation");
         match outcome.status() {
             Some(Status::Success) => {
-                if outcome.output_bytes() > slot.descriptor.destination_bytes_max() {
+                let writes = slot.step != Step::Verify;
+                if writes && outcome.output_bytes() > slot.descriptor.destination_bytes_max() {
                     let what = "more output than its destination holds";
                     return Err(Trouble::Error(JobError::Contradiction(what)));
                 }
@@ -420,8 +381,8 @@ impl Session {
         slot.faults += 1;
         // SAFETY: the job is not under way.
         let is_own = slot.faults <= FAULTS_MAX && unsafe { self.pool.touch(job, address, for_write) };
-        let shared = slot.operation.as_ref().and_then(Operation::shared_state);
-        let shared = shared.filter(|_| !for_write).and_then(|part| first_in_page(part, address));
+        let shared = slot.operation.as_ref().filter(|_| !for_write);
+        let shared = shared.and_then(|operation| operation.shared_byte(address));
         match shared {
             _ if is_own => Trouble::Again,
             Some(byte) if slot.faults <= FAULTS_MAX => {
@@ -433,8 +394,8 @@ impl Session {
         }
     }
 
-    fn is_late(&mut self, job: usize) -> bool {
-        let now = Instant::now();
+    fn is_late(&mut self, job: usize, clock: &mut Clock) -> bool {
+        let now = clock.now();
         now > *self.slots[job].deadline.get_or_insert(now + self.time_max)
     }
 

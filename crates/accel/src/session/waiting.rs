@@ -1,5 +1,7 @@
 //! Waiting for a device: with pauses at first, then letting others have the processor.
 
+use std::time::Instant;
+
 /// Pauses before the processor is given away: some microseconds.
 const SPINS: u32 = 64;
 
@@ -20,5 +22,17 @@ impl Patience {
         } else {
             std::thread::yield_now();
         }
+    }
+}
+
+/// The time of one look at all jobs, read when it is first needed.
+#[derive(Default)]
+pub(super) struct Clock {
+    now: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(Instant::now)
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::plan::{recode_large, separator};
-use super::revise_blocks::pack_block;
+use super::revise_blocks::{pack_block, pack_deferred};
 use super::{BodyBytes, Goal, PackedScratch, Packer, Pieces, RECORDS_FULL, Scratch, raw_len};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
 use crate::body::{Blocks, Body, Builder, Entry, RECORDS_MAX};
@@ -174,6 +174,7 @@ impl Core {
             }
         }
         pack_run(&mut run, packer, blocks, contents, &mut pieces);
+        pack_deferred(packer, blocks, &mut pieces);
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
         pieces.bodies = cut(&packed, blocks, fill, self.body_bytes, builder);

@@ -1,7 +1,7 @@
 //! Format `deflate`, engine `iaa`: Intel's In-Memory Analytics Accelerator by its own work queues, or a model of it.
 //!
-//! With a dictionary, the device reads streams that refer to its history, and writes streams that do not; with its canned codes
-//! it does both as engine `software` does. On the path `auto` that engine does what the device cannot, without an error, and it is counted;
+//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on; with its
+//! canned codes it does both. On the path `auto` that engine does what the device cannot, without an error, and it is counted;
 //! on the path of the hardware there is no engine without a device, and what the device cannot do is an error that says so and nothing
 //! against the data.
 
@@ -18,6 +18,7 @@ pub use devices::DeviceSource;
 use devices::Devices;
 use sessions::Sessions;
 use std::sync::Arc;
+use ziptier_accel::device::iaa_cap;
 use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
 
 const NAME: &str = "iaa";
@@ -79,24 +80,62 @@ impl Iaa {
     fn with(setting: &Setting, devices: Option<Arc<Devices>>) -> Result<Iaa, SettingError> {
         let software = setting.clone().with_path(Path::Software).engine_named("software")?;
         let fingerprint = software.open().map_or(0, |codec| codec.dictionary_fingerprint());
-        let operations = Operations::of(setting.huffman, setting.dictionary.as_deref(), fingerprint);
-        Ok(Iaa {
-            path: setting.path,
-            devices,
-            operations: Arc::new(operations),
-            software,
-            counters: Counters::new(),
-        })
+        let device = devices.as_ref().and_then(|devices| devices.near().into_iter().next());
+        let operations = match device {
+            None => Ok(Operations::of(setting.huffman, None, false, fingerprint)),
+            Some(device) => Operations::on(&*device, setting, fingerprint),
+        };
+        let (devices, operations) = match operations {
+            Ok(operations) => (devices, operations),
+            Err(error) if setting.path == Path::Hardware => {
+                let reason = format!("no path hardware: the dictionary cannot be prepared: {error}");
+                return Err(SettingError::Unavailable { engine: NAME, reason });
+            }
+            // A device that fails at this will fail at more.
+            Err(_) => (None, Operations::of(setting.huffman, None, false, fingerprint)),
+        };
+        let (path, operations, counters) = (setting.path, Arc::new(operations), Counters::new());
+        Ok(Iaa { path, devices, operations, software, counters })
     }
 }
 
+/// Tries to prepare a dictionary: the device is asked for parts of its state, and a single failure means little.
+const PREPARE_TRIES: usize = 8;
+
 impl Operations {
-    fn of(huffman: Huffman, dictionary: Option<&Dictionary>, fingerprint: u32) -> Operations {
-        let preset = dictionary.and_then(Dictionary::deflate).map(|shared| Arc::new(Preset::new(&shared)));
-        let (codes, stream) = match (huffman, preset) {
-            (Huffman::Canned, Some(preset)) => (Codes::Canned(preset.clone()), Stream::Canned(preset)),
-            (Huffman::Fixed, preset) => (Codes::Fixed, preset.map_or(Stream::Plain, Stream::History)),
-            (_, preset) => (Codes::Dynamic, preset.map_or(Stream::Plain, Stream::History)),
+    fn on(device: &dyn Device, setting: &Setting, fingerprint: u32) -> Result<Operations, JobError> {
+        let Some(shared) = setting.dictionary.as_deref().and_then(Dictionary::deflate) else {
+            return Ok(Operations::of(setting.huffman, None, false, fingerprint));
+        };
+        let mut preset = Preset::new(&shared, device);
+        for _ in 1..PREPARE_TRIES {
+            if preset.is_ok() {
+                break;
+            }
+            preset = Preset::new(&shared, device);
+        }
+        let writes_history = device.capabilities().has_iaa(iaa_cap::DICTIONARY);
+        Ok(Operations::of(setting.huffman, Some(Arc::new(preset?)), writes_history, fingerprint))
+    }
+
+    /// `writes_history`: the device finds matches in a dictionary (generation 2).
+    fn of(
+        huffman: Huffman,
+        preset: Option<Arc<Preset>>,
+        writes_history: bool,
+        fingerprint: u32,
+    ) -> Operations {
+        let codes = match (huffman, preset.clone()) {
+            (Huffman::Canned, Some(preset)) if writes_history => Codes::CannedBehind(preset),
+            (Huffman::Canned, Some(preset)) => Codes::Canned(preset),
+            (Huffman::Fixed, Some(preset)) if writes_history => Codes::FixedBehind(preset),
+            (Huffman::Fixed, _) => Codes::Fixed,
+            _ => Codes::Dynamic,
+        };
+        let stream = match (huffman, preset) {
+            (_, None) => Stream::Plain,
+            (Huffman::Canned, Some(preset)) => Stream::Canned(preset),
+            (_, Some(preset)) => Stream::History(preset),
         };
         let compress = Operation::Compress { codes, verify: false };
         Operations { compress, decompress: Operation::Decompress(stream), fingerprint }

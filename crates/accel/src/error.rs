@@ -28,6 +28,8 @@ pub enum JobError {
     Unsupported(&'static str),
     /// The output is longer than allowed.
     DoesNotFit,
+    /// An element of the output, or an index, has more bits than the output is wide.
+    TooNarrow,
     /// The source is not what it should be.
     Damaged(ErrorCode),
     /// What was compressed did not come back.
@@ -71,6 +73,7 @@ impl fmt::Display for JobError {
             }
             JobError::Unsupported(what) => write!(f, "the work queues have no {what}"),
             JobError::DoesNotFit => f.write_str("the output does not fit"),
+            JobError::TooNarrow => f.write_str("elements of the output do not fit its width"),
             JobError::Damaged(code) => write!(f, "damaged input: {code}"),
             JobError::VerifyFailed => f.write_str("what was compressed did not come back"),
             JobError::Watchdog => f.write_str("the watchdog of the device ended the job"),
@@ -100,7 +103,8 @@ pub(crate) fn error_of(outcome: &Outcome, compresses: bool) -> JobError {
         JobError::Rejected { status: number, error: outcome.error_number(), flags: outcome.invalid_flags() };
     match Status::of(number) {
         Some(Status::Analytics) => match outcome.error_code() {
-            Some(ErrorCode::UnrecoverableOverflow | ErrorCode::OutputTooNarrow) => JobError::DoesNotFit,
+            Some(ErrorCode::UnrecoverableOverflow) => JobError::DoesNotFit,
+            Some(ErrorCode::OutputTooNarrow) => JobError::TooNarrow,
             Some(ErrorCode::VerifyFailed) => JobError::VerifyFailed,
             // These are about what we told the device, not about the source.
             None | Some(ErrorCode::BadState | ErrorCode::BadMiniBlockSize | ErrorCode::NoCodeForSymbol) => {

@@ -11,6 +11,7 @@
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
 //! | [`discovery`] | what the machine has, and why a work queue cannot be used |
+//! | [`doctor`] | what stands between a process and the device, and the commands that would help |
 //! | [`hardware`] | work queues of the machine, mapped or written to |
 //! | [`null`] | a device that does nothing, to measure the host's part |
 //! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
@@ -25,6 +26,7 @@ pub mod completion;
 pub mod descriptor;
 pub mod device;
 pub mod discovery;
+pub mod doctor;
 mod error;
 pub mod hardware;
 mod jobs;

@@ -176,7 +176,16 @@ fn filters_answer_for_packed_and_for_compressed_integers() {
         let elements = Elements { parser: Parser::LittleEndian, bits: bits as u8, count: 500 };
         for (source, compressed) in [(&packed, false), (&stream, true)] {
             let mut check = |kind, output, mask: &[u8], expected: &[u8]| {
-                let filter = Filter { kind, elements, compressed, output, force_array: false };
+                let (mask_big_endian, output_big_endian, force_array) = (false, false, false);
+                let filter = Filter {
+                    kind,
+                    elements,
+                    compressed,
+                    mask_big_endian,
+                    output,
+                    output_big_endian,
+                    force_array,
+                };
                 session.run_with_mask(&Operation::Filter(filter), source, mask, 4096, |result| {
                     let finished = result.unwrap();
                     assert!(finished.output == expected, "{kind:?} {bits}");

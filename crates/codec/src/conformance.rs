@@ -52,7 +52,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(what: impl Into<String>) -> Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Failure {
         Failure { what: what.into() }
     }
 }
@@ -66,9 +66,9 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Bytes that lie in an output buffer before decoding, and must lie there afterwards.
-const BEFORE: &[u8] = b"kept";
+pub(crate) const BEFORE: &[u8] = b"kept";
 
-fn expect(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(crate) fn expect(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(Failure::new(what())) }
 }
 

@@ -17,8 +17,12 @@ pub struct Filter {
     pub elements: Elements,
     /// Whether the source is a DEFLATE stream of them.
     pub compressed: bool,
+    /// Whether the bits of the second source lie from the high bit down.
+    pub mask_big_endian: bool,
     /// How wide an element of the output is.
     pub output: OutputWidth,
+    /// Whether output lies from the high bit down, or in big-endian integers.
+    pub output_big_endian: bool,
     /// Elements of one bit stay an array, so that a wider output has an element for each bit (generation 2).
     pub force_array: bool,
 }
@@ -163,6 +167,8 @@ impl Filter {
         parser
             | width << filter::SOURCE1_WIDTH_SHIFT
             | output << filter::OUTPUT_WIDTH_SHIFT
+            | if self.mask_big_endian { filter::SOURCE2_BIG_ENDIAN } else { 0 }
+            | if self.output_big_endian { filter::OUTPUT_BIG_ENDIAN } else { 0 }
             | if invert { filter::INVERT_OUTPUT } else { 0 }
             | if self.force_array { filter::FORCE_ARRAY } else { 0 }
     }

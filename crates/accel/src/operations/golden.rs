@@ -145,7 +145,15 @@ fn crc64() {
 
 fn filter(kind: FilterKind, parser: Parser, bits: u8) -> Filter {
     let elements = Elements { parser, bits, count: 1000 };
-    Filter { kind, elements, compressed: false, output: OutputWidth::Nominal, force_array: false }
+    Filter {
+        kind,
+        elements,
+        compressed: false,
+        mask_big_endian: false,
+        output: OutputWidth::Nominal,
+        output_big_endian: false,
+        force_array: false,
+    }
 }
 
 #[test]
@@ -194,13 +202,14 @@ fn filters_with_a_mask() {
          00 10 00 00  00 00  1F 00  00 20 00 00 22 00 00 00
          88 13 00 00  03 00 00 00  02 00 00 08  E8 03 00 00",
     );
-    let expand = filter(FilterKind::Expand, Parser::LittleEndian, 1);
+    let mut expand = filter(FilterKind::Expand, Parser::LittleEndian, 1);
+    (expand.mask_big_endian, expand.output_big_endian) = (true, true);
     check(
         expand.descriptor(AT, SIZES, 0),
         "00 00 00 00  0C 01 02 56  40 00 00 00 11 00 00 00
          00 10 00 00 22 00 00 00  00 20 00 00 33 00 00 00
          00 10 00 00  00 00  00 00  00 20 00 00 22 00 00 00
-         88 13 00 00  03 00 00 00  00 00 00 00  E8 03 00 00",
+         88 13 00 00  03 00 00 00  00 90 00 00  E8 03 00 00",
     );
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// Beginnings of the file names of Intel's zlib-accel, whose builds and documents write it in two ways.
 const SHIMS: [&str; 2] = ["libzlib-accel", "libzlib_accel"];
 
-/// Where zlib-accel is configured.
-const CONFIGURATION: &str = "/etc/zlib-accel.conf";
+/// Where zlib-accel is configured, below the root.
+const CONFIGURATION: &str = "etc/zlib-accel.conf";
 
 /// An accelerator's library that stands before libz. Whether it gives a block to a device, or to the libz behind it, it decides
 /// itself, and tells nobody.
@@ -22,15 +22,20 @@ pub struct Preloaded {
 impl Preloaded {
     /// The accelerator that this process has preloaded, if it has.
     pub fn find() -> Option<Preloaded> {
-        let library = in_maps(&fs::read_to_string("/proc/self/maps").ok()?)?;
-        Some(Preloaded { library, configuration: settings(Path::new(CONFIGURATION)) })
+        Preloaded::find_below(Path::new("/"))
+    }
+
+    /// The same in a recorded tree, whose root is not `/`.
+    pub(crate) fn find_below(root: &Path) -> Option<Preloaded> {
+        let library = in_maps(&fs::read_to_string(root.join("proc/self/maps")).ok()?)?;
+        Some(Preloaded { library, configuration: settings(&root.join(CONFIGURATION)) })
     }
 
     /// The library and its settings in one line.
     pub fn to_text(&self) -> String {
         let settings = match &self.configuration {
-            Some(settings) => format!("{CONFIGURATION}: {settings}"),
-            None => format!("without a readable {CONFIGURATION}, by its defaults"),
+            Some(settings) => format!("/{CONFIGURATION}: {settings}"),
+            None => format!("without a readable /{CONFIGURATION}, by its defaults"),
         };
         format!("{}, {settings}", self.library.display())
     }

@@ -41,7 +41,9 @@ pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
 pub use error::JobError;
-pub use model::{Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, Timing};
+pub use model::{
+    Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, ModelUsage, Timing,
+};
 pub use operations::{Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, Parser, Stream};
 pub use preset::Preset;
 pub use session::{Counters, Finished, Limits, Session};

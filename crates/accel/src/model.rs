@@ -27,8 +27,10 @@ mod queue;
 mod schedule;
 mod sink;
 mod tables;
+mod usage;
 mod validate;
 
 pub use injection::{Injection, Misfortune};
 pub use options::{ModelOptions, ModelOptionsError, Timing};
 pub use queue::{Lateness, Model};
+pub use usage::ModelUsage;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
-    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters,
+    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
     Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
 };
 
@@ -15,7 +16,17 @@ use crate::{codec_checks, heap, linked_versions, store_target};
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
 
-const METERS: Meters = Meters { held_bytes: heap::held_bytes };
+const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled };
+
+fn modelled() -> ModelledWork {
+    let usage = ModelUsage::now();
+    ModelledWork {
+        jobs: usage.jobs,
+        late_jobs: usage.late_jobs,
+        late_sec: usage.late.as_secs_f64(),
+        cpu_sec: usage.cpu.as_secs_f64(),
+    }
+}
 
 /// Every target that can be benchmarked. Ours come first, then eval's own yardsticks.
 fn registry() -> Registry {

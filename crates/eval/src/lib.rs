@@ -11,7 +11,7 @@
 //! let registry = Registry::with(vec![]);
 //! let spec = RunSpec { keys: 1_000, seconds: 0.05, warmup_seconds: 0.0, ..RunSpec::new("btreemap", "json") };
 //! let target = registry.find(&spec.target)?;
-//! let measured = target.run(&spec, &Meters { held_bytes: || 0 }, &|_| {})?;
+//! let measured = target.run(&spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {})?;
 //! assert_eq!(measured.mismatches, 0);
 //! assert!(measured.qps() > 0.0);
 //! # Ok::<(), ziptier_eval::Error>(())
@@ -78,7 +78,7 @@ pub use error::Error;
 pub use generator::Generator;
 pub use keys::{KEY_BYTES, Key, KeyShape};
 pub use measurement::{Latency, Measurement, Step};
-pub use meters::{Growth, Meters, Usage};
+pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use oracle::{Oracle, Word};
 pub use plan::Plan;
 pub use process::{Launcher, serve_child};

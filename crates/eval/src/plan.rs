@@ -215,7 +215,8 @@ impl Plan {
             let coding = Coding {
                 engine: Some(engine.name),
                 block_bytes: own.block_bytes.or(engine.block_bytes),
-                takes_model: engine.takes_model || own.takes_model,
+                // Of several engines that are compared, those with a model for a device get it.
+                takes_model: engine.takes_model || own.takes_model && self.engines.len() < 2,
                 is_preloaded: engine.is_preloaded,
                 ..own
             };

@@ -137,6 +137,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let [read_p50, read_p99, read_p999] = latency(measured.read);
     let [write_p50, write_p99, write_p999] = latency(measured.write);
     let usage = &measured.usage;
+    let modelled = Some(&measured.modelled).filter(|modelled| modelled.jobs > 0);
     let settled = measured.settled;
     let options = &spec.options;
     let published = spec.is_published.then(|| PublishedNames::of(spec));
@@ -220,6 +221,10 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("engine_fallbacks", Cell::count(counters.engine_fallbacks)),
         ("engine_queue_full_retries", Cell::count(counters.engine_queue_full_retries)),
         ("engine_faults", Cell::count(counters.engine_faults)),
+        ("modelled_jobs", modelled.map_or(Cell::Missing, |modelled| Cell::Count(modelled.jobs as i64))),
+        ("modelled_late_pct", Cell::number(modelled.map(|m| m.late_jobs as f64 / m.jobs as f64 * 100.0), 1)),
+        ("modelled_late_us_mean", Cell::number(modelled.map(|m| m.late_sec * 1e6 / m.jobs as f64), 3)),
+        ("modelled_cpu_sec", Cell::number(modelled.map(|m| m.cpu_sec), 3)),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -5,6 +5,7 @@ use super::injection::{Injection, Injector, Misfortune};
 use super::memory::JobMemory;
 use super::options::ModelOptions;
 use super::schedule::Schedule;
+use super::usage::{ThreadMeter, note_job};
 use crate::completion::{Outcome, Status};
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, Device, SubmitError, iaa_cap};
@@ -294,6 +295,7 @@ struct Worker {
     /// Answers that wait for so many others.
     late: Vec<(u32, Answer)>,
     stuck: Vec<JobMemory>,
+    meter: ThreadMeter,
 }
 
 impl Worker {
@@ -308,6 +310,7 @@ impl Worker {
             answers: 0,
             late: Vec::new(),
             stuck: Vec::new(),
+            meter: ThreadMeter::default(),
         }
     }
 
@@ -315,8 +318,10 @@ impl Worker {
         while let Some(job) = self.next() {
             self.execute(job);
             self.complete_due();
+            self.meter.after_job();
         }
         self.end();
+        self.meter.look();
     }
 
     /// Waits for a job, and completes meanwhile what is due. `None` when the model is dropped.
@@ -349,6 +354,7 @@ impl Worker {
             let pause = next_due.map(|due| due.saturating_duration_since(Instant::now()));
             match pause {
                 None => {
+                    self.meter.look();
                     queue.is_asleep = true;
                     queue = shared.woken.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -459,8 +465,10 @@ impl Worker {
 
 impl Lateness {
     fn add(&mut self, by: Duration) {
+        let is_late = by > Duration::from_micros(1);
+        note_job(by, is_late);
         self.jobs += 1;
-        self.late_jobs += u64::from(by > Duration::from_micros(1));
+        self.late_jobs += u64::from(is_late);
         self.total += by;
         self.worst = self.worst.max(by);
     }

@@ -57,7 +57,7 @@ impl Iaa {
             Err(reason) if setting.path == Path::Hardware => {
                 return Err(SettingError::Unavailable {
                     engine,
-                    reason: format!("no path hardware: {reason}"),
+                    reason: format!("no path hardware: {reason} (`ziptier doctor` tells what would help)"),
                 });
             }
             Err(_) => None,

@@ -51,7 +51,7 @@ impl Report {
         let found = Discovery::read(&places);
         let mut sections = ziptier_accel::doctor::examine(root, &found);
         let [libraries, paths] = ziptier_codec::doctor::examine(root, &found);
-        sections.extend([libraries, ziptier_media::examine(root), paths]);
+        sections.extend([libraries, ziptier_media::places::examine(root), paths]);
         let is_hardware = found.usable().next().is_some();
         Report { headline: ziptier_accel::doctor::headline(&found), is_hardware, sections }
     }

@@ -1,0 +1,35 @@
+//! Bytes whose address is a multiple of a page, as direct reads and writes want them.
+
+use crate::disk::DIRECT_ALIGNMENT_BYTES;
+use std::ops::{Deref, DerefMut};
+
+/// A fixed number of bytes at an aligned address: a longer vector, of which the front is skipped.
+#[derive(Debug)]
+pub(crate) struct AlignedBytes {
+    /// Never grown, so that the bytes stay where they are.
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl AlignedBytes {
+    pub(crate) fn zeroed(len: usize) -> AlignedBytes {
+        let bytes = vec![0; len + DIRECT_ALIGNMENT_BYTES];
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT_BYTES).min(DIRECT_ALIGNMENT_BYTES);
+        AlignedBytes { bytes, start, len }
+    }
+}
+
+impl Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}

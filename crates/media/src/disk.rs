@@ -1,0 +1,176 @@
+//! The one trait through which every operation on durable files goes.
+//!
+//! A log or a segment file is only as good as its order of writes, syncs and renames. All of them pass through [`Disk`] and
+//! [`DiskFile`], so that tests put a disk underneath that records the order and rebuilds every state that a power cut may
+//! leave, or one that fails at a chosen operation. What is durable when:
+//!
+//! - bytes of a file: when [`DiskFile::sync_data`] has returned after the write;
+//! - the name of a file (created, renamed, removed): when [`Disk::sync_dir`] of its folder has returned after that.
+//!
+//! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at` is its
+//! non-temporal copy, `sync_data` its fence.
+
+mod real;
+
+pub use real::RealDisk;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why an operation on a disk failed: what was tried, on which path, and what the system said.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// No space, or no quota.
+    #[error("cannot {operation} {}: the disk is full; free some space", path.display())]
+    Full {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// Another process holds the folder's lock.
+    #[error("{} is in use by another process; stop it or name another folder", path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot {operation} {}: {reason}", path.display())]
+    Failed {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's kind of error.
+        kind: io::ErrorKind,
+        /// The system's words.
+        reason: String,
+    },
+}
+
+impl DiskError {
+    /// The error of an `operation` on a `path`, from what the system returned.
+    pub fn new(operation: &'static str, path: &Path, error: &io::Error) -> DiskError {
+        let path = path.to_path_buf();
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::Full { operation, path },
+            kind => DiskError::Failed { operation, path, kind, reason: error.to_string() },
+        }
+    }
+
+    /// Whether the file or folder is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, DiskError::Failed { kind: io::ErrorKind::NotFound, .. })
+    }
+}
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caching {
+    /// Through the system's page cache.
+    #[default]
+    Cached,
+    /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the address
+    /// of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
+    Direct,
+}
+
+/// What offsets, lengths and addresses of direct reads and writes are multiples of.
+///
+/// Devices ask for their logical block (512 or 4096 bytes); the larger one serves all.
+pub const DIRECT_ALIGNMENT_BYTES: usize = 4096;
+
+/// Folders and the names in them.
+pub trait Disk: Send + Sync {
+    /// Makes a folder and those above it; one that is there already is no error.
+    fn create_dir(&self, dir: &Path) -> Result<(), DiskError>;
+
+    /// Makes an empty file for reading and writing; a file of that name is an error.
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError>;
+
+    /// Gives a file another name in the same folder, in place of whatever has that name.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> Result<(), DiskError>;
+
+    /// Names of the files (not of the folders) in a folder, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError>;
+
+    /// Makes names in a folder durable.
+    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError>;
+
+    /// Keeps other processes (and other callers in this one) out of a folder until the guard is dropped.
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError>;
+}
+
+/// Holds the lock of a folder until it is dropped; the lock dies with the process.
+pub trait DirLock: Send + Sync + std::fmt::Debug {}
+
+/// An open file. Reads and writes name their offset, so that threads share it without a lock.
+pub trait DiskFile: Send + Sync {
+    /// Bytes of the file.
+    fn len(&self) -> Result<u64, DiskError>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool, DiskError> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads what is there at `offset`: fewer bytes than asked for, or none at the end of the file.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
+
+    /// Writes some of `bytes` at `offset` and says how many, never none of some; [`write_all_at`] goes on.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, DiskError>;
+
+    /// Makes sure that the first `len` bytes have room on the medium, and that the file is that long at least.
+    fn preallocate(&self, len: u64) -> Result<(), DiskError>;
+
+    /// Cuts the file to `len` bytes, or extends it with zeros that have no room yet.
+    fn set_len(&self, len: u64) -> Result<(), DiskError>;
+
+    /// Makes what was written durable, and the length with it.
+    fn sync_data(&self) -> Result<(), DiskError>;
+
+    /// Whether reads and writes go past the page cache and must be aligned.
+    fn is_direct(&self) -> bool;
+
+    /// Where the file was opened, for messages.
+    fn path(&self) -> &Path;
+
+    /// The descriptor, for asynchronous reads; a disk in memory has none.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Writes all of `bytes` at `offset`, however short single writes are.
+pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let count = file.write_at(offset + done as u64, &bytes[done..])?;
+        if count == 0 {
+            return Err(DiskError::new("write", file.path(), &io::ErrorKind::WriteZero.into()));
+        }
+        done += count;
+    }
+    Ok(())
+}
+
+/// Reads until `into` is full or the file ends; says how many bytes were read.
+pub fn read_full_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+    let mut done = 0;
+    while done < into.len() {
+        match file.read_at(offset + done as u64, &mut into[done..])? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,246 @@
+//! Files of the operating system.
+
+use super::{Caching, DirLock, Disk, DiskError, DiskFile, write_all_at};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The file whose advisory lock keeps a folder to one process.
+const LOCK_NAME: &str = "LOCK";
+
+/// The operating system's file systems.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+impl RealDisk {
+    fn open_as(&self, path: &Path, caching: Caching, is_new: bool) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let operation = if is_new { "create" } else { "open" };
+        let open = |flags: OFlags| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(is_new).custom_flags(flags.bits().cast_signed());
+            options.open(path)
+        };
+        let direct = match caching {
+            Caching::Cached => None,
+            Caching::Direct => match open(OFlags::DIRECT) {
+                Ok(file) => Some(file),
+                // The file system has no direct I/O; the file may have been made before it said so.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    if is_new {
+                        let _ = fs::remove_file(path);
+                    }
+                    None
+                }
+                Err(error) => return Err(DiskError::new(operation, path, &error)),
+            },
+        };
+        let is_direct = direct.is_some();
+        let file = match direct {
+            Some(file) => file,
+            None => open(OFlags::empty()).map_err(|error| DiskError::new(operation, path, &error))?,
+        };
+        Ok(Arc::new(RealFile { file, is_direct, path: path.to_path_buf() }))
+    }
+}
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        fs::create_dir_all(dir).map_err(|error| DiskError::new("create", dir, &error))
+    }
+
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.open_as(path, caching, true)
+    }
+
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.open_as(path, caching, false)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        fs::rename(from, to).map_err(|error| DiskError::new("rename", from, &error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DiskError> {
+        fs::remove_file(path).map_err(|error| DiskError::new("remove", path, &error))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
+        let names = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(dir)? {
+                let entry = entry?;
+                // A name that is no text is none of ours.
+                if let Ok(name) = entry.file_name().into_string()
+                    && entry.file_type()?.is_file()
+                {
+                    names.push(name);
+                }
+            }
+            names.sort();
+            Ok(names)
+        };
+        names().map_err(|error| DiskError::new("list", dir, &error))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        File::open(dir)
+            .and_then(|file| file.sync_all())
+            .map_err(|error| DiskError::new("sync the names in", dir, &error))
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
+        let path = dir.join(LOCK_NAME);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|error| DiskError::new("lock", &path, &error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Box::new(RealLock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(DiskError::Locked { path: dir.to_path_buf() }),
+            Err(error) => Err(DiskError::new("lock", &path, &error.into())),
+        }
+    }
+}
+
+/// The lock belongs to the open file, and goes with it.
+#[derive(Debug)]
+struct RealLock {
+    _file: File,
+}
+
+impl DirLock for RealLock {}
+
+struct RealFile {
+    file: File,
+    is_direct: bool,
+    path: PathBuf,
+}
+
+impl RealFile {
+    fn error(&self, operation: &'static str) -> impl Fn(io::Error) -> DiskError + '_ {
+        move |error| DiskError::new(operation, &self.path, &error)
+    }
+
+    /// For file systems that cannot allocate without writing.
+    fn fill_with_zeros(&self, len: u64) -> Result<(), DiskError> {
+        let zeros = crate::aligned::AlignedBytes::zeroed(1 << 20);
+        let mut at = self.len()?;
+        while at < len {
+            let count = zeros.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
+            write_all_at(self, at, &zeros[..count])?;
+            at += count as u64;
+        }
+        Ok(())
+    }
+}
+
+impl DiskFile for RealFile {
+    fn len(&self) -> Result<u64, DiskError> {
+        Ok(self.file.metadata().map_err(self.error("look at"))?.len())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        loop {
+            match self.file.read_at(into, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(self.error("read")),
+            }
+        }
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, DiskError> {
+        loop {
+            match self.file.write_at(bytes, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map_err(self.error("write")),
+            }
+        }
+    }
+
+    fn preallocate(&self, len: u64) -> Result<(), DiskError> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.fill_with_zeros(len),
+            Err(error) => Err(self.error("allocate")(error.into())),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len).map_err(self.error("cut"))
+    }
+
+    fn sync_data(&self) -> Result<(), DiskError> {
+        self.file.sync_data().map_err(self.error("sync"))
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::read_full_at;
+
+    #[test]
+    fn files_names_and_locks() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("data");
+        let disk = RealDisk;
+        disk.create_dir(&dir).unwrap();
+        let file = disk.create(&dir.join("a"), Caching::Cached).unwrap();
+        file.preallocate(10_000).unwrap();
+        assert_eq!(file.len(), Ok(10_000));
+        write_all_at(&*file, 5000, b"bytes").unwrap();
+        file.sync_data().unwrap();
+        file.set_len(5003).unwrap();
+        let mut read = [0; 10];
+        assert_eq!(read_full_at(&*file, 5000, &mut read), Ok(3));
+        assert_eq!(&read[..3], b"byt");
+        assert!(disk.create(&dir.join("a"), Caching::Cached).is_err());
+        disk.rename(&dir.join("a"), &dir.join("b")).unwrap();
+        disk.sync_dir(&dir).unwrap();
+        assert_eq!(disk.list(&dir).unwrap(), ["b"]);
+        disk.remove(&dir.join("b")).unwrap();
+        assert!(disk.open(&dir.join("b"), Caching::Cached).is_err_and(|error| error.is_not_found()));
+
+        let lock = disk.lock_dir(&dir).unwrap();
+        let refusal = disk.lock_dir(&dir).unwrap_err();
+        assert_eq!(refusal, DiskError::Locked { path: dir.clone() });
+        drop(lock);
+        disk.lock_dir(&dir).unwrap();
+    }
+
+    #[test]
+    fn direct_files_take_aligned_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RealDisk.create(&folder.path().join("direct"), Caching::Direct).unwrap();
+        let mut page = crate::aligned::AlignedBytes::zeroed(4096);
+        page.fill(7);
+        write_all_at(&*file, 4096, &page).unwrap();
+        page.fill(0);
+        assert_eq!(read_full_at(&*file, 4096, &mut page), Ok(4096));
+        assert!(page.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn a_full_disk_says_so() {
+        let error = DiskError::new("allocate", Path::new("/data/log"), &io::ErrorKind::StorageFull.into());
+        assert_eq!(error.to_string(), "cannot allocate /data/log: the disk is full; free some space");
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads one segment through a window, entry by entry, and looks for entries behind damage.
+
+use super::format::{ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader};
+use super::{LogError, Lsn};
+use crate::disk::{Disk, DiskError, DiskFile, read_full_at};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that are read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// How many times the bytes of a segment may be summed up in a search for entries. Bytes that look like the headers of many long
+/// records would otherwise make it quadratic.
+const SEARCH_BYTES_FACTOR: u64 = 8;
+
+/// What stands at an offset where an entry with a certain LSN was expected.
+pub(super) enum Entry {
+    Record(EntryHeader),
+    Seal,
+    /// Why it is neither.
+    Invalid(&'static str),
+}
+
+/// What a search behind an invalid entry found.
+pub(super) struct Found {
+    /// Where the first valid entry stands, and its LSN.
+    pub(super) first: Option<(u64, Lsn)>,
+    /// Where the last one ends.
+    pub(super) end: u64,
+    /// The newest LSN that one of them knew to be durable.
+    pub(super) durable_lsn: Lsn,
+    /// The search was given up.
+    pub(super) gave_up: bool,
+}
+
+/// One segment file.
+pub(super) struct SegmentReader {
+    file: Arc<dyn DiskFile>,
+    pub(super) header: SegmentHeader,
+    pub(super) file_bytes: u64,
+    window: Vec<u8>,
+    window_start: u64,
+}
+
+impl SegmentReader {
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<SegmentReader, LogError> {
+        let file = disk.open(path, crate::disk::Caching::Cached)?;
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        let count = read_full_at(&*file, 0, &mut bytes)?;
+        let header = SegmentHeader::decode(&bytes[..count]).map_err(|fault| match fault {
+            HeaderFault::Foreign(reason) => LogError::Foreign { path: path.to_path_buf(), reason },
+            HeaderFault::Damaged => LogError::Damaged {
+                path: path.to_path_buf(),
+                offset: 0,
+                reason: "the header of the segment fails its check".to_string(),
+            },
+        })?;
+        let file_bytes = file.len()?;
+        Ok(SegmentReader { file, header, file_bytes, window: Vec::new(), window_start: 0 })
+    }
+
+    /// Whether the file has its full size: it was the newest when it was last written to, or nearly so.
+    pub(super) fn is_uncut(&self) -> bool {
+        self.file_bytes == self.header.segment_bytes
+    }
+
+    /// What stands at `offset`, where an entry with the LSN `expected` should.
+    pub(super) fn entry(&mut self, offset: u64, expected: Lsn) -> Result<Entry, DiskError> {
+        let Some(header) = self.entry_header(offset)? else {
+            return Ok(Entry::Invalid("the file ends before the entry"));
+        };
+        if header.lsn != expected {
+            return Ok(Entry::Invalid("no entry with the next number stands there"));
+        }
+        self.checked(offset, header)
+    }
+
+    fn checked(&mut self, offset: u64, header: EntryHeader) -> Result<Entry, DiskError> {
+        let Some(payload) = self.bytes(offset + ENTRY_HEADER_BYTES as u64, header.payload_bytes())? else {
+            return Ok(Entry::Invalid("the length of the entry leads beyond the end of the file"));
+        };
+        let payload_crc = crc32c::crc32c(payload);
+        if header.checksum(&self.header, payload_crc) != header.crc {
+            return Ok(Entry::Invalid("the entry fails its check"));
+        }
+        Ok(if header.length.is_some() { Entry::Record(header) } else { Entry::Seal })
+    }
+
+    /// The payload of a record that [`SegmentReader::entry`] has just found at `offset`.
+    pub(super) fn payload(&mut self, offset: u64, header: &EntryHeader) -> Result<&[u8], DiskError> {
+        Ok(self.bytes(offset + ENTRY_HEADER_BYTES as u64, header.payload_bytes())?.unwrap_or_default())
+    }
+
+    /// Looks for entries behind an invalid one at `offset`, with LSNs from `expected` to before `limit`.
+    pub(super) fn search(&mut self, offset: u64, expected: Lsn, limit: Lsn) -> Result<Found, DiskError> {
+        let mut found = Found { first: None, end: offset, durable_lsn: 0, gave_up: false };
+        let mut budget = SEARCH_BYTES_FACTOR * self.file_bytes;
+        let (mut at, mut lowest) = (offset + 1, expected);
+        while let Some(header) = self.entry_header(at)? {
+            // No more records than headers fit between here and there.
+            let highest = expected.saturating_add((at - offset) / ENTRY_HEADER_BYTES as u64 + 1).min(limit);
+            let is_plausible = (lowest..=highest).contains(&header.lsn)
+                && header.unsynced > 0
+                && header.entry_bytes() <= self.file_bytes - at;
+            if is_plausible {
+                let Some(rest) = budget.checked_sub(header.entry_bytes()) else {
+                    found.gave_up = true;
+                    return Ok(found);
+                };
+                budget = rest;
+                if !matches!(self.checked(at, header)?, Entry::Invalid(_)) {
+                    found.first.get_or_insert((at, header.lsn));
+                    found.durable_lsn = found.durable_lsn.max(header.durable_lsn());
+                    at += header.entry_bytes();
+                    found.end = at;
+                    lowest = header.lsn + 1;
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        Ok(found)
+    }
+
+    /// The header at `offset`, whatever it says.
+    pub(super) fn entry_header(&mut self, offset: u64) -> Result<Option<EntryHeader>, DiskError> {
+        let bytes = self.bytes(offset, ENTRY_HEADER_BYTES)?;
+        Ok(bytes.and_then(|bytes| bytes.first_chunk()).map(EntryHeader::decode))
+    }
+
+    /// Bytes of the file, unless it ends before.
+    fn bytes(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>, DiskError> {
+        if offset.checked_add(count as u64).is_none_or(|end| end > self.file_bytes) {
+            return Ok(None);
+        }
+        let is_inside = offset >= self.window_start
+            && offset + count as u64 <= self.window_start + self.window.len() as u64;
+        if !is_inside {
+            let wanted = count.max(WINDOW_BYTES).min((self.file_bytes - offset) as usize);
+            self.window.resize(wanted, 0);
+            let read = read_full_at(&*self.file, offset, &mut self.window)?;
+            self.window.truncate(read);
+            self.window_start = offset;
+        }
+        let start = (offset - self.window_start) as usize;
+        Ok(self.window.get(start..start + count))
+    }
+}

@@ -1,0 +1,215 @@
+//! The files of a log: those in use, oldest first, and spare ones.
+
+use super::format::{self, ENTRY_HEADER_BYTES, HEADER_BYTES, SegmentHeader};
+use super::{LogError, Lsn};
+use crate::disk::{Caching, Disk, DiskError, DiskFile, write_all_at};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Spare files that are kept; more than one, so that a checkpoint's segments serve the next ones.
+const SPARES_MAX: usize = 2;
+
+/// A file with room that is allocated and filled, to become a segment.
+pub(super) struct Spare {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+impl Spare {
+    /// Whether a first record of so many bytes leaves room behind it for a seal, and for a cut to show.
+    pub(super) fn fits(&self, payload_bytes: usize) -> bool {
+        payload_bytes <= payload_bytes_max(self.bytes, HEADER_BYTES)
+    }
+}
+
+/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away.
+pub(super) fn payload_bytes_max(segment_bytes: u64, offset: u64) -> usize {
+    let kept = 2 * ENTRY_HEADER_BYTES as u64 + 1;
+    segment_bytes.saturating_sub(offset + kept) as usize
+}
+
+/// Bytes of the segment that a record needs, whatever the usual size.
+fn segment_bytes_for(segment_bytes: u64, payload_bytes: usize) -> u64 {
+    let needed = HEADER_BYTES + (payload_bytes + 2 * ENTRY_HEADER_BYTES + 1) as u64;
+    segment_bytes.max(needed.next_multiple_of(4096))
+}
+
+/// A segment that records may be in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Live {
+    pub(super) number: u64,
+    pub(super) first_lsn: Lsn,
+    pub(super) segment_bytes: u64,
+}
+
+struct Pool {
+    live: VecDeque<Live>,
+    spares: Vec<Spare>,
+    next_spare: u64,
+}
+
+/// Makes, names, counts and drops segment files.
+pub(super) struct Segments {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    segment_bytes: u64,
+    pool: Mutex<Pool>,
+    /// Segments go one after the other, so that none is missing between two that are there.
+    dropping: Mutex<()>,
+}
+
+impl Segments {
+    /// Takes over a folder's segments, and its spare files as far as they fit.
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        segment_bytes: u64,
+        live: VecDeque<Live>,
+        spare_names: &[String],
+    ) -> Result<Segments, DiskError> {
+        let mut spares = Vec::new();
+        let mut next_spare = 0;
+        for name in spare_names {
+            next_spare =
+                format::number_of(name, "spare-").map_or(next_spare, |number| next_spare.max(number + 1));
+            let path = dir.join(name);
+            let file = disk.open(&path, Caching::Cached)?;
+            if file.len()? == segment_bytes && spares.len() < SPARES_MAX {
+                spares.push(Spare { file, path, bytes: segment_bytes });
+            } else {
+                disk.remove(&path)?;
+            }
+        }
+        let pool = Mutex::new(Pool { live, spares, next_spare });
+        Ok(Segments { disk, dir: dir.to_path_buf(), segment_bytes, pool, dropping: Mutex::new(()) })
+    }
+
+    /// A spare file with room for a record, made now if there is none.
+    pub(super) fn take_spare(&self, payload_bytes: usize) -> Result<Spare, DiskError> {
+        let number = {
+            let mut pool = self.pool.lock();
+            if let Some(at) = pool.spares.iter().position(|spare| spare.fits(payload_bytes)) {
+                return Ok(pool.spares.swap_remove(at));
+            }
+            pool.next_spare += 1;
+            pool.next_spare - 1
+        };
+        let path = self.dir.join(format::spare_name(number));
+        let bytes = segment_bytes_for(self.segment_bytes, payload_bytes);
+        let file = self.disk.create(&path, Caching::Cached)?;
+        match fill(&*file, 0, bytes) {
+            Ok(()) => Ok(Spare { file, path, bytes }),
+            Err(error) => {
+                // The room that was taken is of use to others; if it stays, the next start removes the file.
+                let _ = self.disk.remove(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps a file that was not needed after all.
+    pub(super) fn give_back(&self, spare: Spare) {
+        self.pool.lock().spares.push(spare);
+    }
+
+    /// Makes a spare file if there is none.
+    pub(super) fn prepare(&self) -> Result<(), DiskError> {
+        if self.pool.lock().spares.is_empty() {
+            self.give_back(self.take_spare(0)?);
+        }
+        Ok(())
+    }
+
+    /// Makes a spare file the newest segment, durably and under its name.
+    pub(super) fn begin(&self, spare: Spare, header: &SegmentHeader) -> Result<Arc<dyn DiskFile>, DiskError> {
+        write_all_at(&*spare.file, 0, &header.encode())?;
+        spare.file.sync_data()?;
+        let path = self.dir.join(format::segment_name(header.number));
+        self.disk.rename(&spare.path, &path)?;
+        self.disk.sync_dir(&self.dir)?;
+        // Anew, so that errors tell the name it has now.
+        let file = self.disk.open(&path, Caching::Cached)?;
+        let live = Live { number: header.number, first_lsn: header.first_lsn, segment_bytes: spare.bytes };
+        self.pool.lock().live.push_back(live);
+        Ok(file)
+    }
+
+    /// Drops the segments that have only records before `lsn`, the oldest first; the newest segment stays.
+    pub(super) fn drop_before(&self, lsn: Lsn) -> Result<(), LogError> {
+        let _one_at_a_time = self.dropping.lock();
+        loop {
+            let (oldest, is_spare_wanted) = {
+                let pool = self.pool.lock();
+                match (pool.live.front(), pool.live.get(1)) {
+                    (Some(&oldest), Some(next)) if next.first_lsn <= lsn => {
+                        (oldest, pool.spares.len() < SPARES_MAX)
+                    }
+                    _ => return Ok(()),
+                }
+            };
+            let path = self.dir.join(format::segment_name(oldest.number));
+            if is_spare_wanted && oldest.segment_bytes == self.segment_bytes {
+                self.recycle(&path)?;
+            } else {
+                gone_or(self.disk.remove(&path))?;
+                self.disk.sync_dir(&self.dir)?;
+            }
+            self.pool.lock().live.pop_front();
+        }
+    }
+
+    /// Makes a segment a spare file again: only what it was cut by is filled with zeros.
+    fn recycle(&self, path: &Path) -> Result<(), DiskError> {
+        let number = {
+            let mut pool = self.pool.lock();
+            pool.next_spare += 1;
+            pool.next_spare - 1
+        };
+        let spare_path = self.dir.join(format::spare_name(number));
+        gone_or(self.disk.rename(path, &spare_path))?;
+        self.disk.sync_dir(&self.dir)?;
+        let refill = || {
+            let file = self.disk.open(&spare_path, Caching::Cached)?;
+            fill(&*file, file.len()?, self.segment_bytes)?;
+            Ok::<_, DiskError>(Spare { file, path: spare_path.clone(), bytes: self.segment_bytes })
+        };
+        match refill() {
+            Ok(spare) => self.give_back(spare),
+            // That costs a spare file, not the drop.
+            Err(DiskError::Full { .. }) => self.disk.remove(&spare_path)?,
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        let pool = self.pool.lock();
+        let live: u64 = pool.live.iter().map(|segment| segment.segment_bytes).sum();
+        live + pool.spares.iter().map(|spare| spare.bytes).sum::<u64>()
+    }
+
+    pub(super) fn first_lsn(&self) -> Lsn {
+        self.pool.lock().live.front().map_or(1, |segment| segment.first_lsn)
+    }
+}
+
+/// A file that is gone was dropped by an earlier, failed attempt.
+fn gone_or(result: Result<(), DiskError>) -> Result<(), DiskError> {
+    result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
+}
+
+/// Allocates a file up to `end` and writes zeros from `start` on, so that syncing later writes touches no metadata.
+fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<(), DiskError> {
+    file.preallocate(end)?;
+    let zeros = vec![0; (end - start).min(1 << 20) as usize];
+    let mut at = start;
+    while at < end {
+        let count = zeros.len().min((end - at) as usize);
+        write_all_at(file, at, &zeros[..count])?;
+        at += count as u64;
+    }
+    file.sync_data()
+}

@@ -1,0 +1,484 @@
+//! Segment files on SSD for immutable bodies: appended in large aligned writes, read singly and checked.
+//!
+//! A *body* is bytes that never change. [`Segments::append`] gives its [`Place`], which is all that the caller keeps; which bodies
+//! are live is the caller's knowledge, and so is a manifest. Space comes back by *cleaning*: the segment with the fewest live
+//! bytes is the [`Segments::candidate`], its live bodies are appended anew, and the file is removed.
+//!
+//! ```
+//! use std::path::Path;
+//! use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
+//! # let folder = tempfile::tempdir()?;
+//! # let dir = folder.path();
+//! let disk = std::sync::Arc::new(ziptier_media::disk::RealDisk);
+//! let options = SegmentOptions { segment_bytes: 1 << 20, limit_bytes: 8 << 20, ..SegmentOptions::default() };
+//! let segments = Segments::open(disk, dir, options)?;
+//!
+//! let place = segments.append(b"a body", Purpose::New)?;
+//! segments.sync()?; // durable from here on
+//! assert_eq!(segments.read(place)?, b"a body");
+//! segments.read_later(place, |body| assert_eq!(body.unwrap(), b"a body"));
+//! segments.release(place); // no longer live
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Files are opened past the page cache where the file system takes that; [`Segments::describe`] says what is in force. A full
+//! tier ([`SegmentError::Full`]) refuses new bodies and nothing else: reading, releasing and cleaning go on, for one segment is
+//! kept free for cleaning. After a failed write or sync, appending is refused until the segments are opened anew; bodies that
+//! were not yet written are still read from memory.
+
+mod appender;
+mod file;
+mod format;
+mod reads;
+mod ring;
+
+pub use file::Blocks;
+
+use crate::disk::{Disk, DiskError};
+use appender::Appender;
+use file::SegmentFile;
+use parking_lot::{Mutex, RwLock};
+use reads::{ReadJob, Reader};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The longest body, in bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 30;
+
+/// Where a body lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The number of the segment; no two segments of a folder ever have the same.
+    pub segment: u64,
+    /// Where the body's block begins in the file.
+    pub offset: u32,
+    /// Bytes of the body.
+    pub bytes: u32,
+}
+
+impl Place {
+    /// Bytes that the body takes in its segment.
+    pub fn block_bytes(&self) -> u64 {
+        format::block_bytes(self.bytes as usize)
+    }
+}
+
+/// Why a body is appended. Each purpose has a segment of its own, for bodies that were cleaned live longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A body that was not in a segment before, or has changed.
+    New,
+    /// A live body of a segment that is being cleaned. It may use the segment that is kept free.
+    Cleaning,
+}
+
+/// How segments are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Bytes of a segment file, a multiple of 4096 from 64 KiB to 1 GiB. A longer body gets a segment of its own.
+    pub segment_bytes: u64,
+    /// Bytes of a write, a multiple of 4096.
+    pub write_bytes: usize,
+    /// All segment files together have at most so many bytes; four segments at least.
+    pub limit_bytes: u64,
+    /// Threads for [`Segments::read_later`] where the kernel does not offer `io_uring`.
+    pub read_threads: usize,
+}
+
+impl Default for SegmentOptions {
+    fn default() -> SegmentOptions {
+        SegmentOptions {
+            segment_bytes: 64 << 20,
+            write_bytes: 1 << 20,
+            limit_bytes: 8 << 30,
+            read_threads: 4,
+        }
+    }
+}
+
+/// Why a segment operation was refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The limit leaves no room for another segment.
+    #[error(
+        "the SSD tier is full: {allocated_bytes} of {limit_bytes} bytes are taken; raise the limit or delete keys"
+    )]
+    Full {
+        /// Bytes of all segment files.
+        allocated_bytes: u64,
+        /// The limit in force.
+        limit_bytes: u64,
+    },
+    /// Bytes that are not what was written.
+    #[error("{} is damaged at byte {offset}: {reason}", path.display())]
+    Damaged {
+        /// The segment file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A file with another signature or version.
+    #[error("{} cannot be read as a segment: {reason}", path.display())]
+    Foreign {
+        /// The segment file.
+        path: PathBuf,
+        /// What was found, and what this version reads.
+        reason: String,
+    },
+    /// A place in a segment that is not there.
+    #[error("segment {segment} is not in {}", dir.display())]
+    Missing {
+        /// The segment's number.
+        segment: u64,
+        /// The folder of segments.
+        dir: PathBuf,
+    },
+    /// A body of no bytes, or above [`BODY_BYTES_MAX`].
+    #[error("a body of {bytes} bytes was given; it has 1 to {BODY_BYTES_MAX}")]
+    BodyOutOfRange {
+        /// Bytes of the body.
+        bytes: usize,
+    },
+    /// Sizes that do not go together.
+    #[error(
+        "segments of {segment_bytes} bytes, written {write_bytes} at a time, at most {limit_bytes} in all: {reason}"
+    )]
+    Options {
+        /// The segment size asked for.
+        segment_bytes: u64,
+        /// The write size asked for.
+        write_bytes: usize,
+        /// The limit asked for.
+        limit_bytes: u64,
+        /// Which rule they break.
+        reason: &'static str,
+    },
+    /// An earlier write or sync failed.
+    #[error("no bodies are taken, because what the disk holds is unknown since this failure: {first}")]
+    Poisoned {
+        /// The failure, in its own words.
+        first: String,
+    },
+    /// The segment is being appended to.
+    #[error("segment {segment} cannot be removed while it is appended to")]
+    Open {
+        /// The segment's number.
+        segment: u64,
+    },
+}
+
+/// The segment that cleaning gains most from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its number.
+    pub segment: u64,
+    /// Bytes of its live blocks.
+    pub live_bytes: u64,
+    /// Bytes of its file.
+    pub allocated_bytes: u64,
+}
+
+/// What segments hold, and what was written since they were opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentStats {
+    /// Segment files.
+    pub segments: u64,
+    /// Bytes of all segment files.
+    pub allocated_bytes: u64,
+    /// Bytes of live blocks.
+    pub live_bytes: u64,
+    /// Bytes of bodies that were appended as new.
+    pub new_body_bytes: u64,
+    /// Bytes of bodies that were appended by cleaning.
+    pub cleaned_body_bytes: u64,
+    /// Bytes that went to the disk for all of them: headers, blocks and padding. Over the caller's bytes this is write amplification.
+    pub written_bytes: u64,
+    /// Bodies that were read from the disk.
+    pub reads: u64,
+}
+
+/// Segment files of a folder. All methods may be called from any thread.
+pub struct Segments {
+    shared: Arc<Shared>,
+    appenders: [Mutex<Appender>; 2],
+    reader: Reader,
+}
+
+/// What appending and reading share.
+struct Shared {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    options: SegmentOptions,
+    files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
+    /// Only one segment is made at a time, so that the limit holds.
+    creating: Mutex<()>,
+    failure: Mutex<Option<String>>,
+    new_body_bytes: AtomicU64,
+    cleaned_body_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    reads: AtomicU64,
+}
+
+impl Segments {
+    /// Opens the segments of a folder, which is made if it is missing, and checks their headers.
+    ///
+    /// No body is live until the caller says so with [`Segments::keep`]. Nothing is appended to the segments that were found.
+    /// The caller holds the folder's lock, or that of a folder above it.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: SegmentOptions) -> Result<Segments, SegmentError> {
+        check_options(&options)?;
+        disk.create_dir(dir)?;
+        let mut files = BTreeMap::new();
+        for name in disk.list(dir)? {
+            if let Some(number) = format::number_of(&name) {
+                files.insert(number, Arc::new(SegmentFile::open(&*disk, &dir.join(&name), number)?));
+            }
+        }
+        let shared = Arc::new(Shared {
+            disk,
+            dir: dir.to_path_buf(),
+            options,
+            files: RwLock::new(files),
+            creating: Mutex::new(()),
+            failure: Mutex::new(None),
+            new_body_bytes: AtomicU64::new(0),
+            cleaned_body_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+        });
+        let appender = |purpose| Mutex::new(Appender::new(purpose));
+        let appenders = [appender(Purpose::New), appender(Purpose::Cleaning)];
+        Ok(Segments { shared, appenders, reader: Reader::start(options.read_threads) })
+    }
+
+    /// Appends a body, which is live from now on and durable after [`Segments::sync`].
+    ///
+    /// # Errors
+    ///
+    /// [`SegmentError::Full`], or [`DiskError::Full`] of the disk itself, changes nothing. A failed write poisons.
+    pub fn append(&self, body: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
+        if body.is_empty() || body.len() > BODY_BYTES_MAX {
+            return Err(SegmentError::BodyOutOfRange { bytes: body.len() });
+        }
+        self.shared.check()?;
+        let place = self.appenders[purpose as usize].lock().append(&self.shared, body)?;
+        let counter = match purpose {
+            Purpose::New => &self.shared.new_body_bytes,
+            Purpose::Cleaning => &self.shared.cleaned_body_bytes,
+        };
+        counter.fetch_add(body.len() as u64, Ordering::Relaxed);
+        Ok(place)
+    }
+
+    /// Makes every body durable whose append has returned.
+    ///
+    /// What is buffered is written and padded to 4096 bytes.
+    pub fn sync(&self) -> Result<(), SegmentError> {
+        self.shared.check()?;
+        self.appenders.iter().try_for_each(|appender| appender.lock().sync(&self.shared))
+    }
+
+    /// Makes everything durable and gives back the room behind the last bodies. Later appends begin new segments.
+    pub fn close(&self) -> Result<(), SegmentError> {
+        self.shared.check()?;
+        self.appenders.iter().try_for_each(|appender| appender.lock().finish(&self.shared))
+    }
+
+    /// Reads a body and checks it, in this thread.
+    pub fn read(&self, place: Place) -> Result<Vec<u8>, SegmentError> {
+        match self.find(place)? {
+            Source::Memory(body) => Ok(body),
+            Source::File(job) => job.read(),
+        }
+    }
+
+    /// Reads a body and checks it; `done` gets it, in another thread or, if it was not yet written, in this one.
+    ///
+    /// `done` should be short: other reads wait for it.
+    pub fn read_later(
+        &self,
+        place: Place,
+        done: impl FnOnce(Result<Vec<u8>, SegmentError>) + Send + 'static,
+    ) {
+        match self.find(place) {
+            Ok(Source::Memory(body)) => done(Ok(body)),
+            Ok(Source::File(job)) => self.reader.submit(job, Box::new(done)),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// Says after opening that a body is live.
+    pub fn keep(&self, place: Place) -> Result<(), SegmentError> {
+        self.shared.file(place.segment)?.add_live(place.block_bytes());
+        Ok(())
+    }
+
+    /// Says that a body is no longer live. It can be read until its segment is removed.
+    pub fn release(&self, place: Place) {
+        if let Ok(file) = self.shared.file(place.segment) {
+            file.take_live(place.block_bytes());
+        }
+    }
+
+    /// The segment with the smallest share of live bytes, of those that nobody appends to.
+    pub fn candidate(&self) -> Option<Candidate> {
+        let files = self.shared.files.read();
+        let finished = files.iter().filter(|(_, file)| file.is_finished() && !file.is_emptied());
+        let candidates = finished.map(|(&segment, file)| Candidate {
+            segment,
+            live_bytes: file.live_bytes(),
+            allocated_bytes: file.allocated_bytes(),
+        });
+        candidates.min_by(|a, b| {
+            let shares = (u128::from(a.live_bytes) * u128::from(b.allocated_bytes))
+                .cmp(&(u128::from(b.live_bytes) * u128::from(a.allocated_bytes)));
+            shares.then(a.segment.cmp(&b.segment))
+        })
+    }
+
+    /// All bodies of a segment in their order, live or not, read in large pieces.
+    pub fn blocks(&self, segment: u64) -> Result<Blocks, SegmentError> {
+        Ok(Blocks::new(self.shared.file(segment)?))
+    }
+
+    /// Removes a segment that holds nothing anybody needs: neither this process nor, after a crash, the caller's manifest.
+    pub fn remove(&self, segment: u64) -> Result<(), SegmentError> {
+        let file = self.shared.file(segment)?;
+        if !file.is_finished() {
+            return Err(SegmentError::Open { segment });
+        }
+        // The newest number must stay known, or it would be used again.
+        let is_newest = self.shared.files.read().keys().next_back() == Some(&segment);
+        if is_newest {
+            return file.empty();
+        }
+        self.shared.disk.remove(file.path())?;
+        self.shared.files.write().remove(&segment);
+        Ok(())
+    }
+
+    /// Numbers of all segments, ascending.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.shared.files.read().keys().copied().collect()
+    }
+
+    /// What the segments hold, and what was written.
+    pub fn stats(&self) -> SegmentStats {
+        let shared = &self.shared;
+        let files = shared.files.read();
+        SegmentStats {
+            segments: files.len() as u64,
+            allocated_bytes: files.values().map(|file| file.allocated_bytes()).sum(),
+            live_bytes: files.values().map(|file| file.live_bytes()).sum(),
+            new_body_bytes: shared.new_body_bytes.load(Ordering::Relaxed),
+            cleaned_body_bytes: shared.cleaned_body_bytes.load(Ordering::Relaxed),
+            written_bytes: shared.written_bytes.load(Ordering::Relaxed),
+            reads: shared.reads.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What is in force here, in words: direct or cached files (known once there is one), and how bodies are read.
+    pub fn describe(&self) -> String {
+        let files = self.shared.files.read();
+        let caching = match files.values().next_back().map(|file| file.is_direct()) {
+            Some(true) => "direct I/O",
+            Some(false) => "I/O through the page cache (the file system has no direct I/O)",
+            None => "no segments yet",
+        };
+        format!("{caching}, asynchronous reads by {}", self.reader.name())
+    }
+
+    /// Where a body is at the moment.
+    fn find(&self, place: Place) -> Result<Source, SegmentError> {
+        let file = self.shared.file(place.segment)?;
+        if !file.has_written(place) {
+            // It may be written while we ask for the lock: then it is in the file.
+            for appender in &self.appenders {
+                if let Some(body) = appender.lock().buffered(place) {
+                    return Ok(Source::Memory(body));
+                }
+            }
+        }
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(Source::File(ReadJob::new(file, place)?))
+    }
+}
+
+enum Source {
+    Memory(Vec<u8>),
+    File(ReadJob),
+}
+
+impl Shared {
+    fn check(&self) -> Result<(), SegmentError> {
+        match &*self.failure.lock() {
+            Some(first) => Err(SegmentError::Poisoned { first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers the first failure of a write or sync.
+    fn poison<T>(&self, result: Result<T, DiskError>) -> Result<T, SegmentError> {
+        result.map_err(|error| {
+            self.failure.lock().get_or_insert_with(|| error.to_string());
+            SegmentError::Disk(error)
+        })
+    }
+
+    fn file(&self, segment: u64) -> Result<Arc<SegmentFile>, SegmentError> {
+        let missing = || SegmentError::Missing { segment, dir: self.dir.clone() };
+        self.files.read().get(&segment).cloned().ok_or_else(missing)
+    }
+
+    /// Makes a segment with room for a body.
+    fn create(&self, body_bytes: usize, purpose: Purpose) -> Result<Arc<SegmentFile>, SegmentError> {
+        let _one_at_a_time = self.creating.lock();
+        let bytes = format::segment_bytes_for(self.options.segment_bytes, body_bytes);
+        let (allocated_bytes, newest) = {
+            let files = self.files.read();
+            (
+                files.values().map(|file| file.allocated_bytes()).sum::<u64>(),
+                files.keys().next_back().copied(),
+            )
+        };
+        let kept_free = if purpose == Purpose::New { self.options.segment_bytes } else { 0 };
+        let limit_bytes = self.options.limit_bytes;
+        if allocated_bytes + bytes + kept_free > limit_bytes {
+            return Err(SegmentError::Full { allocated_bytes, limit_bytes });
+        }
+        let number = newest.map_or(1, |newest| newest + 1);
+        let file = Arc::new(SegmentFile::create(&*self.disk, &self.dir, number, bytes)?);
+        self.written_bytes.fetch_add(format::HEADER_BYTES, Ordering::Relaxed);
+        let mut files = self.files.write();
+        files.insert(number, file.clone());
+        // An emptied segment was kept for its number only.
+        let emptied: Vec<_> = files.iter().filter(|(_, file)| file.is_emptied()).map(|(&n, _)| n).collect();
+        for number in emptied {
+            if files.get(&number).is_some_and(|file| self.disk.remove(file.path()).is_ok()) {
+                files.remove(&number);
+            }
+        }
+        Ok(file)
+    }
+}
+
+fn check_options(options: &SegmentOptions) -> Result<(), SegmentError> {
+    let SegmentOptions { segment_bytes, write_bytes, limit_bytes, .. } = *options;
+    let reason = if !segment_bytes.is_multiple_of(4096) || !(64 << 10..=1 << 30).contains(&segment_bytes) {
+        "a segment has a multiple of 4096 bytes, from 64 KiB to 1 GiB"
+    } else if write_bytes == 0 || !write_bytes.is_multiple_of(4096) {
+        "a write has a multiple of 4096 bytes"
+    } else if limit_bytes < 4 * segment_bytes {
+        "the limit must hold four segments"
+    } else {
+        return Ok(());
+    };
+    Err(SegmentError::Options { segment_bytes, write_bytes, limit_bytes, reason })
+}

@@ -1,0 +1,139 @@
+//! Collects bodies into large writes.
+
+use super::file::SegmentFile;
+use super::format::{self, BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES};
+use super::{Place, Purpose, SegmentError, Shared};
+use crate::aligned::AlignedBytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The end of one stream of bodies.
+pub(super) struct Appender {
+    purpose: Purpose,
+    open: Option<Open>,
+}
+
+/// A segment that is appended to.
+struct Open {
+    file: Arc<SegmentFile>,
+    segment_bytes: u64,
+    /// What was not written yet; a body that is longer goes through in pieces.
+    buffer: AlignedBytes,
+    /// Where the buffer goes in the file, a multiple of a page.
+    start: u64,
+    filled: usize,
+    is_unsynced: bool,
+}
+
+impl Appender {
+    pub(super) fn new(purpose: Purpose) -> Appender {
+        Appender { purpose, open: None }
+    }
+
+    pub(super) fn append(&mut self, shared: &Shared, body: &[u8]) -> Result<Place, SegmentError> {
+        let needed = format::block_bytes(body.len());
+        // When this returns, the block is in the buffer as a whole, or in the file as a whole.
+        if let Some(open) = &mut self.open
+            && needed > open.room()
+        {
+            open.write_padded(shared)?;
+        }
+        if self.open.as_ref().is_some_and(|open| open.end() + needed > open.segment_bytes) {
+            self.finish(shared)?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(Open::new(shared, body.len(), self.purpose)?),
+        };
+        let offset = open.end();
+        // A segment has at most 1 GiB, or one body that is longer than that.
+        let place = Place { segment: open.file.number, offset: offset as u32, bytes: body.len() as u32 };
+        open.push(shared, &format::encode_block_header(open.file.number, offset, body))?;
+        open.push(shared, body)?;
+        open.push(shared, &[0; 8][..format::block_padding(body.len()) as usize])?;
+        if needed > open.buffer.len() as u64 {
+            open.write_padded(shared)?;
+        }
+        open.file.add_live(needed);
+        Ok(place)
+    }
+
+    pub(super) fn sync(&mut self, shared: &Shared) -> Result<(), SegmentError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.write_padded(shared)?;
+        if open.is_unsynced {
+            shared.poison(open.file.file.sync_data())?;
+            open.is_unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs the open segment, and cuts it behind its last block.
+    pub(super) fn finish(&mut self, shared: &Shared) -> Result<(), SegmentError> {
+        self.sync(shared)?;
+        if let Some(open) = &self.open {
+            shared.poison(open.file.finish(open.start))?;
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    /// A body that was not written yet.
+    pub(super) fn buffered(&self, place: Place) -> Option<Vec<u8>> {
+        let open = self.open.as_ref().filter(|open| open.file.number == place.segment)?;
+        let start = u64::from(place.offset).checked_sub(open.start)? as usize + BLOCK_HEADER_BYTES;
+        let end = start + place.bytes as usize;
+        (end <= open.filled).then(|| open.buffer[start..end].to_vec())
+    }
+}
+
+impl Open {
+    fn new(shared: &Shared, body_bytes: usize, purpose: Purpose) -> Result<Open, SegmentError> {
+        let file = shared.create(body_bytes, purpose)?;
+        Ok(Open {
+            segment_bytes: file.allocated_bytes(),
+            file,
+            buffer: AlignedBytes::zeroed(shared.options.write_bytes),
+            start: HEADER_BYTES,
+            filled: 0,
+            is_unsynced: false,
+        })
+    }
+
+    fn room(&self) -> u64 {
+        (self.buffer.len() - self.filled) as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.filled as u64
+    }
+
+    /// Adds bytes, and writes the buffer whenever it is full.
+    fn push(&mut self, shared: &Shared, mut bytes: &[u8]) -> Result<(), SegmentError> {
+        while !bytes.is_empty() {
+            let count = bytes.len().min(self.buffer.len() - self.filled);
+            self.buffer[self.filled..self.filled + count].copy_from_slice(&bytes[..count]);
+            self.filled += count;
+            bytes = &bytes[count..];
+            if self.filled == self.buffer.len() {
+                self.write_padded(shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is in the buffer, with zeros up to a page behind it.
+    fn write_padded(&mut self, shared: &Shared) -> Result<(), SegmentError> {
+        let end = self.filled.next_multiple_of(PAGE_BYTES as usize);
+        if end == 0 {
+            return Ok(());
+        }
+        self.buffer[self.filled..end].fill(0);
+        shared.poison(self.file.write(self.start, &self.buffer[..end]))?;
+        shared.written_bytes.fetch_add(end as u64, Ordering::Relaxed);
+        self.start += end as u64;
+        self.filled = 0;
+        self.is_unsynced = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! A disk that fails on purpose.
+
+use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How a disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Any operation: an input/output error.
+    Io,
+    /// An operation that may need space: the disk is full.
+    Full,
+    /// A write: only half of the bytes are written, and no error is told.
+    ShortWrite,
+    /// A sync: it fails, and every later one succeeds without doing anything, as systems do that forget lost pages.
+    LyingSync,
+    /// A sync: it and every later one succeeds without doing anything. No program can survive that; a test must notice.
+    NoSync,
+}
+
+/// Passes everything on to another disk, but for the one operation that is to fail.
+#[derive(Clone)]
+pub struct FailingDisk {
+    inner: Arc<dyn Disk>,
+    plan: Arc<Plan>,
+}
+
+struct Plan {
+    fault: Fault,
+    nth: u64,
+    /// Operations that the fault could have hit.
+    count: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reads,
+    TakesSpace,
+    Writes,
+    Syncs,
+    Other,
+}
+
+impl Plan {
+    /// Counts the operation; whether it is the one to fail.
+    fn hits(&self, kind: Kind) -> bool {
+        let is_concerned = match self.fault {
+            Fault::Io => true,
+            Fault::Full => matches!(kind, Kind::TakesSpace | Kind::Writes),
+            Fault::ShortWrite => kind == Kind::Writes,
+            Fault::LyingSync | Fault::NoSync => kind == Kind::Syncs,
+        };
+        is_concerned && self.count.fetch_add(1, Ordering::SeqCst) == self.nth
+    }
+
+    fn check(&self, kind: Kind, operation: &'static str, path: &Path) -> Result<(), DiskError> {
+        if !self.hits(kind) || matches!(self.fault, Fault::ShortWrite | Fault::NoSync) {
+            return Ok(());
+        }
+        let error = match self.fault {
+            Fault::Full => io::ErrorKind::StorageFull.into(),
+            _ => io::Error::other("input/output error (made by a test)"),
+        };
+        Err(DiskError::new(operation, path, &error))
+    }
+
+    fn sync(&self, path: &Path, sync: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
+        self.check(Kind::Syncs, "sync", path)?;
+        let does_nothing = matches!(self.fault, Fault::LyingSync | Fault::NoSync);
+        if does_nothing && self.has_failed() { Ok(()) } else { sync() }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > self.nth
+    }
+}
+
+impl FailingDisk {
+    /// Fails the `nth` operation (from 0) that the fault can hit.
+    pub fn new(inner: Arc<dyn Disk>, fault: Fault, nth: u64) -> FailingDisk {
+        FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0) }) }
+    }
+
+    /// Whether the operation to fail has come.
+    pub fn has_failed(&self) -> bool {
+        self.plan.has_failed()
+    }
+
+    fn wrap(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(FailingFile { inner, plan: self.plan.clone() })
+    }
+}
+
+impl Disk for FailingDisk {
+    fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        self.plan.check(Kind::TakesSpace, "create", dir)?;
+        self.inner.create_dir(dir)
+    }
+
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.plan.check(Kind::TakesSpace, "create", path)?;
+        Ok(self.wrap(self.inner.create(path, caching)?))
+    }
+
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        self.plan.check(Kind::Reads, "open", path)?;
+        Ok(self.wrap(self.inner.open(path, caching)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.plan.check(Kind::TakesSpace, "rename", from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DiskError> {
+        self.plan.check(Kind::Other, "remove", path)?;
+        self.inner.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
+        self.plan.check(Kind::Reads, "list", dir)?;
+        self.inner.list(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        self.plan.sync(dir, || self.inner.sync_dir(dir))
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
+        self.plan.check(Kind::Other, "lock", dir)?;
+        self.inner.lock_dir(dir)
+    }
+}
+
+struct FailingFile {
+    inner: Arc<dyn DiskFile>,
+    plan: Arc<Plan>,
+}
+
+impl DiskFile for FailingFile {
+    fn len(&self) -> Result<u64, DiskError> {
+        self.plan.check(Kind::Reads, "look at", self.path())?;
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        self.plan.check(Kind::Reads, "read", self.path())?;
+        self.inner.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, DiskError> {
+        if self.plan.fault == Fault::ShortWrite && self.plan.hits(Kind::Writes) {
+            return self.inner.write_at(offset, &bytes[..bytes.len().div_ceil(2)]);
+        }
+        if self.plan.fault != Fault::ShortWrite {
+            self.plan.check(Kind::Writes, "write", self.path())?;
+        }
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn preallocate(&self, len: u64) -> Result<(), DiskError> {
+        self.plan.check(Kind::TakesSpace, "allocate", self.path())?;
+        self.inner.preallocate(len)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.plan.check(Kind::Other, "cut", self.path())?;
+        self.inner.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), DiskError> {
+        self.plan.sync(self.inner.path(), || self.inner.sync_data())
+    }
+
+    fn is_direct(&self) -> bool {
+        self.inner.is_direct()
+    }
+
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::write_all_at;
+    use crate::testing::RecordingDisk;
+
+    #[test]
+    fn the_nth_operation_fails_and_no_other() {
+        for nth in 0..4 {
+            let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::Io, nth);
+            let path = Path::new("/d/a");
+            let outcomes = [
+                disk.create(path, Caching::Cached).is_ok(),
+                disk.list(Path::new("/d")).is_ok(),
+                disk.sync_dir(Path::new("/d")).is_ok(),
+                disk.lock_dir(Path::new("/d")).is_ok(),
+            ];
+            assert_eq!(outcomes.iter().position(|&is_ok| !is_ok), Some(nth as usize));
+            assert!(disk.has_failed());
+        }
+    }
+
+    #[test]
+    fn a_short_write_is_continued_and_a_sync_lies() {
+        let recording = RecordingDisk::new();
+        let disk = FailingDisk::new(Arc::new(recording.clone()), Fault::ShortWrite, 0);
+        let file = disk.create(Path::new("/d/a"), Caching::Cached).unwrap();
+        write_all_at(&*file, 0, b"nine here").unwrap();
+        assert_eq!(recording.contents(Path::new("/d/a")).unwrap(), b"nine here");
+
+        let disk = FailingDisk::new(Arc::new(recording.clone()), Fault::LyingSync, 0);
+        let file = disk.open(Path::new("/d/a"), Caching::Cached).unwrap();
+        assert!(file.sync_data().is_err());
+        let before = recording.position();
+        assert!(file.sync_data().is_ok());
+        assert_eq!(recording.position(), before);
+    }
+}

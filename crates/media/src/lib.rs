@@ -4,3 +4,6 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
+
+pub mod persist;

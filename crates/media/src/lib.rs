@@ -4,6 +4,8 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`far`] | far memory: DAX files, NUMA nodes, ordinary files; blocks on it that survive a restart |
 //! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
 
+pub mod far;
 pub mod persist;

@@ -7,6 +7,7 @@
 use super::flush::LINE_BYTES;
 
 /// How lines are copied.
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Copy {
     /// One 64-byte non-temporal store a line.

@@ -1,9 +1,11 @@
 //! Writing cache lines back to memory, with the best instruction that the processor has.
 
 /// Bytes of a cache line, on every processor with one of these instructions.
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
 pub(super) const LINE_BYTES: usize = 64;
 
 /// The instruction that writes a cache line back.
+#[cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
     /// Writes back and keeps the line.

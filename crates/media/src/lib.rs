@@ -6,6 +6,8 @@
 //! |---|---|
 //! | [`far`] | far memory: DAX files, NUMA nodes, ordinary files; blocks on it that survive a restart |
 //! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
+//! | [`placement`] | DRAM or far memory for each value, at a set ratio of bytes |
 
 pub mod far;
 pub mod persist;
+pub mod placement;

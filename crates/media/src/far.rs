@@ -48,7 +48,7 @@ use space::{Room, Space};
 
 use crate::persist::Persistence;
 
-/// The smallest medium.
+/// The smallest medium. Each size class in use holds a MiB at least, so one of less than 64 MiB is full early when sizes vary.
 pub const MIN_BYTES: u64 = 4 << 20;
 
 /// Where far memory is.

@@ -29,7 +29,7 @@ fn refusal(options: &FarOptions) -> String {
 fn a_file_keeps_its_blocks_and_grows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("far");
-    let (far, reopened) = Far::open(&file(&path, 4)).unwrap();
+    let (far, reopened) = Far::open(&file(&path, 64)).unwrap();
     assert!(reopened.blocks.is_empty() && !reopened.sealed);
     assert!(matches!(far.kind(), FarKind::File | FarKind::Tmpfs | FarKind::Dax));
     let kept: Vec<Vec<u8>> = (0..100u8).map(|n| vec![n; usize::from(n) * 30]).collect();
@@ -39,24 +39,24 @@ fn a_file_keeps_its_blocks_and_grows() {
     far.seal().unwrap();
     drop((far, blocks));
 
-    let (far, reopened) = Far::open(&file(&path, 16)).unwrap();
+    let (far, reopened) = Far::open(&file(&path, 80)).unwrap();
     assert!(reopened.sealed && reopened.unreadable.is_empty());
     let mut found: Vec<Vec<u8>> = reopened.blocks.iter().map(|block| far.get(block).to_vec()).collect();
     found.sort_unstable();
     assert_eq!(found, kept);
-    assert_eq!(far.usage().capacity_bytes, 16 * MIB);
+    assert_eq!(far.usage().capacity_bytes, 80 * MIB);
     let large = far.put(&vec![9; 9 << 20]).unwrap();
     far.sync().unwrap();
     let offset = large.offset();
     drop((far, large));
 
-    let (far, reopened) = Far::open(&file(&path, 16)).unwrap();
+    let (far, reopened) = Far::open(&file(&path, 80)).unwrap();
     assert!(!reopened.sealed, "a change takes the seal off");
     let large = reopened.blocks.iter().find(|block| block.offset() == offset).unwrap();
     assert_eq!(far.get(large), vec![9; 9 << 20]);
     drop((far, reopened));
     let sentence = refusal(&file(&path, 8));
-    assert!(sentence.contains("has 16777216 bytes and 8388608 are asked for"), "{sentence}");
+    assert!(sentence.contains("has 83886080 bytes and 8388608 are asked for"), "{sentence}");
 }
 
 #[test]

@@ -53,7 +53,8 @@ fn the_ratio_holds_for_every_mix_of_sizes() {
     }
 }
 
-/// Values die at random, the large ones of one test three times as soon: what lives is at the ratio all the same.
+/// Values die at random, in one test the large ones half again as soon: what lives is at the ratio all the same.
+/// (If far memory loses more bytes than are placed at all, no placement holds it.)
 #[test]
 fn the_ratio_holds_when_values_are_freed() {
     for (mix, sizes) in MIXES {
@@ -65,7 +66,7 @@ fn the_ratio_holds_when_values_are_freed() {
                 live.push((placement.place(bytes), bytes));
                 while live.len() > 16_000 {
                     let at = random.usize(..live.len());
-                    if large_die_first && live[at].1 < 1000 && random.u8(..3) > 0 {
+                    if large_die_first && live[at].1 < 1000 && random.u8(..3) == 0 {
                         continue;
                     }
                     let (side, bytes) = live.swap_remove(at);

@@ -145,11 +145,14 @@ fn what_is_no_far_file_is_refused_and_left_as_it_is() {
 fn a_disk_without_room_is_refused_before_it_is_filled() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("far");
-    let sentence = refusal(&file(&path, 1 << 26));
-    assert!(sentence.contains("is to have 70368744177664 more bytes, and its file system has"), "{sentence}");
+    let sentence = refusal(&file(&path, 1 << 34));
+    assert!(
+        sentence.contains("is to have 18014398509481984 more bytes, and its file system has"),
+        "{sentence}"
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
     drop(Far::open(&file(&path, 4)).unwrap());
-    refusal(&file(&path, 1 << 26));
+    refusal(&file(&path, 1 << 34));
     assert_eq!(fs::metadata(&path).unwrap().len(), 4 * MIB);
 }
 

@@ -85,6 +85,7 @@ impl Asked<'_> {
     fn fill(&self, file: File) -> Result<OpenFile, FarError> {
         self.lock(&file)?;
         let head = Head { id: random(), capacity_bytes: self.capacity_bytes, sealed: false };
+        self.check_room(&file, 0)?;
         let made = self.map(&file, head)?;
         self.allocate(&file, 0)?;
         file.sync_all().map_err(FarError::Sync)?;
@@ -106,6 +107,7 @@ impl Asked<'_> {
             let (found_bytes, asked_bytes) = (head.capacity_bytes, self.capacity_bytes);
             return Err(FarError::WouldShrink { path: self.path.into(), found_bytes, asked_bytes });
         }
+        self.check_room(&file, length_bytes)?;
         let mut opened = self.map(&file, head)?;
         self.allocate(&file, length_bytes)?;
         if self.capacity_bytes > head.capacity_bytes {
@@ -165,20 +167,25 @@ impl Asked<'_> {
         Ok(OpenFile { mapping, persistence, kind, head })
     }
 
-    /// Gives every byte of the medium its place on the file system, so that no access to the mapping fails for want of one.
-    fn allocate(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
+    /// Refuses what the file system has no room for. Asked before anything is done: some file systems fill themselves up before they refuse.
+    fn check_room(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         let needed_bytes = self.capacity_bytes.saturating_sub(length_bytes);
         let space = rustix::fs::fstatvfs(file).map_err(|errno| failed("look at", self.path)(errno.into()))?;
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-        // Asked first: some file systems fill themselves up before they refuse.
         if needed_bytes > free_bytes {
             return Err(FarError::NoRoom { path: self.path.into(), needed_bytes, free_bytes });
         }
+        Ok(())
+    }
+
+    /// Gives every byte of the medium its place on the file system, so that no access to the mapping fails for want of one.
+    fn allocate(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.capacity_bytes) {
             Ok(()) => Ok(()),
-            Err(Errno::NOSPC | Errno::DQUOT) => {
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
                 let _ = file.set_len(length_bytes);
-                Err(FarError::NoRoom { path: self.path.into(), needed_bytes, free_bytes })
+                self.check_room(file, length_bytes)?;
+                Err(failed("allocate", self.path)(errno.into()))
             }
             Err(errno) => Err(failed("allocate", self.path)(errno.into())),
         }

@@ -204,7 +204,7 @@ fn a_full_medium_says_so_and_goes_on_when_a_block_is_freed() {
 #[test]
 fn many_threads_share_a_medium() {
     let (threads, rounds, shortest) = if cfg!(miri) { (2, 8, 7000) } else { (8, 2000, 0) };
-    let (far, _) = open_image(&empty_image(8));
+    let (far, _) = open_image(&empty_image(if cfg!(miri) { 3 } else { 8 }));
     let kept: Vec<Block> = std::thread::scope(|scope| {
         let churn = |seed| {
             let (far, mut random) = (&far, fastrand::Rng::with_seed(seed));

@@ -20,7 +20,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test bench figures fmt lint fuzz faults miri million shuttle setup setup-test release
+.PHONY: help serve test test-vm bench figures fmt lint fuzz faults miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -30,6 +30,9 @@ serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODE
 
 test: setup-test shuttle miri ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked
+
+test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and started again
+	@tests/vm/run $(TARGET_DIR)/vm
 
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(ZIPTIER_CORPUS)/calgary/book1 --seconds $(SECONDS_PER_RUN)

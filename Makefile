@@ -5,6 +5,7 @@ MEMORY ?= 1GiB
 CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
+IMAGES ?= 2000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 export ZIPTIER_CORPUS
 
@@ -20,7 +21,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-vm bench figures fmt lint fuzz faults miri million shuttle setup setup-test release
+.PHONY: help serve test test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -54,6 +55,9 @@ fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 
 faults: setup ## ten million accelerator jobs under injected faults
 	cargo run --release --locked --package ziptier-accel --example injected_faults
+
+torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
+	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

@@ -8,6 +8,9 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 /// Bytes in front of a record's payload, and of a seal.
 pub(super) const ENTRY_HEADER_BYTES: usize = 20;
 
+/// Where the LSN stands in them.
+pub(super) const ENTRY_LSN_AT: usize = 8;
+
 const SIGNATURE: [u8; 8] = *b"ziptrlog";
 const VERSION: u32 = 1;
 const HEADER_CRC_AT: usize = HEADER_BYTES as usize - 4;
@@ -112,7 +115,7 @@ impl EntryHeader {
         let mut bytes = [0; ENTRY_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&self.length.unwrap_or(SEAL_LENGTH).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.unsynced.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.lsn.to_le_bytes());
+        bytes[ENTRY_LSN_AT..16].copy_from_slice(&self.lsn.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.crc.to_le_bytes());
         bytes
     }
@@ -122,7 +125,7 @@ impl EntryHeader {
         EntryHeader {
             length: (length != SEAL_LENGTH).then_some(length),
             unsynced: le_u32(&bytes[4..8]),
-            lsn: le_u64(&bytes[8..16]),
+            lsn: le_u64(&bytes[ENTRY_LSN_AT..16]),
             crc: le_u32(&bytes[16..20]),
         }
     }

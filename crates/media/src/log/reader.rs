@@ -1,6 +1,8 @@
 //! Reads one segment through a window, entry by entry, and looks for entries behind damage.
 
-use super::format::{ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader};
+use super::format::{
+    ENTRY_HEADER_BYTES, ENTRY_LSN_AT, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader,
+};
 use super::{LogError, Lsn};
 use crate::disk::{Disk, DiskError, DiskFile, read_full_at};
 use std::path::Path;
@@ -75,6 +77,24 @@ impl SegmentReader {
         self.checked(offset, header)
     }
 
+    /// The next offset, in this window or at its end, where an entry with an LSN from `lowest` to `highest` may stand.
+    fn skip_to_number(&mut self, at: u64, lowest: Lsn, highest: Lsn) -> Result<u64, DiskError> {
+        if self.bytes(at, ENTRY_HEADER_BYTES)?.is_none() {
+            return Ok(at);
+        }
+        let numbers = &self.window[(at - self.window_start) as usize + ENTRY_LSN_AT..];
+        let is_number = |bytes: &[u8]| {
+            bytes.first_chunk().is_some_and(|bytes| (lowest..=highest).contains(&u64::from_le_bytes(*bytes)))
+        };
+        // Where the window ends, the next one begins a little before.
+        let last = self.window.len() as u64 + self.window_start - ENTRY_HEADER_BYTES as u64;
+        Ok(numbers
+            .windows(8)
+            .position(is_number)
+            .map_or(last, |skipped| at + skipped as u64)
+            .clamp(at, last.max(at)))
+    }
+
     fn checked(&mut self, offset: u64, header: EntryHeader) -> Result<Entry, DiskError> {
         let Some(payload) = self.bytes(offset + ENTRY_HEADER_BYTES as u64, header.payload_bytes())? else {
             return Ok(Entry::Invalid("the length of the entry leads beyond the end of the file"));
@@ -96,7 +116,10 @@ impl SegmentReader {
         let mut found = Found { first: None, end: offset, durable_lsn: 0, gave_up: false };
         let mut budget = SEARCH_BYTES_FACTOR * self.file_bytes;
         let (mut at, mut lowest) = (offset + 1, expected);
-        while let Some(header) = self.entry_header(at)? {
+        let limit = limit.min(expected.saturating_add(self.file_bytes / ENTRY_HEADER_BYTES as u64));
+        loop {
+            at = self.skip_to_number(at, lowest, limit)?;
+            let Some(header) = self.entry_header(at)? else { break };
             // No more records than headers fit between here and there.
             let highest = expected.saturating_add((at - offset) / ENTRY_HEADER_BYTES as u64 + 1).min(limit);
             let is_plausible = (lowest..=highest).contains(&header.lsn)

@@ -304,6 +304,7 @@ impl BlockCoding {
             let reason = "it failed, and no other engine reads its blocks".into();
             return Err(BlockError::Engine { engine: self.front.engine.name(), reason });
         };
+        self.totals.note_fallback(self.front.engine.name());
         frame::unpack(engine.open()?.as_mut(), engine.format(), frame, raw, RAW_BYTES_MAX).map(|_| ())
     }
 

@@ -34,6 +34,12 @@ impl EngineTotals {
         tallied
     }
 
+    /// Counts a block that the engine of that name could not do, and that another did in its place.
+    pub(super) fn note_fallback(&self, name: &'static str) {
+        let fallback = CountersSnapshot { fallbacks: 1, ..CountersSnapshot::default() };
+        add(&mut self.0.lock().gone, name, &fallback);
+    }
+
     /// What engines of each name have done.
     pub(crate) fn by_engine(&self) -> Vec<(&'static str, CountersSnapshot)> {
         // An engine that ends meanwhile takes this lock, and must not do so here.
@@ -112,5 +118,8 @@ mod tests {
         let calls: Vec<_> =
             totals.by_engine().iter().map(|(name, counted)| (*name, counted.compress_calls)).collect();
         assert_eq!(calls, [("cpu", 2), ("software", 1)]);
+        totals.note_fallback("iaa");
+        totals.note_fallback("iaa");
+        assert!(totals.by_engine().iter().any(|(name, counted)| (*name, counted.fallbacks) == ("iaa", 2)));
     }
 }

@@ -21,7 +21,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test bench figures fmt lint fuzz torture miri shuttle setup setup-test release
+.PHONY: help serve test test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -31,6 +31,9 @@ serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODE
 
 test: setup-test shuttle miri ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked
+
+test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and started again
+	@tests/vm/run $(TARGET_DIR)/vm
 
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(ZIPTIER_CORPUS)/calgary/book1 --seconds $(SECONDS_PER_RUN)
@@ -50,6 +53,9 @@ lint: setup ## formatting, clippy, documentation, and that aarch64 compiles
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/fuzz $(FUZZ_SECONDS)
 
+faults: setup ## ten million accelerator jobs under injected faults
+	cargo run --release --locked --package ziptier-accel --example injected_faults
+
 torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 
@@ -58,6 +64,9 @@ shuttle: setup ## explore the schedules of the lock-free parts
 
 miri: setup ## run the unsafe modules under Miri
 	@scripts/run-miri
+
+million: setup ## pack and unpack a million blocks across software and the modelled accelerator
+	cargo run --release --locked --package ziptier-accel --example blocks_across_engines
 
 release: setup
 	cargo build --release --locked --package ziptier

@@ -10,11 +10,40 @@
 //! | [`descriptor`] | the 64 bytes of a job, and the flags in them |
 //! | [`completion`] | the 64 bytes of an answer: status, error code, results |
 //! | [`device`] | the border between those who make descriptors and those who execute them |
+//! | [`discovery`] | what the machine has, and why a work queue cannot be used |
+//! | [`doctor`] | what stands between a process and the device, and the commands that would help |
+//! | [`hardware`] | work queues of the machine, mapped or written to |
+//! | [`null`] | a device that does nothing, to measure the host's part |
+//! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
+//! | [`operations`] | compress, decompress, CRC64, filters: descriptors and what follows from their outcomes |
+//! | `error`, `jobs`, `memory`, `alone`, `preset` | parts of these |
+//! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
+//! | [`model`] | a device in software, with timing and with faults |
 
+pub mod aecs;
+mod alone;
 pub mod completion;
 pub mod descriptor;
 pub mod device;
+pub mod discovery;
+pub mod doctor;
+mod error;
+pub mod hardware;
+mod jobs;
+mod memory;
+pub mod model;
+pub mod null;
+pub mod operations;
+mod preset;
+pub mod session;
 
 pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
+pub use error::JobError;
+pub use model::{
+    Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, ModelUsage, Timing,
+};
+pub use operations::{Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, Parser, Stream};
+pub use preset::Preset;
+pub use session::{Counters, Finished, Limits, Session};

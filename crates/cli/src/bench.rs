@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use ziptier_accel::ModelUsage;
+use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
-    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, Plan,
-    Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
+    BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
+    Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
 };
 
 use crate::{codec_checks, heap, linked_versions, store_target};
@@ -14,7 +16,17 @@ use crate::{codec_checks, heap, linked_versions, store_target};
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
 
-const METERS: Meters = Meters { held_bytes: heap::held_bytes };
+const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled };
+
+fn modelled() -> ModelledWork {
+    let usage = ModelUsage::now();
+    ModelledWork {
+        jobs: usage.jobs,
+        late_jobs: usage.late_jobs,
+        late_sec: usage.late.as_secs_f64(),
+        cpu_sec: usage.cpu.as_secs_f64(),
+    }
+}
 
 /// Every target that can be benchmarked. Ours come first, then eval's own yardsticks.
 fn registry() -> Registry {
@@ -68,9 +80,20 @@ pub(crate) struct Arguments {
     /// How targets compress: auto, none, token, lz4, zstd, deflate [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines: software or zlib for deflate [default: each codec's own; suites: all]
+    /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    engine: Vec<String>,
+    codec_engine: Vec<String>,
+    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for engines that know
+    /// devices [default: auto; suite codecs: software and hardware]
+    #[arg(long, value_name = "PATH")]
+    path: Option<CodecPath>,
+    /// A modelled accelerator for engine iaa instead of a device: devices=4,depth=128 and so on, or timing=off to be as fast as the
+    /// software; its rows say modelled
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
+    #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE")]
+    zlib_accel: Option<PathBuf>,
     /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
     #[arg(long, value_name = "N")]
     block_bytes: Option<usize>,
@@ -181,6 +204,11 @@ fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The accelerator that this process was started with, and so every run is.
+fn preloaded() -> Option<PathBuf> {
+    Preloaded::find().map(|preloaded| preloaded.library)
+}
+
 impl Arguments {
     /// The named workloads and the mix, if any were given.
     fn asked_workloads(&self) -> Result<Vec<Workload>, Error> {
@@ -196,7 +224,7 @@ impl Arguments {
         Ok(Plan {
             targets: self.target.clone(),
             codecs: self.codec.clone(),
-            engines: self.engine.clone(),
+            engines: self.codec_engine.clone(),
             compares_codecs: false,
             workloads,
             threads: self.threads.clone(),
@@ -205,6 +233,8 @@ impl Arguments {
             background_threads: self.background_threads,
             options: TargetOptions {
                 engine: None,
+                path: self.path,
+                model: self.model.clone(),
                 block_bytes: self.block_bytes,
                 level: self.level,
                 huffman: self.huffman,
@@ -227,6 +257,11 @@ impl Arguments {
             instances: self.instances,
             until_p99_us: self.until_p99,
             latency: self.latency,
+            zlib_accel: self
+                .zlib_accel
+                .clone()
+                .filter(|path| !path.as_os_str().is_empty())
+                .or_else(preloaded),
             out: self.out.clone(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         })

@@ -2,6 +2,7 @@
 
 mod bench;
 mod codec_checks;
+mod doctor;
 mod heap;
 mod linked_versions;
 mod serve;
@@ -30,6 +31,8 @@ enum Command {
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
     BenchRun,
+    /// Say what this machine offers, which path each codec takes, and what would help
+    Doctor(doctor::Arguments),
     /// Serve a store to Redis clients
     Serve(serve::Arguments),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::BenchRun => bench::run_one(),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Serve(arguments) => serve::serve(arguments, Some(heap::held_bytes)),
     }
 }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{CodecChoice, Options};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
+use crate::store_target::engine_name;
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
@@ -33,6 +34,22 @@ pub(crate) struct Arguments {
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
     codec: CodecChoice,
+
+    /// Who packs deflate blocks: software, iaa, qpl or zlib [default: software]
+    #[arg(long, env = "ZIPTIER_CODEC_ENGINE", value_name = "NAME")]
+    codec_engine: Option<String>,
+
+    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device, or the server does not start) or software
+    #[arg(long, env = "ZIPTIER_PATH", default_value_t = Path::Auto)]
+    path: Path,
+
+    /// A modelled accelerator for deflate blocks instead of a device: devices=4,depth=128 and so on, or timing=off
+    #[arg(long, env = "ZIPTIER_MODEL", value_name = "MODEL")]
+    model: Option<ModelOptions>,
+
+    /// fixed, dynamic or canned: Huffman codes of deflate blocks
+    #[arg(long, env = "ZIPTIER_HUFFMAN", default_value_t = Huffman::Dynamic)]
+    huffman: Huffman,
 
     /// Threads that serve clients [default: one per core, at most 4]
     #[arg(long, env = "ZIPTIER_THREADS", value_name = "N")]
@@ -66,9 +83,18 @@ pub(crate) fn serve(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) 
     }
 }
 
-fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(), Box<dyn std::error::Error>> {
+fn run(
+    arguments: Arguments,
+    allocated_bytes: Option<fn() -> u64>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let limit_bytes = Some(arguments.memory.0).filter(|&bytes| bytes > 0);
-    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, ..Options::default() };
+    let engine =
+        arguments.codec_engine.as_deref().map(|name| engine_name(arguments.codec, name)).transpose()?;
+    let device = arguments.model.map_or(DeviceSource::Discovered, DeviceSource::Modelled);
+    let usual = Options::default();
+    let block =
+        BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
+    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
 
     let mut config = Config::default();
     config.port = arguments.port;

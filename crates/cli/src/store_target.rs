@@ -2,12 +2,16 @@
 
 use std::ops::Bound;
 
-use ziptier::{BlockOptions, CodecChoice, Huffman, Options, Store, Values};
-use ziptier_codec::block::Setting;
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store, Values};
+use ziptier_codec::block::{Preloaded, Setting};
 use ziptier_eval::{
-    Batch, Config, ContextCache, Counters, Huffman as AskedHuffman, Key, Records, Registration, Target,
-    TargetError, TargetOptions,
+    Batch, Config, ContextCache, Counters, EngineUnavailable, Huffman as AskedHuffman, Key,
+    Path as AskedPath, Records, Registration, Target, TargetError, TargetOptions,
 };
+
+/// Bytes of the blocks that the row of a preloaded accelerator has: Intel's takes none below 512, packed or not, and blocks that are
+/// written to are half as large as this.
+const ACCELERATED_BLOCK_BYTES: usize = 4096;
 
 /// Codecs that the store has or will have; those that it accepts are offered.
 const CODECS: [&str; 6] = ["auto", "none", "token", "lz4", "zstd", "deflate"];
@@ -17,11 +21,16 @@ pub(crate) fn registration() -> Registration {
     let codecs: Vec<&str> = CODECS.into_iter().filter(|codec| codec.parse::<CodecChoice>().is_ok()).collect();
     let store = Registration::of::<StoreTarget>("store", "ziptier's compressed store, embedded", &codecs);
     let all = &[AskedHuffman::Dynamic, AskedHuffman::Fixed, AskedHuffman::Canned];
-    store.with_engine("deflate", "software", all).with_engine(
-        "deflate",
-        "zlib",
-        &[AskedHuffman::Dynamic, AskedHuffman::Fixed],
-    )
+    let per_block = &[AskedHuffman::Fixed, AskedHuffman::Dynamic];
+    store
+        .with_engine("deflate", "software", all)
+        .with_engine("deflate", "iaa", all)
+        .on_paths(&[AskedPath::Hardware])
+        .on_models()
+        .with_engine("deflate", "qpl", per_block)
+        .on_paths(&[AskedPath::Software, AskedPath::Hardware])
+        .with_engine("deflate", "zlib", per_block)
+        .with_preloaded("deflate", "zlib", ACCELERATED_BLOCK_BYTES)
 }
 
 /// How the store is opened, as far as that was asked for. It takes every option that there is.
@@ -38,7 +47,10 @@ fn options(config: &Config) -> Result<Options, TargetError> {
         landing_watermark_pct: config.options.landing_watermark_pct.unwrap_or(usual.landing_watermark_pct),
         ..usual
     };
-    options.check()?;
+    options.check().map_err(|error| match error {
+        ziptier::Error::EngineUnavailable { reason } => TargetError::from(EngineUnavailable(reason)),
+        error => error.into(),
+    })?;
     Ok(options)
 }
 
@@ -54,6 +66,14 @@ fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptio
         bytes: asked.block_bytes.unwrap_or(usual.bytes),
         level: asked.level,
         huffman: huffman.unwrap_or(usual.huffman),
+        path: asked.path.map_or(usual.path, |path| match path {
+            AskedPath::Auto => Path::Auto,
+            AskedPath::Hardware => Path::Hardware,
+            AskedPath::Software => Path::Software,
+        }),
+        device: asked.model.as_deref().map_or(Ok(DeviceSource::Discovered), |model| {
+            model.parse::<ModelOptions>().map(DeviceSource::Modelled)
+        })?,
         engine: asked.engine.as_deref().map(|name| engine_name(codec, name)).transpose()?,
         background_codec: asked.background_codec.as_deref().map(str::parse).transpose()?,
         context_cache: asked.context_cache.is_none_or(|cache| cache == ContextCache::Thread),
@@ -61,27 +81,17 @@ fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptio
     })
 }
 
-fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str, TargetError> {
+/// The engine of a codec by that name.
+pub(crate) fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str, TargetError> {
     let known = codec.to_string().parse().map_or(&[][..], Setting::engine_names);
     let found = known.iter().find(|known| **known == name);
     Ok(*found.ok_or_else(|| format!("codec {codec} has no engine {name}; it has: {}", known.join(", ")))?)
 }
 
-/// Who does the work in the foreground.
-fn engine_at_work(options: &Options) -> &'static str {
-    let preferred = || {
-        let setting = Setting::new(options.codec.to_string().parse().ok()?);
-        // Canned codes come later, and from the engine that has the others.
-        let huffman = Some(options.block.huffman).filter(|huffman| *huffman != Huffman::Canned);
-        Some(setting.with_huffman(huffman.unwrap_or_default()).engine().ok()?.name())
-    };
-    options.block.engine.or_else(preferred).unwrap_or("cpu")
-}
-
 struct StoreTarget {
     store: Store,
-    /// Who does the foreground's work.
-    engine: &'static str,
+    /// Huffman mode, where Intel's library is the engine.
+    qpl_mode: Option<&'static str>,
     background_threads: usize,
 }
 
@@ -105,9 +115,10 @@ impl Target for StoreTarget {
 
     fn open(config: &Config) -> Result<Self, TargetError> {
         let options = options(config)?;
-        let engine = engine_at_work(&options);
-        let background_threads = options.background_threads;
-        Ok(StoreTarget { store: Store::open(options)?, engine, background_threads })
+        let (huffman, background_threads) = (options.block.huffman, options.background_threads);
+        let is_qpl = options.block.engine == Some("qpl");
+        let store = Store::open(options)?;
+        Ok(StoreTarget { store, qpl_mode: is_qpl.then(|| huffman.name()), background_threads })
     }
 
     #[inline]
@@ -141,13 +152,24 @@ impl Target for StoreTarget {
     }
 
     fn describe(&self) -> String {
-        format!("{:?} {:?}", self.store.memory(), self.store.stats())
+        let preloaded = Preloaded::find().map(|found| format!("\nbefore libz: {}", found.to_text()));
+        format!("{:?} {:?}{}", self.store.memory(), self.store.stats(), preloaded.unwrap_or_default())
     }
 
     fn counters(&self) -> Counters {
         let stats = self.store.stats();
         Counters {
-            engine: Some(self.engine.into()),
+            engine: Some(self.store.block_worker().unwrap_or("cpu").into()),
+            qpl_mode: self.qpl_mode.map(str::to_owned),
+            qpl_compress_calls: Some(stats.qpl_compress_calls),
+            qpl_decompress_calls: Some(stats.qpl_decompress_calls),
+            iaa_compress_calls: Some(stats.iaa_compress_calls),
+            iaa_decompress_calls: Some(stats.iaa_decompress_calls),
+            zlib_compress_calls: Some(stats.zlib_compress_calls),
+            zlib_decompress_calls: Some(stats.zlib_decompress_calls),
+            engine_fallbacks: Some(stats.engine_fallbacks),
+            engine_queue_full_retries: Some(stats.engine_queue_full_retries),
+            engine_faults: Some(stats.engine_faults),
             bg_threads: Some(self.background_threads as u64),
             bg_compactions: Some(stats.packs_background),
             fg_compactions: Some(stats.packs_foreground),
@@ -157,7 +179,6 @@ impl Target for StoreTarget {
             reads_raw: Some(stats.reads_raw + stats.reads_landing + stats.reads_large),
             reads_coded: Some(stats.reads_coded),
             reads_packed: Some(stats.reads_packed),
-            ..Counters::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -49,13 +49,47 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
 
     let folder = only_folder(parent.path());
     let summary = parsed(&file(&folder, "summary.tsv"));
+    let (summary, unavailable): (Vec<_>, Vec<_>) =
+        summary.into_iter().partition(|row| row["status"] == "measured");
     let mut codecs: Vec<&str> = summary.iter().map(|row| row["codec"].as_str()).collect();
     codecs.dedup();
     codecs.sort_unstable();
     codecs.dedup();
     assert!(["auto", "none", "token"].iter().all(|codec| codecs.contains(codec)), "{codecs:?}");
-    let codings: std::collections::HashSet<_> =
-        summary.iter().map(|row| (&row["codec"], &row["engine_asked"], &row["huffman"])).collect();
+    let coding = |row: &HashMap<String, String>| {
+        ["run", "codec", "engine_asked", "path", "huffman"].map(|name| row[name].clone())
+    };
+    let codings: HashSet<_> = summary.iter().map(coding).collect();
+    // This machine may have the library and the device, or not: the rows are there in either case.
+    for run in ["iaa_fixed", "iaa_dynamic", "iaa_canned"] {
+        let row = summary.iter().chain(&unavailable).find(|row| row["run"] == run);
+        let row = row.unwrap_or_else(|| panic!("no row {run}"));
+        assert_eq!(
+            ["codec", "engine", "qpl_mode"].map(|name| row[name].as_str()),
+            ["deflate", "hardware", "NA"]
+        );
+        let why = "unavailable: engine iaa is unavailable: no path hardware: ";
+        assert!(row["status"] == "measured" || row["status"].starts_with(why), "{row:?}");
+    }
+    for run in ["software_fixed", "software_dynamic", "qpl_iaa_fixed", "qpl_iaa_dynamic", "zlib_accel"] {
+        let named = |row: &&HashMap<String, String>| row["run"] == run && row["codec"] != "lz4";
+        let Some(row) = summary.iter().chain(&unavailable).find(named) else { panic!("no row {run}") };
+        let said = row["status"] == "measured" || row["status"].starts_with("unavailable: ");
+        assert!(said && (row["status"] == "measured" || printed.contains(&row["status"])), "{row:?}");
+        let right = match run {
+            "zlib_accel" => ["zlib_accel", "zlib_accel_preload", "NA"],
+            "software_fixed" => ["qpl", "software", "fixed"],
+            "software_dynamic" => ["qpl", "software", "dynamic"],
+            "qpl_iaa_fixed" => ["qpl", "hardware", "fixed"],
+            _ => ["qpl", "hardware", "dynamic"],
+        };
+        assert_eq!(["codec", "engine", "qpl_mode"].map(|name| row[name].as_str()), right);
+    }
+    assert!(
+        summary
+            .iter()
+            .any(|row| [&row["run"], &row["codec"], &row["engine"]] == ["software_fixed", "lz4", "cpu"])
+    );
     for deflate in [["software", "dynamic"], ["software", "canned"], ["zlib", "dynamic"], ["zlib", "fixed"]] {
         let there = summary.iter().any(|row| [&row["engine_asked"], &row["huffman"]] == deflate);
         assert!(there, "{deflate:?}");
@@ -65,20 +99,24 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
     assert!(summary.iter().all(|row| row["mismatches"] == "0" && row["target"] == "store"));
 
     let verdicts = parsed(&file(&folder, "verdicts.tsv"));
-    assert_eq!(verdicts.len(), (codings.len() - 1) * (1 + settings));
+    // The system's libz is no accelerator, and has no verdict.
+    let judged = codings.iter().filter(|[run, ..]| !run.starts_with("zlib_system")).count();
+    assert_eq!(verdicts.len(), (judged - 1) * (1 + settings));
+    assert!(judged < codings.len());
     let baseline = if codecs.contains(&"lz4") { "lz4" } else { "none" };
     for row in &verdicts {
         let known = ["higher throughput", "fewer cores", "neither"].contains(&row["verdict"].as_str());
         assert!(known && row["baseline"] == baseline, "{row:?}");
         let held: f64 = row["held_per_raw"].parse().unwrap();
-        assert!(held > 0.1 && held < 10.0, "{row:?}");
+        // Contexts of one library take 700 KiB, and this store has 300 KB.
+        assert!(held > 0.1 && held < 50.0, "{row:?}");
     }
     assert!(printed.contains(&format!("store auto against {baseline}")), "{printed}");
 
     let first = said.lines().next().unwrap();
     assert!(first.starts_with(&format!("{} runs, ", summary.len())) && first.contains("about"), "{first}");
     let checks = said.lines().filter(|line| line.starts_with("ok: ")).count();
-    assert!(checks > codings.len(), "{said}");
+    assert!(checks > 10, "{said}");
 }
 
 #[test]
@@ -118,7 +156,7 @@ fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
     for (arguments, words) in [
         (&["--suite", "everything"][..], "codecs, bypass"),
         (&["--suite", "codecs", "--codec", "snappy"], "unknown codec `snappy`; known: auto"),
-        (&["--suite", "codecs", "--engine", "abacus"], "abacus"),
+        (&["--suite", "codecs", "--codec-engine", "abacus"], "abacus"),
         (&["--target", "store", "--huffman", "static"], "fixed, dynamic"),
         (&["--target", "store", "--context-cache", "process"], "thread, none"),
         (&["--target", "store", "--block-bytes", "1"], "give 64 to 16777216"),
@@ -145,7 +183,7 @@ fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
 fn options_that_the_store_cannot_follow_are_refused_before_the_first_run() {
     for (arguments, words) in [
         (&["--codec", "lz4", "--background-codec", "token"][..], "choose lz4, zstd or deflate"),
-        (&["--codec", "deflate", "--engine", "zlib", "--huffman", "canned"], "canned codes"),
+        (&["--codec", "deflate", "--codec-engine", "zlib", "--huffman", "canned"], "canned codes"),
         (&["--codec", "zstd", "--level", "99"], "99"),
     ] {
         for suite in [&["--target", "store"][..], &["--suite", "codecs"], &["--suite", "bypass"]] {
@@ -156,6 +194,75 @@ fn options_that_the_store_cannot_follow_are_refused_before_the_first_run() {
             assert!(sentence && said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
         }
     }
+}
+
+#[test]
+fn an_engine_that_is_missing_is_named_and_nothing_takes_its_place() {
+    let run = [
+        "--target",
+        "store",
+        "--keys",
+        "1000",
+        "--seconds",
+        "0.1",
+        "--workload",
+        "read_only",
+        "--codec",
+        "deflate",
+    ];
+    let without = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+        command.arg("bench").args(run).args(arguments).env("ZIPTIER_QPL", "/nonexistent/libqpl.so");
+        command.output().unwrap()
+    };
+    for arguments in [&["--codec-engine", "qpl"][..], &["--codec-engine", "qpl", "--path", "hardware"]] {
+        let output = without(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("engine qpl is unavailable: libqpl is not installed (/nonexistent/libqpl.so: "),
+            "{said}"
+        );
+        assert!(said.lines().count() == 1 && output.stdout.is_empty(), "{said}");
+    }
+    let hardware = bench(&["--target", "store", "--codec", "lz4", "--path", "hardware"]);
+    assert!(
+        hardware.status.code() == Some(2)
+            && text(&hardware.stderr).contains("cannot be told to use a device")
+    );
+    let token = bench(&["--target", "store", "--codec", "token", "--path", "hardware"]);
+    assert!(token.status.code() == Some(2) && text(&token.stderr).contains("knows no device"));
+}
+
+#[test]
+fn what_a_model_did_is_called_modelled() {
+    let run = [
+        "--target",
+        "store",
+        "--keys",
+        "2000",
+        "--seconds",
+        "0.2",
+        "--workload",
+        "read_write_8_2",
+        "--format",
+        "tsv",
+    ];
+    let engine = ["--codec", "deflate", "--codec-engine", "iaa", "--model", "devices=2,timing=off"];
+    for huffman in ["fixed", "dynamic", "canned"] {
+        let output = bench(&[&run[..], &engine, &["--huffman", huffman, "--path", "hardware"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let [row] = parsed(&text(&output.stdout)).try_into().unwrap_or_else(|rows| panic!("{rows:?}"));
+        let said = ["run", "engine", "engine_fallbacks", "engine_faults", "mismatches"]
+            .map(|name| row[name].as_str());
+        assert_eq!(
+            said,
+            [&format!("store_deflate-iaa-hardware-{huffman}-modelled"), "modelled", "0", "0", "0"]
+        );
+        assert!(row["iaa_decompress_calls"].parse::<u64>().unwrap() > 0, "{row:?}");
+    }
+    let lz4 = bench(&["--target", "store", "--codec", "lz4", "--model", "timing=off"]);
+    assert!(lz4.status.code() == Some(2) && text(&lz4.stderr).contains("a model is for engine iaa"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod measuring;
 use measuring::Random;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
-use ziptier_codec::block::{BlockCodec, Dictionary, Engine, Huffman, Setting, frame};
+use ziptier_codec::block::{BlockCodec, DeviceSource, Dictionary, Engine, Huffman, Path, Setting, frame};
 use ziptier_codec::format::Format;
 
 /// Blocks of each setting.
@@ -98,15 +98,20 @@ fn settings(file: &[u8]) -> Result<Vec<(Setting, &'static str)>, Box<dyn std::er
         (Format::Zstd, "cpu", &[-5, 1, 3, 19]),
         (Format::Deflate, "software", &[1, 6, 12]),
         (Format::Deflate, "zlib", &[1, 6, 9]),
+        (Format::Deflate, "iaa", &[6]),
     ] {
         let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1)?);
         for &level in levels {
-            let setting = Setting::new(format).with_level(level);
+            let mut setting = Setting::new(format).with_level(level);
+            if engine == "iaa" {
+                let model = DeviceSource::Modelled("timing=off".parse()?);
+                setting = setting.with_device(model).with_path(Path::Hardware);
+            }
             let with_dictionary = setting.clone().with_dictionary(Arc::clone(&dictionary));
             if format == Format::Deflate {
                 settings.push((setting.clone().with_huffman(Huffman::Fixed), engine));
             }
-            if engine == "software" {
+            if engine == "software" || engine == "iaa" {
                 settings.push((with_dictionary.clone().with_huffman(Huffman::Canned), engine));
             }
             settings.push((with_dictionary, engine));

@@ -26,17 +26,21 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`analytics`] | scan, extract, select and expand over packed integers, on a CPU or a device |
 //! | [`format`](mod@format) | the names of the formats |
 //! | [`token`] | single values as token numbers: training, encoding, decoding, stored dictionaries |
 //! | [`block`] | blocks in `lz4`, `zstd`, `deflate`: engines, contexts, batches, frames, dictionaries, counters; the seam for accelerators |
 //! | [`checksum`] | CRC32C, and the 16-bit check of a coded value |
+//! | [`doctor`] | libraries that engines need, and the path that each codec takes on this machine |
 //! | [`conformance`] | the suite that every format and engine passes |
 
 #![deny(missing_docs)]
 
+pub mod analytics;
 pub mod block;
 pub mod checksum;
 pub mod conformance;
+pub mod doctor;
 mod envelope;
 pub mod format;
 pub mod token;

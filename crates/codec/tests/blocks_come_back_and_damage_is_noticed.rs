@@ -6,14 +6,14 @@ mod corpus;
 use corpus::{File, files, pieces};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use ziptier_codec::block::{Dictionary, Engine, Huffman, Setting, frame};
+use ziptier_codec::block::{DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame};
 use ziptier_codec::conformance::{self, Damage};
 use ziptier_codec::format::Format;
 
 /// Formats, modes and engines, each at a level that people use.
 fn settings() -> Vec<(Setting, &'static str)> {
     let deflate = Setting::new(Format::Deflate);
-    vec![
+    [
         (Setting::new(Format::Lz4), "cpu"),
         (Setting::new(Format::Lz4).with_level(9), "cpu"),
         (Setting::new(Format::Zstd).with_level(-3), "cpu"),
@@ -22,14 +22,39 @@ fn settings() -> Vec<(Setting, &'static str)> {
         (deflate.clone(), "zlib"),
         (deflate.clone().with_huffman(Huffman::Fixed), "zlib"),
         (deflate.clone().with_huffman(Huffman::Fixed), "software"),
-        (deflate.with_huffman(Huffman::Canned), "software"),
+        (deflate.clone().with_huffman(Huffman::Canned), "software"),
     ]
+    .into_iter()
+    .chain(qpl_settings(&deflate))
+    .chain(Huffman::ALL.iter().map(|mode| (modelled().with_huffman(*mode), "iaa")))
+    .collect()
+}
+
+/// A device that may not leave anything to the CPU.
+fn modelled() -> Setting {
+    let model = ModelOptions { is_synchronous: true, ..ModelOptions::default() };
+    let setting = Setting::new(Format::Deflate).with_device(DeviceSource::Modelled(model));
+    setting.with_path(Path::Hardware).with_level(1)
+}
+
+/// Those of the library that not everybody has.
+fn qpl_settings(deflate: &Setting) -> Vec<(Setting, &'static str)> {
+    let deflate = deflate.clone().with_path(Path::Software);
+    if let Err(error) = deflate.engine_named("qpl") {
+        eprintln!("SKIPPED, nothing of this is tested here: {error}");
+        return Vec::new();
+    }
+    vec![(deflate.clone(), "qpl"), (deflate.with_huffman(Huffman::Fixed).with_level(1), "qpl")]
 }
 
 /// Every level of every engine; of the many negative ones, a choice.
 fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
     let all = Setting::levels(setting.format, engine).expect("there is such an engine");
     let fast = [-131_072, -65_537, -1000, -100, -50, -20, -10, -7, -5, -4, -3, -2, -1];
+    if engine == "iaa" {
+        // The device has one.
+        return vec![setting.level];
+    }
     fast.into_iter().chain(1..=*all.end()).filter(|level| all.contains(level)).collect()
 }
 

@@ -131,35 +131,41 @@ fn by_zlib_rs(packed: &[u8], dictionary: Option<&Dictionary>, raw_bytes: usize) 
 
 #[test]
 fn deflate_by_others_and_never_beyond_its_window() {
-    for (engine, huffman) in [
-        ("software", Huffman::Dynamic),
-        ("software", Huffman::Fixed),
-        ("zlib", Huffman::Dynamic),
-        ("zlib", Huffman::Fixed),
-    ] {
-        let (mut farthest, mut kinds) = (0, [0; 3]);
-        for_each_block(Format::Deflate, engine, huffman, |raw, packed, dictionary| {
-            let content = dictionary.map_or(&[][..], Dictionary::content);
-            let found = inflate(packed, content).expect("a sound stream");
-            assert!(found.bytes == raw);
-            assert!(found.distance_max <= zlib::WINDOW_BYTES, "{} bytes back", found.distance_max);
-            if huffman == Huffman::Fixed {
-                assert_eq!(found.blocks[2], 0, "dynamic codes, although fixed ones were asked for");
-            }
-            farthest = farthest.max(found.distance_max);
-            kinds.iter_mut().zip(found.blocks).for_each(|(sum, count)| *sum += count);
-            assert!(by_zlib_rs(packed, dictionary, raw.len()) == raw);
-        });
-        assert!(farthest > 3000, "{farthest}");
-        assert!(kinds[1] > 0 && (huffman == Huffman::Fixed || kinds[2] > 0), "{kinds:?}");
+    let qpl = Setting::new(Format::Deflate).engine_named("qpl");
+    let qpl = qpl.inspect_err(|error| eprintln!("SKIPPED: {error}")).map(|_| "qpl");
+    for engine in ["software", "zlib"].into_iter().chain(qpl) {
+        deflate_is_plain_within_its_window(engine, Huffman::Dynamic);
+        deflate_is_plain_within_its_window(engine, Huffman::Fixed);
     }
+}
+
+fn deflate_is_plain_within_its_window(engine: &str, huffman: Huffman) {
+    let (mut farthest, mut kinds) = (0, [0; 3]);
+    for_each_block(Format::Deflate, engine, huffman, |raw, packed, dictionary| {
+        let content = dictionary.map_or(&[][..], Dictionary::content);
+        let found = inflate(packed, content).expect("a sound stream");
+        assert!(found.bytes == raw);
+        assert!(found.distance_max <= zlib::WINDOW_BYTES, "{} bytes back", found.distance_max);
+        if huffman == Huffman::Fixed {
+            assert_eq!(found.blocks[2], 0, "dynamic codes, although fixed ones were asked for");
+        }
+        farthest = farthest.max(found.distance_max);
+        kinds.iter_mut().zip(found.blocks).for_each(|(sum, count)| *sum += count);
+        assert!(by_zlib_rs(packed, dictionary, raw.len()) == raw);
+    });
+    assert!(farthest > 3000, "{farthest}");
+    // With codes for each block, QPL uses them for every block.
+    let fixed = engine == "qpl" && huffman == Huffman::Dynamic || kinds[1] > 0;
+    assert!(fixed && (huffman == Huffman::Fixed || kinds[2] > 0), "{kinds:?}");
 }
 
 #[test]
 fn deflate_engines_read_each_other_and_zlib_rs() {
     for file in &some_files() {
         let setting = Setting::new(Format::Deflate);
-        let engines = ["software", "zlib"].map(|name| setting.engine_named(name).unwrap());
+        let mut engines: Vec<_> =
+            ["software", "zlib"].iter().map(|name| setting.engine_named(name).unwrap()).collect();
+        engines.extend(setting.engine_named("qpl").inspect_err(|error| eprintln!("SKIPPED: {error}")));
         let mut codecs: Vec<_> = engines.iter().map(|engine| engine.open().unwrap()).collect();
         for raw in SIZES.iter().flat_map(|&size| pieces(&file.bytes, size, 10)) {
             let mut streams: Vec<_> = codecs.iter_mut().map(|codec| pack(codec.as_mut(), raw)).collect();

@@ -35,12 +35,14 @@
 //! | `decoder`, `tables` | the fast decoder and its look-ups |
 //! | `resumable` | the decoder that stops and resumes anywhere |
 //! | `dictionary`, `train`, `shared` | what blocks share, and how it is found |
+//! | `block` | codes of one block, for a writer elsewhere |
 //! | `huffman`, `header`, `codes`, `symbols`, `bits` | the parts of the format |
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod bits;
+mod block;
 mod codes;
 mod decoder;
 mod dictionary;
@@ -56,6 +58,7 @@ mod symbols;
 mod tables;
 mod train;
 
+pub use block::BlockCodes;
 pub use decoder::Decoder;
 pub use dictionary::Dictionary;
 pub use encoder::{Encoder, Level};

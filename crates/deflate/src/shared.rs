@@ -66,6 +66,16 @@ impl CannedLengths {
     /// Bytes of the stored form: four bits for each symbol.
     pub const BYTES: usize = (LITERALS + DISTANCES) / 2;
 
+    /// Bits of the codes of literals, the end of the block (256) and lengths.
+    pub fn literals(&self) -> &[u8] {
+        &self.literals
+    }
+
+    /// Bits of the codes of distances up to the window.
+    pub fn distances(&self) -> &[u8] {
+        &self.distances
+    }
+
     /// The stored form.
     pub fn to_bytes(&self) -> [u8; CannedLengths::BYTES] {
         let mut all = self.literals.iter().chain(&self.distances);

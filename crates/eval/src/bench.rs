@@ -24,11 +24,28 @@ pub struct Configuration {
     pub is_harness: bool,
 }
 
+/// What was to be measured, and cannot be on this machine.
+#[derive(Debug, Clone)]
+pub struct Unavailable {
+    /// The first of its runs.
+    pub spec: RunSpec,
+    /// Why.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "unavailable: {}", self.reason)
+    }
+}
+
 /// The result of a benchmark.
 #[derive(Debug)]
 pub struct Outcome {
     /// In the order of the plan.
     pub configurations: Vec<Configuration>,
+    /// What has no row of figures, because this machine lacks its engine.
+    pub unavailable: Vec<Unavailable>,
     /// Why it ended early, if it did; what was measured until then is kept.
     pub failure: Option<Error>,
     /// Where files were written.
@@ -62,7 +79,7 @@ pub fn bench(
     launcher: &Launcher,
     versions: &[(String, String)],
 ) -> Result<Outcome, Error> {
-    let runs = plan.runs(registry)?;
+    let (runs, unavailable) = plan.possible_runs(registry)?;
     let expected_seconds = plan.expected_seconds(runs.len());
     let folder = match &plan.out {
         Some(path) => Some(ResultsFolder::create(path, plan, versions)?),
@@ -81,13 +98,16 @@ pub fn bench(
     let failure = rounds(plan.rounds, &mut configurations, launcher, folder.as_ref(), &mut line).err();
     line.clear();
     configurations.retain(|configuration| !configuration.rounds.is_empty());
-    let outcome =
-        Outcome { configurations, failure, folder: folder.as_ref().map(|folder| folder.path().to_owned()) };
+    let folder_path = folder.as_ref().map(|folder| folder.path().to_owned());
+    let outcome = Outcome { configurations, unavailable, failure, folder: folder_path };
     if let Some(folder) = &folder {
         folder.summary(&outcome, plan.compares_codecs)?;
     }
     Ok(outcome)
 }
+
+/// The engine of a row whose accelerator was preloaded.
+const PRELOADED: &str = "zlib_accel_preload";
 
 fn rounds(
     rounds: usize,
@@ -101,6 +121,14 @@ fn rounds(
             let spec = &configuration.spec;
             line.next(&format!("{} {} {} thread(s)", spec.name(), spec.workload.name, spec.threads));
             let (measurement, said) = launcher.run(spec, &mut |phase| line.phase(phase))?;
+            if let (Some(library), Some(engine)) = (&spec.preload, &measurement.counters.engine)
+                && engine != PRELOADED
+            {
+                let sentence = format!(
+                    "{library} was preloaded, and yet {engine} did the work: it is not Intel's libzlib-accel.so, or did not load"
+                );
+                return Err(Error::Run { run: spec.name(), sentence, status: 1 });
+            }
             if let Some(folder) = folder {
                 configuration.logs.push(folder.log(spec, round, &measurement, &said)?);
             }

@@ -36,7 +36,8 @@ mod tests {
 
     fn registry(codecs: &[&'static str]) -> Registry {
         let store = Registration::of::<BTreeMapTarget>("store", "", codecs);
-        let taken = |config: &Config| Ok(config.options.take_only(&["--engine", "--huffman"])?);
+        let taken =
+            |config: &Config| Ok(config.options.take_only(&["--codec-engine", "--huffman", "--path"])?);
         let store = Registration { check: taken, ..store }
             .with_engine("deflate", "software", &[Huffman::Dynamic])
             .with_engine("deflate", "zlib", &[Huffman::Dynamic, Huffman::Fixed]);
@@ -71,6 +72,7 @@ mod tests {
             instances: 1,
             until_p99_us: None,
             latency: true,
+            zlib_accel: None,
             out: None,
             command: String::new(),
         }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::meters::{Growth, Usage};
+use crate::meters::{Growth, ModelledWork, Usage};
 use crate::target::Counters;
 
 /// Percentiles of one kind of operation over the whole timed window, in microseconds.
@@ -45,6 +45,9 @@ pub struct Measurement {
     pub wall_sec: f64,
     /// CPU time and context switches of the whole process in the window, background threads included.
     pub usage: Usage,
+    /// What modelled devices did in the window; their CPU time is part of that.
+    #[serde(default)]
+    pub modelled: ModelledWork,
     /// Latency of read calls (get, multi-get, scan), if taken.
     pub read: Option<Latency>,
     /// Latency of write calls (put, delete), if taken.
@@ -81,14 +84,19 @@ impl Measurement {
         self.operations as f64 / self.wall_sec
     }
 
+    /// CPU time of the window without that of modelled devices.
+    pub fn cpu_sec(&self) -> f64 {
+        self.usage.cpu_sec() - self.modelled.cpu_sec
+    }
+
     /// Processors kept busy on average.
     pub fn cpu_cores(&self) -> f64 {
-        self.usage.cpu_sec() / self.wall_sec
+        self.cpu_sec() / self.wall_sec
     }
 
     /// Operations per CPU-second; nothing if the window was too short for the CPU clock.
     pub fn qps_per_cpu_core(&self) -> Option<f64> {
-        (self.usage.cpu_sec() > 0.0).then(|| self.operations as f64 / self.usage.cpu_sec())
+        (self.cpu_sec() > 0.0).then(|| self.operations as f64 / self.cpu_sec())
     }
 
     /// The highest offered rate that kept the latency limit, if one was searched for.
@@ -132,7 +140,8 @@ impl Counters {
                 }
             };
         }
-        fields!(qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
+        fields!(iaa_compress_calls iaa_decompress_calls engine_fallbacks engine_queue_full_retries engine_faults
+            qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
             coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
     }
 

@@ -12,6 +12,44 @@ pub struct Meters {
     /// Bytes in pages that the allocator has in use now ("active" in jemalloc's terms): what the data costs, with
     /// size classes and fragmentation.
     pub held_bytes: fn() -> u64,
+    /// What modelled devices have done in this process.
+    pub modelled: fn() -> ModelledWork,
+}
+
+/// What modelled devices have done: they run on the processors whose time is measured, so that their own is taken off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelledWork {
+    /// Jobs that had a time to be completed at.
+    pub jobs: u64,
+    /// Those of them that the model completed too late.
+    pub late_jobs: u64,
+    /// By how much together, in seconds.
+    pub late_sec: f64,
+    /// CPU time of the models.
+    pub cpu_sec: f64,
+}
+
+impl ModelledWork {
+    pub(crate) fn since(self, before: ModelledWork) -> ModelledWork {
+        ModelledWork {
+            jobs: self.jobs - before.jobs,
+            late_jobs: self.late_jobs - before.late_jobs,
+            late_sec: self.late_sec - before.late_sec,
+            cpu_sec: self.cpu_sec - before.cpu_sec,
+        }
+    }
+
+    /// What a reader of the figures must know, if there was a model.
+    pub(crate) fn note(&self, run: &str) -> Option<String> {
+        let jobs = Some(self.jobs).filter(|jobs| *jobs > 0)? as f64;
+        Some(format!(
+            "{run}: modelled. Of {jobs} jobs {:.0} % ended later than on the modelled device, all by {:.1} us on average, because \
+             software stands in for it: it would be faster. The model's own CPU time, {:.2} s, is taken off.",
+            self.late_jobs as f64 / jobs * 100.0,
+            self.late_sec * 1e6 / jobs,
+            self.cpu_sec
+        ))
+    }
 }
 
 /// Memory at one moment.

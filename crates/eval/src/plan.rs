@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::bench::human_seconds;
+use crate::bench::{Unavailable, human_seconds};
 use crate::distribution::Distribution;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KeyShape;
 use crate::registry::{CodecEngine, Registration, Registry};
 use crate::spec::{RunSpec, TrainOn};
-use crate::target::Config;
-use crate::target_options::{Huffman, TargetOptions};
+use crate::target::{Config, EngineUnavailable};
+use crate::target_options::{Huffman, Path, TargetOptions};
 use crate::values::ValueBytes;
 use crate::workload::Workload;
 
@@ -22,7 +22,11 @@ const KEY_SECONDS: f64 = 4e-6;
 struct Coding<'a> {
     codec: &'a str,
     engine: Option<&'static str>,
+    path: Option<Path>,
     huffman: Option<Huffman>,
+    block_bytes: Option<usize>,
+    takes_model: bool,
+    is_preloaded: bool,
 }
 
 /// A benchmark: lists are swept, every combination is a run.
@@ -79,6 +83,8 @@ pub struct Plan {
     pub until_p99_us: Option<f64>,
     /// Whether every operation is timed.
     pub latency: bool,
+    /// The accelerator that is preloaded before libz for the suite's row of it.
+    pub zlib_accel: Option<PathBuf>,
     /// Folder for result files.
     pub out: Option<PathBuf>,
     /// The command line, for the manifest.
@@ -89,6 +95,14 @@ impl Plan {
     /// Checks the whole plan, reads the corpus once to see that it can be read, and lists the runs of one round: workload by
     /// workload, with the targets side by side.
     pub fn runs(&self, registry: &Registry) -> Result<Vec<RunSpec>, Error> {
+        self.possible_runs(registry).map(|(runs, _)| runs)
+    }
+
+    /// The same, and what a comparison of codecs cannot measure on this machine. Otherwise that is an error.
+    pub(crate) fn possible_runs(
+        &self,
+        registry: &Registry,
+    ) -> Result<(Vec<RunSpec>, Vec<Unavailable>), Error> {
         let known = registry.codecs();
         if let Some(codec) = self.codecs.iter().find(|codec| !known.contains(&codec.as_str())) {
             return Err(Error::Unknown { what: "codec", given: codec.clone(), known: known.join(", ") });
@@ -112,6 +126,8 @@ impl Plan {
                                 landing_bytes,
                                 background,
                                 options: self.options_for(target, coding),
+                                preload: coding.is_preloaded.then(|| self.preload()),
+                                is_published: self.compares_codecs,
                                 ..self.common()
                             });
                         });
@@ -119,16 +135,37 @@ impl Plan {
                 }
             }
         }
-        for run in &runs {
-            run.check()?;
-            self.check_options(run, registry.find(&run.target)?)?;
+        let mut unavailable: Vec<Unavailable> = Vec::new();
+        let mut possible = Vec::new();
+        for spec in runs {
+            spec.check()?;
+            match self.check_options(&spec, registry.find(&spec.target)?)? {
+                None => possible.push(spec),
+                Some(reason) => {
+                    let known =
+                        |one: &Unavailable| one.spec.options == spec.options && one.spec.codec == spec.codec;
+                    if !unavailable.iter().any(known) {
+                        unavailable.push(Unavailable { spec, reason });
+                    }
+                }
+            }
+        }
+        let runs = possible;
+        if let ([], [first, ..]) = (runs.as_slice(), unavailable.as_slice()) {
+            let reason = first.reason.clone();
+            return Err(Error::Target { target: first.spec.target.clone(), action: DID_NOT_OPEN, reason });
         }
         self.check_somebody_takes_options(&runs)?;
         self.check_cpus()?;
         if let Some(run) = runs.first() {
             run.read_corpus()?;
         }
-        Ok(runs)
+        Ok((runs, unavailable))
+    }
+
+    /// What the row of a preloaded accelerator preloads; empty if nothing is known.
+    fn preload(&self) -> String {
+        self.zlib_accel.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
     }
 
     /// The codecs to measure with a target, each with the engines and Huffman modes to measure.
@@ -152,11 +189,22 @@ impl Plan {
 
     /// The engines of a codec to measure, of those that are `there`.
     fn engines_for<'a>(&self, codec: &'a str, there: &[CodecEngine]) -> Result<Vec<Coding<'a>>, Error> {
-        let own = Coding { codec, engine: None, huffman: self.options.huffman };
+        let own = Coding {
+            codec,
+            engine: None,
+            path: self.options.path,
+            huffman: self.options.huffman,
+            block_bytes: self.options.block_bytes,
+            takes_model: !self.compares_codecs,
+            is_preloaded: false,
+        };
         if there.is_empty() || (self.engines.is_empty() && !self.compares_codecs) {
-            return Ok(vec![own]);
+            // In a comparison a path is meant for the codecs that have one.
+            let path = own.path.filter(|_| !self.compares_codecs);
+            return Ok(vec![Coding { path, ..own }]);
         }
-        let known = || there.iter().map(|engine| engine.name).collect::<Vec<_>>().join(", ");
+        let by_name = || there.iter().filter(|engine| !engine.is_preloaded);
+        let known = || by_name().map(|engine| engine.name).collect::<Vec<_>>().join(", ");
         let is_there = |asked: &&String| there.iter().any(|engine| engine.name == asked.as_str());
         if let Some(engine) = self.engines.iter().find(|asked| !is_there(asked)) {
             return Err(Error::Unknown { what: "engine", given: engine.clone(), known: known() });
@@ -164,9 +212,16 @@ impl Plan {
         let mut codings = Vec::new();
         for engine in there {
             let asked = self.engines.is_empty() || self.engines.iter().any(|name| name == engine.name);
-            let coding = Coding { engine: Some(engine.name), ..own };
+            let coding = Coding {
+                engine: Some(engine.name),
+                block_bytes: own.block_bytes.or(engine.block_bytes),
+                // Of several engines that are compared, those with a model for a device get it.
+                takes_model: engine.takes_model || own.takes_model && self.engines.len() < 2,
+                is_preloaded: engine.is_preloaded,
+                ..own
+            };
             match self.options.huffman {
-                _ if !asked => {}
+                _ if !asked || engine.is_preloaded && !self.compares_codecs => {}
                 None if self.compares_codecs && !engine.huffman.is_empty() => {
                     let modes = engine.huffman.iter();
                     codings.extend(modes.map(|mode| Coding { huffman: Some(*mode), ..coding }));
@@ -176,7 +231,24 @@ impl Plan {
                 _ => codings.push(coding),
             }
         }
-        Ok(if codings.is_empty() { vec![own] } else { codings })
+        if codings.is_empty() {
+            return Ok(vec![own]);
+        }
+        Ok(codings.into_iter().flat_map(|coding| self.on_each_path(coding, there)).collect())
+    }
+
+    /// The coding on each path that the suite measures it on.
+    fn on_each_path<'a>(&self, coding: Coding<'a>, there: &[CodecEngine]) -> Vec<Coding<'a>> {
+        let of_engine = |engine: &&CodecEngine| Some(engine.name) == coding.engine;
+        let paths = there.iter().find(of_engine).map_or(&[][..], |engine| engine.paths);
+        match self.options.path {
+            None if self.compares_codecs && !paths.is_empty() => {
+                paths.iter().map(|path| Coding { path: Some(*path), ..coding }).collect()
+            }
+            // A path means nothing to engines without one, and those that nobody asked for by name go on without it.
+            Some(_) if self.engines.is_empty() && paths.is_empty() => vec![Coding { path: None, ..coding }],
+            _ => vec![coding],
+        }
     }
 
     /// Uncompressed yardsticks are not asked for anything.
@@ -185,11 +257,13 @@ impl Plan {
             return TargetOptions::default();
         }
         let engine = coding.engine.map(str::to_owned);
-        TargetOptions { engine, huffman: coding.huffman, ..self.options.clone() }
+        let Coding { path, huffman, block_bytes, .. } = coding;
+        let model = self.options.model.clone().filter(|_| coding.takes_model);
+        TargetOptions { engine, path, model, huffman, block_bytes, ..self.options.clone() }
     }
 
-    /// Asks the target before the first run whether it takes its options.
-    fn check_options(&self, run: &RunSpec, target: &Registration) -> Result<(), Error> {
+    /// Asks the target before the first run whether it takes its options. In a comparison of codecs, says why this machine cannot.
+    fn check_options(&self, run: &RunSpec, target: &Registration) -> Result<Option<String>, Error> {
         if let Some(codec) = &run.options.background_codec
             && !target.codecs.contains(&codec.as_str())
         {
@@ -205,11 +279,21 @@ impl Plan {
             options: run.options.clone(),
             oracles: Vec::new(),
         };
-        (target.check)(&config).map_err(|reason| Error::Target {
-            target: run.target.clone(),
-            action: DID_NOT_OPEN,
-            reason: reason.to_string(),
-        })
+        if let Some(library) = &run.preload
+            && let Some(reason) = cannot_be_preloaded(library)
+        {
+            return Ok(Some(reason));
+        }
+        match (target.check)(&config) {
+            Ok(()) => Ok(None),
+            Err(reason) if self.compares_codecs && reason.is::<EngineUnavailable>() => {
+                Ok(Some(reason.to_string()))
+            }
+            Err(reason) => {
+                let reason = reason.to_string();
+                Err(Error::Target { target: run.target.clone(), action: DID_NOT_OPEN, reason })
+            }
+        }
     }
 
     /// An option that reaches no run would be dropped silently.
@@ -223,7 +307,7 @@ impl Plan {
         }
         match self.engines.first() {
             Some(engine) if !runs.iter().any(|run| run.options.engine.is_some()) => Err(Error::invalid(
-                "--engine",
+                "--codec-engine",
                 engine,
                 "no codec of this benchmark has engines to choose from; leave it out",
             )),
@@ -299,6 +383,17 @@ impl Plan {
             None => Ok(()),
         }
     }
+}
+
+/// Why a library cannot be preloaded, if that is seen without trying.
+fn cannot_be_preloaded(library: &str) -> Option<String> {
+    if library.is_empty() {
+        return Some(
+            "no accelerator to preload before libz: name Intel's libzlib-accel.so in ZLIB_ACCEL_SO".into(),
+        );
+    }
+    let read = std::fs::File::open(library).err();
+    read.map(|error| format!("{library} (ZLIB_ACCEL_SO) cannot be preloaded before libz: {error}"))
 }
 
 pub(crate) fn runs_in_words(runs: usize) -> String {

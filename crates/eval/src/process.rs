@@ -138,7 +138,11 @@ impl Launcher {
     fn ask(&self, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
         let spec = request.spec();
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        if let Some(library) = &spec.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        let mut child = command
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

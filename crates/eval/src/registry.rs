@@ -9,7 +9,7 @@ use crate::measurement::Measurement;
 use crate::meters::Meters;
 use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
-use crate::target_options::Huffman;
+use crate::target_options::{Huffman, Path};
 use crate::targets::{BTreeMapTarget, NullTarget, SkipListTarget};
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
@@ -24,6 +24,14 @@ pub struct CodecEngine {
     pub name: &'static str,
     /// Huffman modes that it has; empty if there is nothing to choose.
     pub huffman: &'static [Huffman],
+    /// Paths that the suite of codecs measures; empty if there is nothing to choose.
+    pub paths: &'static [Path],
+    /// Whether it works on a modelled device where one is asked for.
+    pub takes_model: bool,
+    /// Bytes of a block that the suite measures it with, where the target's own choice means nothing to it.
+    pub block_bytes: Option<usize>,
+    /// Whether it works by a library that is preloaded before libz: a row of the suite, no engine to ask for by name.
+    pub is_preloaded: bool,
 }
 
 /// One kind of target.
@@ -72,8 +80,41 @@ impl Registration {
         name: &'static str,
         huffman: &'static [Huffman],
     ) -> Self {
-        self.engines.push(CodecEngine { codec, name, huffman });
+        self.engines.push(CodecEngine {
+            codec,
+            name,
+            huffman,
+            paths: &[],
+            takes_model: false,
+            block_bytes: None,
+            is_preloaded: false,
+        });
         self
+    }
+
+    /// Says on which paths the suite of codecs measures the engine that was added last.
+    pub fn on_paths(mut self, paths: &'static [Path]) -> Self {
+        if let Some(engine) = self.engines.last_mut() {
+            engine.paths = paths;
+        }
+        self
+    }
+
+    /// Says that the engine that was added last works on a modelled device where one is asked for.
+    pub fn on_models(mut self) -> Self {
+        if let Some(engine) = self.engines.last_mut() {
+            engine.takes_model = true;
+        }
+        self
+    }
+
+    /// Adds the row of the accelerator that is preloaded before libz, in blocks of so many bytes: smaller ones it leaves to libz.
+    pub fn with_preloaded(self, codec: &'static str, name: &'static str, block_bytes: usize) -> Self {
+        let mut added = self.with_engine(codec, name, &[Huffman::Dynamic]);
+        if let Some(engine) = added.engines.last_mut() {
+            (engine.is_preloaded, engine.block_bytes) = (true, Some(block_bytes));
+        }
+        added
     }
 
     /// The engines of a codec; empty if there is nothing to choose from.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use crate::bench::{Configuration, Outcome};
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::row::{Row, median_row, round_row};
+use crate::row::{Row, median_row, round_row, unavailable_row};
 use crate::verdict::Verdicts;
 
 /// How results are printed.
@@ -36,9 +36,18 @@ impl std::str::FromStr for Format {
 pub fn render(plan: &Plan, outcome: &Outcome, format: Format) -> String {
     match format {
         Format::Table => table(plan, outcome),
-        Format::Tsv => tsv(outcome.configurations.iter().map(median_row)),
+        Format::Tsv => tsv(summary_rows(outcome).into_iter()),
         Format::Json => json(outcome),
     }
+}
+
+/// Medians of what was measured, then what could not be.
+pub(crate) fn summary_rows(outcome: &Outcome) -> Vec<Row> {
+    let mut rows: Vec<Row> = outcome.configurations.iter().map(median_row).collect();
+    if let Some(columns) = rows.first().cloned() {
+        rows.extend(outcome.unavailable.iter().map(|unavailable| unavailable_row(&columns, unavailable)));
+    }
+    rows
 }
 
 pub(crate) fn tsv(rows: impl Iterator<Item = Row>) -> String {
@@ -81,7 +90,9 @@ fn json(outcome: &Outcome) -> String {
             Json::from(row)
         })
         .collect();
-    format!("{:#}\n", Json::from(rows))
+    let measured = outcome.configurations.len();
+    let unavailable = summary_rows(outcome).into_iter().skip(measured).map(|row| Json::from(object(row)));
+    format!("{:#}\n", rows.into_iter().chain(unavailable).collect::<Json>())
 }
 
 const HEADINGS: [(&str, &str); 14] = [
@@ -132,6 +143,9 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         }
         text += row.trim_end();
         text.push('\n');
+    }
+    for unavailable in &outcome.unavailable {
+        text += &format!("{} {unavailable}\n", unavailable.spec.name());
     }
     text += &footer(plan, outcome);
     if plan.compares_codecs {

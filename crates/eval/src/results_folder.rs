@@ -10,8 +10,8 @@ use crate::bench::Outcome;
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
-use crate::report::tsv;
-use crate::row::{median_row, round_row};
+use crate::report::{summary_rows, tsv};
+use crate::row::round_row;
 use crate::spec::RunSpec;
 use crate::verdict::Verdicts;
 
@@ -75,7 +75,7 @@ impl ResultsFolder {
     /// Writes the rows: medians per configuration, every round, and the verdicts of a comparison of codecs.
     pub(crate) fn summary(&self, outcome: &Outcome, compares_codecs: bool) -> Result<(), Error> {
         let all = &outcome.configurations;
-        self.write("summary.tsv", &tsv(all.iter().map(median_row)))?;
+        self.write("summary.tsv", &tsv(summary_rows(outcome).into_iter()))?;
         let rounds = all.iter().flat_map(|one| (0..one.rounds.len()).map(move |round| round_row(one, round)));
         self.write("rounds.tsv", &tsv(rounds))?;
         match compares_codecs {

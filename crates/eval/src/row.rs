@@ -5,8 +5,9 @@
 
 use serde_json::Value as Json;
 
-use crate::bench::Configuration;
+use crate::bench::{Configuration, Unavailable};
 use crate::measurement::{Latency, Measurement};
+use crate::published::PublishedNames;
 use crate::spec::RunSpec;
 
 /// One cell.
@@ -136,15 +137,22 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let [read_p50, read_p99, read_p999] = latency(measured.read);
     let [write_p50, write_p99, write_p999] = latency(measured.write);
     let usage = &measured.usage;
+    let modelled = Some(&measured.modelled).filter(|modelled| modelled.jobs > 0);
     let settled = measured.settled;
     let options = &spec.options;
+    let published = spec.is_published.then(|| PublishedNames::of(spec));
+    let (run, codec) = match &published {
+        Some(names) => (names.run.clone(), names.codec.clone()),
+        None => (spec.name(), spec.codec.clone()),
+    };
+    let qpl_mode = published.and_then(|names| names.qpl_mode).or_else(|| counters.qpl_mode.clone());
     vec![
-        ("run", Cell::Text(spec.name())),
+        ("run", Cell::Text(run)),
         ("workload", Cell::Text(spec.workload.name.clone())),
         ("threads", Cell::Count(spec.threads as i64)),
-        ("codec", Cell::Text(spec.codec.clone())),
+        ("codec", Cell::Text(codec)),
         ("engine", Cell::text(Some(counters.engine.as_deref().unwrap_or("none")))),
-        ("qpl_mode", Cell::text(counters.qpl_mode.as_deref())),
+        ("qpl_mode", Cell::text(qpl_mode.as_deref())),
         ("qps", Cell::number(Some(measured.qps()), 0)),
         ("mismatches", Cell::Count(measured.mismatches as i64)),
         ("ratio", Cell::number(ratio(raw, held), 3)),
@@ -200,13 +208,44 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("instances", Cell::Count(spec.instances as i64)),
         ("background", Cell::count(spec.background.map(u64::from))),
         ("engine_asked", Cell::text(options.engine.as_deref())),
+        ("path", Cell::text(options.path.map(|path| path.to_string()).as_deref())),
+        ("model", Cell::text(options.model.as_deref())),
         ("block_bytes", Cell::count(options.block_bytes.map(|bytes| bytes as u64))),
         ("level", options.level.map_or(Cell::Missing, |level| Cell::Count(level.into()))),
         ("huffman", Cell::text(options.huffman.map(|huffman| huffman.to_string()).as_deref())),
         ("context_cache", Cell::text(options.context_cache.map(|cache| cache.to_string()).as_deref())),
         ("landing_watermark_pct", Cell::count(options.landing_watermark_pct.map(u64::from))),
         ("background_codec", Cell::text(options.background_codec.as_deref())),
+        ("iaa_compress_calls", Cell::count(counters.iaa_compress_calls)),
+        ("iaa_decompress_calls", Cell::count(counters.iaa_decompress_calls)),
+        ("engine_fallbacks", Cell::count(counters.engine_fallbacks)),
+        ("engine_queue_full_retries", Cell::count(counters.engine_queue_full_retries)),
+        ("engine_faults", Cell::count(counters.engine_faults)),
+        ("modelled_jobs", modelled.map_or(Cell::Missing, |modelled| Cell::Count(modelled.jobs as i64))),
+        ("modelled_late_pct", Cell::number(modelled.map(|m| m.late_jobs as f64 / m.jobs as f64 * 100.0), 1)),
+        ("modelled_late_us_mean", Cell::number(modelled.map(|m| m.late_sec * 1e6 / m.jobs as f64), 3)),
+        ("modelled_cpu_sec", Cell::number(modelled.map(|m| m.cpu_sec), 3)),
+        ("status", Cell::Text("measured".into())),
     ]
+}
+
+/// A row of what could not be measured: its names, and why. `columns` are those of the rows beside it.
+pub(crate) fn unavailable_row(columns: &Row, unavailable: &Unavailable) -> Row {
+    let spec = &unavailable.spec;
+    let names = PublishedNames::of(spec);
+    let cell = |column: &str| match column {
+        "run" => Cell::Text(names.run.clone()),
+        "codec" => Cell::Text(names.codec.clone()),
+        "engine" => Cell::text(Some(names.engine)),
+        "qpl_mode" => Cell::text(names.qpl_mode.as_deref()),
+        "target" => Cell::text(Some(&spec.target)),
+        "engine_asked" => Cell::text(spec.options.engine.as_deref()),
+        "path" => Cell::text(spec.options.path.map(|path| path.to_string()).as_deref()),
+        "huffman" => Cell::text(spec.options.huffman.map(|huffman| huffman.to_string()).as_deref()),
+        "status" => Cell::text(Some(&unavailable.to_string())),
+        _ => Cell::Missing,
+    };
+    columns.iter().map(|(column, _)| (*column, cell(column))).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use quanta::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::measurement::{Latency, Measurement, Step};
-use crate::meters::{Memory, Meters, Usage};
+use crate::meters::{Memory, Meters, ModelledWork, Usage};
 use crate::oracle::Oracle;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
@@ -83,7 +83,7 @@ pub(crate) fn run<T: Target>(
     let load_cpu_sec = Usage::now().since(load_usage).cpu_sec();
 
     progress("measuring");
-    let arena = Arena { spec, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
+    let arena = Arena { spec, meters, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
     let mut window = arena.window(&mut buffers, None);
     let mut steps = Vec::new();
     if let Some(limit_us) = spec.until_p99_us {
@@ -118,6 +118,7 @@ pub(crate) fn run<T: Target>(
         operations: window.operations,
         wall_sec: window.wall_sec,
         usage: window.usage,
+        modelled: window.modelled,
         read: window.read,
         write: window.write,
         mismatches: mistakes.count,
@@ -135,7 +136,10 @@ pub(crate) fn run<T: Target>(
         },
         steps,
         descriptions,
-        notes: notes(spec, &spaces, empty, end),
+        notes: notes(spec, &spaces, empty, end)
+            .into_iter()
+            .chain(window.modelled.note(&spec.name()))
+            .collect(),
     })
 }
 
@@ -274,6 +278,7 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<S
 /// What a timed window needs.
 struct Arena<'a, T: Target> {
     spec: &'a RunSpec,
+    meters: &'a Meters,
     law: &'a KeyLaw,
     clock: Option<&'a Clock>,
     targets: &'a [T],
@@ -287,6 +292,7 @@ struct Window {
     write: Option<Latency>,
     wall_sec: f64,
     usage: Usage,
+    modelled: ModelledWork,
     counters: Counters,
 }
 
@@ -308,17 +314,18 @@ impl<T: Target> Arena<'_, T> {
                 .collect();
             thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
             let counters_before = self.counters();
-            let (start, usage) = (Instant::now(), Usage::now());
+            let (start, usage, modelled) = (Instant::now(), Usage::now(), (self.meters.modelled)());
             control.enter(Phase::Measure);
             thread::sleep(Duration::from_secs_f64(spec.seconds));
             control.enter(Phase::Stop);
             let (wall_sec, usage) = (start.elapsed().as_secs_f64(), Usage::now().since(usage));
+            let modelled = (self.meters.modelled)().since(modelled);
             let returned = handles
                 .into_iter()
                 .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             buffers.extend(returned);
             let counters = self.counters().since(&counters_before);
-            Window { operations: 0, read: None, write: None, wall_sec, usage, counters }
+            Window { operations: 0, read: None, write: None, wall_sec, usage, modelled, counters }
         });
         if let [first, others @ ..] = buffers.as_mut_slice() {
             for other in others {

@@ -88,6 +88,10 @@ pub struct RunSpec {
     pub background_threads: Option<usize>,
     /// What else was asked of the target.
     pub options: TargetOptions,
+    /// A library that the run's process preloads.
+    pub preload: Option<String>,
+    /// Whether its row bears the names of the published evaluation's rows.
+    pub is_published: bool,
     /// Processors the run may use; empty for all.
     pub cpus: Vec<usize>,
     /// Stores in parallel.
@@ -129,6 +133,8 @@ impl RunSpec {
             background: None,
             background_threads: None,
             options: TargetOptions::default(),
+            preload: None,
+            is_published: false,
             cpus: Vec::new(),
             instances: 1,
             until_p99_us: None,
@@ -146,6 +152,12 @@ impl RunSpec {
         name += &format!("_{}", self.codec);
         if let Some(engine) = self.options.engine_in_words() {
             name += &format!("-{engine}");
+        }
+        if self.options.model.is_some() {
+            name += "-modelled";
+        }
+        if self.preload.is_some() {
+            name += "-preloaded";
         }
         if let Some(bytes) = self.landing_bytes {
             name += &format!("_l{bytes}");

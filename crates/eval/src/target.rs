@@ -160,6 +160,19 @@ impl Records {
     }
 }
 
+/// Why a target cannot be opened on this machine, although nothing is wrong with what was asked for: an engine is not
+/// installed, or there is no device. In the suite of codecs that is a row that says so.
+#[derive(Debug)]
+pub struct EngineUnavailable(pub String);
+
+impl std::fmt::Display for EngineUnavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for EngineUnavailable {}
+
 /// What a target counts about itself; `None` is printed as `NA`.
 ///
 /// All are totals since the target was opened; the runner takes the difference over the timed window for the call and
@@ -178,6 +191,16 @@ pub struct Counters {
     pub zlib_compress_calls: Option<u64>,
     /// Calls of its decompressor.
     pub zlib_decompress_calls: Option<u64>,
+    /// Calls of the compressor of an accelerator's own queues.
+    pub iaa_compress_calls: Option<u64>,
+    /// Calls of its decompressor.
+    pub iaa_decompress_calls: Option<u64>,
+    /// Calls that an engine could not do, and that another did in software.
+    pub engine_fallbacks: Option<u64>,
+    /// Submissions that met a full queue.
+    pub engine_queue_full_retries: Option<u64>,
+    /// Errors of engines, and page faults of devices.
+    pub engine_faults: Option<u64>,
     /// Threads for background work.
     pub bg_threads: Option<u64>,
     /// Compactions (packings) done by background threads.

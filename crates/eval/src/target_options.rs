@@ -15,6 +15,10 @@ use crate::error::Error;
 pub struct TargetOptions {
     /// Who does the codec's work, for codecs with several engines.
     pub engine: Option<String>,
+    /// Whether a device may, must or must not do it.
+    pub path: Option<Path>,
+    /// What accelerator is modelled, for engines that work on a model.
+    pub model: Option<String>,
     /// Raw bytes of a block that is compressed as one.
     pub block_bytes: Option<usize>,
     /// How hard the codec tries.
@@ -27,6 +31,18 @@ pub struct TargetOptions {
     pub landing_watermark_pct: Option<u8>,
     /// Codec that background repacking uses, where it differs from that of the write path.
     pub background_codec: Option<String>,
+}
+
+/// Where an engine that can use a device does its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Path {
+    /// On the device, and on the CPU what the device cannot do.
+    Auto,
+    /// On the device alone.
+    Hardware,
+    /// On the CPU alone.
+    Software,
 }
 
 /// Huffman codes of a deflate encoder.
@@ -57,6 +73,8 @@ impl TargetOptions {
         // A field that is added and not listed here would be taken by every target without a word.
         let TargetOptions {
             engine,
+            path,
+            model,
             block_bytes,
             level,
             huffman,
@@ -65,7 +83,9 @@ impl TargetOptions {
             background_codec,
         } = self;
         let all = [
-            ("--engine", engine.clone()),
+            ("--codec-engine", engine.clone()),
+            ("--path", path.map(|path| path.to_string())),
+            ("--model", model.clone()),
             ("--block-bytes", block_bytes.map(|bytes| bytes.to_string())),
             ("--level", level.map(|level| level.to_string())),
             ("--huffman", huffman.map(|huffman| huffman.to_string())),
@@ -76,10 +96,11 @@ impl TargetOptions {
         all.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
     }
 
-    /// The engine asked for, with its Huffman mode if that was, too.
+    /// The engine asked for, with its path and its Huffman mode if these were, too.
     pub(crate) fn engine_in_words(&self) -> Option<String> {
-        let engine = self.engine.as_ref()?;
-        Some(self.huffman.map_or_else(|| engine.clone(), |huffman| format!("{engine}-{huffman}")))
+        let path = self.path.map(|path| format!("-{path}")).unwrap_or_default();
+        let huffman = self.huffman.map(|huffman| format!("-{huffman}")).unwrap_or_default();
+        Some(format!("{}{path}{huffman}", self.engine.as_ref()?))
     }
 
     /// Refuses, in one sentence, every option that is not among `taken` (flags such as `--level`).
@@ -108,6 +129,32 @@ impl TargetOptions {
             return Err(Error::invalid("--landing-watermark-pct", pct.to_string(), "give 1 to 100 per cent"));
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Path::Auto => "auto",
+            Path::Hardware => "hardware",
+            Path::Software => "software",
+        })
+    }
+}
+
+impl FromStr for Path {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Path::Auto),
+            "hardware" => Ok(Path::Hardware),
+            "software" => Ok(Path::Software),
+            _ => {
+                let known = "auto, hardware, software".into();
+                Err(Error::Unknown { what: "--path", given: text.into(), known })
+            }
+        }
     }
 }
 
@@ -188,6 +235,9 @@ mod tests {
     fn words_go_both_ways() {
         for word in ["fixed", "dynamic"] {
             assert_eq!(word.parse::<Huffman>().unwrap().to_string(), word);
+        }
+        for word in ["auto", "hardware", "software"] {
+            assert_eq!(word.parse::<Path>().unwrap().to_string(), word);
         }
         for word in ["thread", "none"] {
             assert_eq!(word.parse::<ContextCache>().unwrap().to_string(), word);

@@ -117,6 +117,7 @@ fn plan(target: &str) -> Plan {
         instances: 1,
         until_p99_us: None,
         latency: true,
+        zlib_accel: None,
         out: None,
         command: String::new(),
     }
@@ -165,7 +166,10 @@ fn suite(name: &str, target: &str) -> u8 {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["child"] => exit(ziptier_eval::serve_child(&registry(), &Meters { held_bytes: || 0 }).into()),
+        ["child"] => exit(
+            ziptier_eval::serve_child(&registry(), &Meters { held_bytes: || 0, modelled: Default::default })
+                .into(),
+        ),
         ["bench", target] => exit(command(target).into()),
         [name @ ("codecs" | "bypass"), target] => exit(suite(name, target).into()),
         _ => {}

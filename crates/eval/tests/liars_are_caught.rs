@@ -100,7 +100,8 @@ fn caught<L: Lie>(workload: Workload, multi_get: usize, threads: u64) -> (u64, S
         warmup_seconds: 0.0,
         ..RunSpec::new("liar", "json")
     };
-    let measured = registration.run(&spec, &Meters { held_bytes: || 0 }, &|_| {}).unwrap();
+    let measured =
+        registration.run(&spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap();
     (measured.mismatches, measured.first_mismatch.unwrap_or_default())
 }
 

@@ -85,7 +85,7 @@ fn spec() -> RunSpec {
 
 fn measure<H: Habit>(spec: &RunSpec) -> Measurement {
     let registration = Registration::of::<Habitual<H>>("habitual", "", &["none"]);
-    registration.run(spec, &Meters { held_bytes: || 0 }, &|_| {}).unwrap()
+    registration.run(spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap()
 }
 
 struct Slow;
@@ -163,7 +163,7 @@ impl Target for Accountable {
 #[test]
 fn memory_is_what_was_added_since_before_the_store_was_opened() {
     let registration = Registration::of::<Accountable>("accountable", "", &["none"]);
-    let meters = Meters { held_bytes: || HELD.load(Ordering::Relaxed) };
+    let meters = Meters { held_bytes: || HELD.load(Ordering::Relaxed), modelled: Default::default };
     let spec = RunSpec { keys: 1_000, seconds: 0.05, settle_seconds: 0.05, ..spec() };
     let spec = RunSpec { workload: Workload::named("read_write_5_5").unwrap(), ..spec };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();

@@ -7,11 +7,19 @@
 //! | [`disk`] | the one trait through which every operation on durable files goes, and the real disk behind it |
 //! | [`log`] | the write-ahead log: opaque records, group commit, replay that tells a torn tail from damage |
 //! | [`segments`] | segment files on SSD: immutable bodies, appended in large writes and read singly |
+//! | [`far`] | far memory: DAX files, NUMA nodes, ordinary files; blocks on it that survive a restart |
+//! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
+//! | [`placement`] | DRAM or far memory for each value, at a set ratio of bytes |
+//! | [`places`] | what of this the machine has |
 //! | `testing` | disks that record every operation and rebuild what a power cut would leave, and disks that fail on purpose |
 
 mod aligned;
 pub mod disk;
+pub mod far;
 pub mod log;
+pub mod persist;
+pub mod placement;
+pub mod places;
 pub mod segments;
 #[doc(hidden)]
 pub mod testing;

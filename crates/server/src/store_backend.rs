@@ -252,9 +252,19 @@ impl Backend for StoreBackend {
             ("damaged", stats.damaged),
             ("coded_raw_bytes", stats.coded_raw_bytes),
             ("coded_bytes", stats.coded_bytes),
+            ("qpl_compress_calls", stats.qpl_compress_calls),
+            ("qpl_decompress_calls", stats.qpl_decompress_calls),
+            ("iaa_compress_calls", stats.iaa_compress_calls),
+            ("iaa_decompress_calls", stats.iaa_decompress_calls),
+            ("zlib_compress_calls", stats.zlib_compress_calls),
+            ("zlib_decompress_calls", stats.zlib_decompress_calls),
+            ("engine_fallbacks", stats.engine_fallbacks),
+            ("engine_queue_full_retries", stats.engine_queue_full_retries),
+            ("engine_faults", stats.engine_faults),
         ];
         let mut shown: Vec<_> = counters.into_iter().map(|(name, count)| (name, count.to_string())).collect();
         shown.push(("codec_ratio", format!("{ratio:.3}")));
+        shown.push(("codec_worker", self.store.block_worker().unwrap_or("cpu").to_owned()));
         shown
     }
 }

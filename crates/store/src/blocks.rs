@@ -8,20 +8,25 @@
 
 mod contents;
 mod engines;
+mod totals;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use thread_local::ThreadLocal;
-use ziptier_codec::block::{BlockCodec, BlockError, Dictionary, Engine, Huffman, Setting, frame};
+use ziptier_codec::block::setting::SettingError;
+use ziptier_codec::block::{
+    BlockCodec, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
+};
 use ziptier_codec::format::Format;
 
 use crate::Error;
-use crate::options::{BlockOptions, Options};
+use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::sync::Mutex;
 use contents::span;
 use engines::{Context, Dense, engine_of, opened};
 
 pub(crate) use contents::{lay_out, spans};
+pub(crate) use totals::EngineTotals;
 
 /// No block is longer than this; a longer one is damage.
 const RAW_BYTES_MAX: usize = 128 << 10;
@@ -50,6 +55,9 @@ pub(crate) struct BlockCoding {
     front: Front,
     /// What [`Effort::Dense`] is, where it differs.
     dense: Option<Dense>,
+    /// Reads what an engine cannot read any more because its device failed.
+    rescue: OnceLock<Option<Arc<dyn Engine>>>,
+    totals: Arc<EngineTotals>,
 }
 
 /// The engine that packs where values are written. It reads all blocks of its format, whatever their level.
@@ -71,11 +79,36 @@ struct Contexts {
 impl BlockCoding {
     /// The coding that a store begins with, if it packs blocks: without dictionary.
     pub(crate) fn first(options: &Options) -> Result<Option<Arc<Self>>, Error> {
-        let Some(format) = options.codec.block_format() else { return Ok(None) };
-        let block = options.block;
+        if let Some(reason) = misses_model(options) {
+            return Err(Error::BlockOptions { reason });
+        }
+        let Some(format) = options.codec.block_format() else {
+            return match options.block.path {
+                Path::Hardware => Err(Error::BlockOptions {
+                    reason: format!(
+                        "codec {} knows no device: choose deflate, or the path auto",
+                        options.codec
+                    ),
+                }),
+                _ => Ok(None),
+            };
+        };
+        let block = &options.block;
+        let device = device_of(block);
         let refused = |reason| Error::BlockOptions { reason };
         let (fast_level, dense_level) = default_levels(format);
-        let setting = |format, level| Setting::new(format).with_level(level).with_huffman(block.huffman);
+        // Only engines of deflate know devices: a codec beside it keeps to the CPU.
+        let background = block.background_codec.and_then(CodecChoice::block_format);
+        let beside_deflate = format == Format::Deflate || background == Some(Format::Deflate);
+        let path = |format| match format {
+            Format::Deflate => block.path,
+            _ if beside_deflate => Path::Auto,
+            _ => block.path,
+        };
+        let setting = |format, level| {
+            let setting = Setting::new(format).with_level(level).with_huffman(block.huffman);
+            setting.with_path(path(format)).with_device(device.clone())
+        };
         let front = setting(format, block.level.unwrap_or(fast_level));
         let level = block.dense_level.or(block.level);
         let dense = match block.background_codec {
@@ -90,7 +123,11 @@ impl BlockCoding {
             _ => setting(format, level.unwrap_or(dense_level)),
         };
         let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
-        Self::new(block, front, dense, 0).map(|coding| Some(Arc::new(coding))).map_err(refused)
+        let coding = Self::new(block.clone(), front, dense, 0, Arc::default()).map_err(|error| match error {
+            SettingError::Unavailable { .. } => Error::EngineUnavailable { reason: error.to_string() },
+            error => refused(error.to_string()),
+        });
+        coding.map(|coding| Some(Arc::new(coding)))
     }
 
     /// The same packing with a dictionary for each format that takes one, trained on `samples`; `None` if they give none.
@@ -115,7 +152,7 @@ impl BlockCoding {
             Some(dense) if dense.kept.is_some() => Some(with_dictionary(&dense.setting)?),
             Some(dense) => Some(front.clone().with_level(dense.setting.level)),
         };
-        Self::new(self.options, front, dense, generation).ok()
+        Self::new(self.options.clone(), front, dense, generation, self.totals.clone()).ok()
     }
 
     fn new(
@@ -123,11 +160,14 @@ impl BlockCoding {
         front: Setting,
         dense: Option<Setting>,
         generation: u32,
-    ) -> Result<Self, String> {
-        let engine = engine_of(&front, options.engine)?;
-        let dense = dense.map(|dense| Dense::new(dense, front.format, options.engine)).transpose()?;
+        totals: Arc<EngineTotals>,
+    ) -> Result<Self, SettingError> {
+        let engine = totals.tally(engine_of(&front, options.engine)?);
+        let dense =
+            dense.map(|dense| Dense::new(dense, front.format, options.engine, &totals)).transpose()?;
         let front = Front { setting: front, engine };
-        Ok(Self { contexts: ThreadLocal::new(), options, generation, front, dense })
+        let (contexts, rescue) = (ThreadLocal::new(), OnceLock::new());
+        Ok(Self { contexts, options, generation, front, dense, rescue, totals })
     }
 
     /// Bytes that packing densely needs while it does so; 0 if it was asked for.
@@ -186,7 +226,7 @@ impl BlockCoding {
         let start = out.len();
         let packed = self.with_contexts(|contexts| {
             if let (Effort::Dense, Some(dense)) = (effort, &self.dense) {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine))?;
+                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
                 // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells whose.
                 if frame::pack(codec, dense.setting.format, raw, out).is_ok() {
                     if dense.kept.is_none() || out[start] != Format::None.number() {
@@ -203,6 +243,26 @@ impl BlockCoding {
             packed.or_else(|_| frame::pack(codec, Format::None, raw, out)).map(|_| ())
         });
         packed.expect("an allocator that has no memory for a context ends the process");
+    }
+
+    /// Whether blocks packed with this effort are better packed together: then a device has them all at once. Only where every
+    /// frame is of one engine.
+    pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
+        self.front.engine.is_asynchronous() && (effort == Effort::Fast || !self.has_background_codec())
+    }
+
+    /// The frames of several blocks, in their order.
+    pub(crate) fn pack_batch(&self, effort: Effort, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let packed = self.with_contexts(|contexts| {
+            let codec = match (effort, &self.dense) {
+                (Effort::Dense, Some(dense)) => {
+                    opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?
+                }
+                _ => self.front(contexts)?,
+            };
+            Ok(frame::pack_batch(codec, self.front.setting.format, contents))
+        });
+        packed.expect("an allocator that has no memory for a context ends the process")
     }
 
     /// Appends the contents of a block.
@@ -222,12 +282,40 @@ impl BlockCoding {
     ) -> Result<(), BlockError> {
         let unpacked = match &self.dense {
             Some(dense) if dense.kept.is_some() && frame.first() == Some(&dense.setting.format.number()) => {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine))?;
+                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
                 frame::unpack(codec, dense.setting.format, frame, raw, RAW_BYTES_MAX)
             }
             _ => frame::unpack(self.front(contexts)?, self.front.setting.format, frame, raw, RAW_BYTES_MAX),
         };
-        unpacked.map(|_| ())
+        match unpacked {
+            Err(BlockError::Engine { .. }) => self.rescue(frame, raw),
+            unpacked => unpacked.map(|_| ()),
+        }
+    }
+
+    /// Unpacks a block whose engine failed: it is as sound as before, and must not be taken for damaged.
+    #[cold]
+    fn rescue(&self, frame: &[u8], raw: &mut Vec<u8>) -> Result<(), BlockError> {
+        let software = || {
+            let setting = self.front.setting.clone().with_path(Path::Software);
+            engine_of(&setting, Some("software")).ok().map(|engine| self.totals.tally(engine))
+        };
+        let Some(engine) = self.rescue.get_or_init(software) else {
+            let reason = "it failed, and no other engine reads its blocks".into();
+            return Err(BlockError::Engine { engine: self.front.engine.name(), reason });
+        };
+        self.totals.note_fallback(self.front.engine.name());
+        frame::unpack(engine.open()?.as_mut(), engine.format(), frame, raw, RAW_BYTES_MAX).map(|_| ())
+    }
+
+    /// Who does the foreground's work, in the words of result tables.
+    pub(crate) fn worker(&self) -> &'static str {
+        self.front.engine.worker()
+    }
+
+    /// What all engines of the store have done.
+    pub(crate) fn totals(&self) -> &Arc<EngineTotals> {
+        &self.totals
     }
 
     /// Hands the contents of a block to `take`; they lie in this thread's scratch.
@@ -273,6 +361,26 @@ impl BlockCoding {
             }
         }
     }
+}
+
+/// Why nothing would work on the model that was asked for.
+fn misses_model(options: &Options) -> Option<String> {
+    let block = &options.block;
+    let packs = |codec: CodecChoice| codec.block_format() == Some(Format::Deflate);
+    let deflate = packs(options.codec) || block.background_codec.is_some_and(packs);
+    let works = deflate && block.engine.is_none_or(|name| name == "iaa") && block.path != Path::Software;
+    let reason = || "a model is for engine iaa of codec deflate, and not for the path software".to_owned();
+    (block.device != DeviceSource::Discovered && !works).then(reason)
+}
+
+/// Where devices come from: what was asked for, or a model under tests that ask for one in the environment.
+fn device_of(options: &BlockOptions) -> DeviceSource {
+    let is_open = options.device == DeviceSource::Discovered && options.engine.is_none();
+    let asked = || std::env::var("ZIPTIER_TEST_ENGINE").is_ok_and(|name| name == "model");
+    if cfg!(debug_assertions) && is_open && asked() {
+        return DeviceSource::Modelled(ModelOptions::default());
+    }
+    options.device.clone()
 }
 
 /// Whether blocks are given a dictionary. With one and codes of its own for every block, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 %
@@ -358,7 +466,6 @@ impl Unpacked {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::options::CodecChoice;
 
     fn coding(codec: CodecChoice, background_codec: Option<CodecChoice>) -> Arc<BlockCoding> {
         let block = BlockOptions { background_codec, ..BlockOptions::default() };

@@ -63,6 +63,12 @@ pub enum Error {
         /// What the engine cannot do, and what it can.
         reason: String,
     },
+    /// An engine that this machine does not have.
+    #[error("{reason}")]
+    EngineUnavailable {
+        /// Which engine, what was looked for and found, what to do.
+        reason: String,
+    },
     /// More background threads than make sense.
     #[error("{threads} background threads were asked for; give at most 64")]
     TooManyThreads {

@@ -72,4 +72,4 @@ pub use record::{Meta, PutMeta};
 pub use stats::Stats;
 pub use store::{Store, Values};
 pub use write::Update;
-pub use ziptier_codec::block::Huffman;
+pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};

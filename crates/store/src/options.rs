@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ziptier_codec::block::Huffman;
+use ziptier_codec::block::{DeviceSource, Huffman, Path};
 use ziptier_codec::format::Format;
 
 use crate::Error;
@@ -63,7 +63,7 @@ impl CodecChoice {
 }
 
 /// How values are packed in blocks, by the codecs that do so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BlockOptions {
     /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In leaves that
     /// are written to, blocks have half of that.
@@ -78,6 +78,11 @@ pub struct BlockOptions {
     pub huffman: Huffman,
     /// Who does the work, by the name of one of the codec's engines; `None` for the one it prefers.
     pub engine: Option<&'static str>,
+    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without one; a device that
+    /// fails later leaves blocks raw, and what it cannot read any more is read in software: nothing is lost with a device.
+    pub path: Path,
+    /// Where engine `iaa` has its devices from; a model is preferred to other engines of `deflate`.
+    pub device: DeviceSource,
     /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks, or `None` for
     /// the same.
     pub background_codec: Option<CodecChoice>,
@@ -93,6 +98,8 @@ impl Default for BlockOptions {
             dense_level: None,
             huffman: Huffman::default(),
             engine: None,
+            path: Path::default(),
+            device: DeviceSource::default(),
             background_codec: None,
             context_cache: true,
         }

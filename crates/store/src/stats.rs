@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thread_local::ThreadLocal;
+use ziptier_codec::block::CountersSnapshot;
 
 /// What the store did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,46 @@ pub struct Stats {
     pub blocks_packed_dense: u64,
     /// Blocks unpacked because their leaf was packed anew; those that reads unpack are not among them.
     pub blocks_unpacked: u64,
+    /// Blocks given to engine `qpl` to be compressed.
+    pub qpl_compress_calls: u64,
+    /// Blocks given to engine `qpl` to be decompressed.
+    pub qpl_decompress_calls: u64,
+    /// Blocks given to engine `iaa` to be compressed.
+    pub iaa_compress_calls: u64,
+    /// Blocks given to engine `iaa` to be decompressed.
+    pub iaa_decompress_calls: u64,
+    /// Blocks given to engine `zlib` to be compressed.
+    pub zlib_compress_calls: u64,
+    /// Blocks given to engine `zlib` to be decompressed.
+    pub zlib_decompress_calls: u64,
+    /// Blocks that an engine could not do and that another did, in software.
+    pub engine_fallbacks: u64,
+    /// Submissions that met a full queue.
+    pub engine_queue_full_retries: u64,
+    /// Errors of engines, and page faults of devices.
+    pub engine_faults: u64,
+}
+
+impl Stats {
+    /// The same with what engines counted.
+    pub(crate) fn with_engines(mut self, totals: &[(&'static str, CountersSnapshot)]) -> Self {
+        for (name, counted) in totals {
+            let calls = match *name {
+                "qpl" => Some((&mut self.qpl_compress_calls, &mut self.qpl_decompress_calls)),
+                "iaa" => Some((&mut self.iaa_compress_calls, &mut self.iaa_decompress_calls)),
+                "zlib" => Some((&mut self.zlib_compress_calls, &mut self.zlib_decompress_calls)),
+                _ => None,
+            };
+            if let Some((compressed, decompressed)) = calls {
+                *compressed = counted.compress_calls;
+                *decompressed = counted.decompress_calls;
+            }
+            self.engine_fallbacks += counted.fallbacks;
+            self.engine_queue_full_retries += counted.queue_full_retries;
+            self.engine_faults += counted.faults;
+        }
+        self
+    }
 }
 
 /// A counter that several threads raise now and then.
@@ -167,6 +208,7 @@ impl Counters {
             blocks_packed_fast: self.blocks_packed_fast.get(),
             blocks_packed_dense: self.blocks_packed_dense.get(),
             blocks_unpacked: self.blocks_unpacked.get(),
+            ..Stats::default()
         }
     }
 }

@@ -440,13 +440,21 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let current = self.core.dictionaries.current();
         let (coded_raw_bytes, coded_bytes) = self.core.dictionaries.coded_bytes();
-        Stats {
+        let engines = current.as_ref().and_then(Coding::blocks).map(|blocks| blocks.totals().by_engine());
+        let stats = Stats {
             coded_raw_bytes,
             coded_bytes,
             dictionary_generation: current.as_ref().map_or(0, Coding::generation),
             dictionary_bits: current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits()),
             ..self.core.stats.stats()
-        }
+        };
+        stats.with_engines(&engines.unwrap_or_default())
+    }
+
+    /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`, `modelled`,
+    /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
+    pub fn block_worker(&self) -> Option<&'static str> {
+        Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 
     /// Changes the memory limit; `None` lifts it.

@@ -69,7 +69,8 @@ fn what_is_quiet_is_packed_by_it() {
 #[test]
 fn one_without_blocks_is_refused() {
     let block = BlockOptions { background_codec: Some(CodecChoice::Token), ..BlockOptions::default() };
-    let error = Store::open(Options { codec: CodecChoice::Lz4, block, ..Options::default() }).err();
+    let error =
+        Store::open(Options { codec: CodecChoice::Lz4, block: block.clone(), ..Options::default() }).err();
     assert!(
         matches!(&error, Some(Error::BlockOptions { reason }) if reason.contains("choose lz4")),
         "{error:?}"

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// A file, decompressed if zstd compressed it.
+#[allow(dead_code, reason = "not every example reads files")]
 pub(crate) struct File {
     /// Without folders, and without `.zst`.
     pub(crate) name: String,
@@ -10,6 +11,7 @@ pub(crate) struct File {
 }
 
 /// Reads files.
+#[allow(dead_code, reason = "not every example reads files")]
 pub(crate) fn read(paths: &[String]) -> std::io::Result<Vec<File>> {
     let read = |path: &String| {
         let bytes = std::fs::read(path)?;

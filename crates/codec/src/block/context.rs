@@ -22,6 +22,29 @@ impl Damage {
     }
 }
 
+/// Why a block did not come back: it is damaged, or the engine could not work, which says nothing about the block.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Damage(Damage),
+    Engine(String),
+}
+
+impl From<Damage> for Failure {
+    fn from(damage: Damage) -> Failure {
+        Failure::Damage(damage)
+    }
+}
+
+impl Failure {
+    /// The error of an engine for a format.
+    pub(super) fn of(self, format: Format, engine: &'static str) -> BlockError {
+        match self {
+            Failure::Damage(Damage { position, what }) => BlockError::Damaged { format, position, what },
+            Failure::Engine(reason) => BlockError::Engine { engine, reason },
+        }
+    }
+}
+
 /// A coder at work on one block, into memory that was bounded and reserved before.
 ///
 /// # Safety
@@ -29,6 +52,12 @@ impl Damage {
 /// `compress` has written the first *n* bytes of its target when it returns `Ok(Some(n))`, and `decompress` the whole
 /// target when it returns `Ok(())`.
 pub(super) unsafe trait Coder: Send {
+    /// What `decompress` fails with: coders on the CPU find damage and nothing else.
+    type Error: Into<Failure>;
+
+    /// The engine's name, for its errors.
+    const ENGINE: &'static str = "cpu";
+
     /// The most bytes that `compress` can make of so many.
     fn bound(&self, raw_bytes: usize) -> usize;
 
@@ -39,7 +68,7 @@ pub(super) unsafe trait Coder: Send {
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError>;
 
     /// Fills the target exactly, from all of `packed`.
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage>;
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Self::Error>;
 }
 
 /// A [`Coder`] as a [`BlockCodec`].
@@ -85,12 +114,12 @@ impl<'a, C: Coder> Context<'a, C> {
         packed: &[u8],
         out: &mut Vec<u8>,
         raw_bytes: usize,
-    ) -> Result<(), Damage> {
+    ) -> Result<(), Failure> {
         if raw_bytes > self.coder.raw_bytes_max(packed)? {
-            return Err(Damage::other_length(packed.len()));
+            return Err(Damage::other_length(packed.len()).into());
         }
         out.reserve(raw_bytes);
-        self.coder.decompress(packed, &mut out.spare_capacity_mut()[..raw_bytes])?;
+        self.coder.decompress(packed, &mut out.spare_capacity_mut()[..raw_bytes]).map_err(Into::into)?;
         // SAFETY: `raw_bytes` were reserved behind the old length, and all of them were written: that is the contract
         // of `Coder::decompress`.
         unsafe { out.set_len(out.len() + raw_bytes) };
@@ -118,8 +147,7 @@ impl<C: Coder> BlockCodec for Context<'_, C> {
         let begun = self.counters.begin();
         let result = self.decompress_append(packed, out, raw_bytes);
         self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun);
-        let format = self.format;
-        result.map_err(|Damage { position, what }| BlockError::Damaged { format, position, what })
+        result.map_err(|failure| failure.of(self.format, C::ENGINE))
     }
 
     fn dictionary_fingerprint(&self) -> u32 {

@@ -30,6 +30,11 @@ macro_rules! counters {
                 $(self.$name += tally.$name.load(Relaxed);)*
             }
 
+            /// The sums of two snapshots.
+            pub fn plus(&self, other: &CountersSnapshot) -> CountersSnapshot {
+                CountersSnapshot { $($name: self.$name + other.$name,)* }
+            }
+
             /// What was counted since an earlier snapshot.
             pub fn since(&self, earlier: &CountersSnapshot) -> CountersSnapshot {
                 CountersSnapshot { $($name: self.$name.saturating_sub(earlier.$name),)* }
@@ -165,6 +170,12 @@ impl ContextCounters<'_> {
     /// Counts a submission that met a full queue.
     pub fn queue_was_full(&mut self) {
         raise(&self.tally.queue_full_retries, 1);
+    }
+
+    /// Counts full queues and page faults that a device met on its own.
+    pub fn device_met(&mut self, queue_full: u64, page_faults: u64) {
+        raise(&self.tally.queue_full_retries, queue_full);
+        raise(&self.tally.faults, page_faults);
     }
 
     /// Counts an error or a page fault.

@@ -95,6 +95,8 @@ struct DeflateCoder<'a> {
 // SAFETY: `compress` returns the bytes that it copied to the start of the target, and `decompress` succeeds only if it
 // copied as many as the target has.
 unsafe impl Coder for DeflateCoder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         // Canned codes of up to 15 bits for every byte.
         raw_bytes.saturating_mul(2).saturating_add(64)

@@ -10,7 +10,7 @@
 //! Numbers are little-endian. The length of the payload is not stored: whoever keeps a frame knows where it ends, and
 //! the checksum notices if he does not. It notices another dictionary, too.
 
-use super::{BlockCodec, BlockError};
+use super::{BlockCodec, BlockError, Done, Job, Task};
 use crate::checksum::crc32c_append;
 use crate::format::Format;
 
@@ -54,6 +54,46 @@ pub fn pack(
     let checksum = checksum(codec, &out[start..]);
     out[start + 5..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     Ok(out.len() - start)
+}
+
+/// The frames of several blocks, in their order, packed as one batch: a device has them all before the first is asked for again.
+/// Blocks that do not shrink, and those that the engine fails at, are stored raw.
+///
+/// # Panics
+///
+/// If a block is longer than [`RAW_BYTES_MAX`], or an engine loses a job.
+pub fn pack_batch(codec: &mut dyn BlockCodec, format: Format, blocks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut frames = vec![Vec::new(); blocks.len()];
+    let mut done = Vec::new();
+    for (tag, input) in blocks.into_iter().enumerate() {
+        let raw_bytes = u32::try_from(input.len()).expect("a block is smaller than 4 GiB");
+        let mut output = Vec::with_capacity(HEADER_BYTES + input.len());
+        output.push(format.number());
+        output.extend_from_slice(&raw_bytes.to_le_bytes());
+        output.extend_from_slice(&[0; 4]);
+        let task = Task::Compress { max_bytes: input.len().saturating_sub(1) };
+        let mut job = Some(Job { tag: tag as u64, task, input, output });
+        while let Some(waiting) = job.take() {
+            job = codec.submit(waiting).err();
+            if job.is_some() {
+                codec.reap(&mut done, false);
+            }
+        }
+    }
+    codec.reap(&mut done, true);
+    for Done { job, result } in done {
+        let mut frame = job.output;
+        if !matches!(result, Ok(Some(_))) {
+            frame.truncate(HEADER_BYTES);
+            frame[0] = Format::None.number();
+            frame.extend_from_slice(&job.input);
+        }
+        let checksum = checksum(codec, &frame);
+        frame[5..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        frames[job.tag as usize] = frame;
+    }
+    assert!(frames.iter().all(|frame| !frame.is_empty()), "an engine gives every job back");
+    frames
 }
 
 /// Appends the block of a frame to `out` and returns its length.

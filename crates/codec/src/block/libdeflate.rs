@@ -71,6 +71,8 @@ struct LibdeflateCoder<'a> {
 // SAFETY: libdeflate returns how many bytes it wrote from the start of the target; on success `decompress` has filled
 // it, since that was compared with its length.
 unsafe impl Coder for LibdeflateCoder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         self.long.bound(raw_bytes)
     }

@@ -93,6 +93,8 @@ struct Lz4Coder<'a> {
 // SAFETY: LZ4 returns how many bytes it wrote from the start of the target, and `decompress` compares that with the
 // length of the target.
 unsafe impl Coder for Lz4Coder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         // LZ4_COMPRESSBOUND
         raw_bytes.saturating_add(raw_bytes / 255 + 16)

@@ -18,6 +18,8 @@
 //! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
+//! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
+//! | [`qpl`] | engine `qpl` of format `deflate` |
 
 mod context;
 pub mod counters;
@@ -26,9 +28,13 @@ pub mod dictionary;
 mod error;
 pub mod frame;
 mod heap;
+pub mod iaa;
 pub mod libdeflate;
 pub mod lz4;
 pub mod none;
+mod path;
+mod preload;
+pub mod qpl;
 pub mod setting;
 pub mod zlib;
 pub mod zstd;
@@ -36,7 +42,11 @@ pub mod zstd;
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use dictionary::Dictionary;
 pub use error::BlockError;
+pub use iaa::DeviceSource;
+pub use path::Path;
+pub use preload::Preloaded;
 pub use setting::{Huffman, Setting};
+pub use ziptier_accel::{ModelOptions, ModelOptionsError};
 
 use crate::format::Format;
 
@@ -47,6 +57,23 @@ pub trait Engine: Send + Sync {
 
     /// What the bytes are that this engine makes and reads.
     fn format(&self) -> Format;
+
+    /// Who does the work in the end, in the words of result tables: `cpu`, `software`, `hardware` and so on.
+    fn worker(&self) -> &'static str {
+        self.name()
+    }
+
+    /// Whether [`BlockCodec::decompress`] takes for an error what is wrong behind the last byte of the block's contents: a
+    /// missing end mark, or more bytes than there should be. In a [frame](frame::unpack) the checksum notices that.
+    fn checks_end(&self) -> bool {
+        true
+    }
+
+    /// Whether jobs of a batch run on a device while their submitter goes on. Otherwise each is done when it is submitted, and a
+    /// batch has no advantage over single calls.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
 
     /// What all contexts of this engine have done together.
     fn counters(&self) -> &Counters;
@@ -76,8 +103,8 @@ pub trait BlockCodec: Send {
 
     /// Appends the block, which is known to have `raw_bytes` bytes, to `out`.
     ///
-    /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error, `out` is
-    /// then as it was, and no more than `raw_bytes` and a small slack has been allocated.
+    /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error (but see
+    /// [`Engine::checks_end`]), `out` is then as it was, and no more than `raw_bytes` and a small slack has been allocated.
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
 
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.

@@ -53,6 +53,8 @@ struct CopyingCoder;
 
 // SAFETY: both fill their target with as many bytes as they say.
 unsafe impl Coder for CopyingCoder {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         raw_bytes
     }

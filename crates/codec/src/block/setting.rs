@@ -1,12 +1,14 @@
 //! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
 
 use super::deflate::Deflate;
+use super::iaa::{DeviceSource, Iaa};
 use super::libdeflate::{self, Libdeflate};
 use super::lz4::{self, Lz4};
 use super::none::Copying;
+use super::qpl::{self, Qpl};
 use super::zlib::{self, Zlib};
 use super::zstd::{self, Zstd};
-use super::{Dictionary, Engine};
+use super::{Dictionary, Engine, Path};
 use crate::format::Format;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -82,6 +84,10 @@ pub struct Setting {
     pub level: i32,
     /// Which Huffman codes; formats other than `deflate` ignore it.
     pub huffman: Huffman,
+    /// Whether a device may, must or must not do the work.
+    pub path: Path,
+    /// Where engine `iaa` has its devices from; the others do not look at it.
+    pub device: DeviceSource,
     /// What blocks may refer to besides themselves. It must have been made for this format, and blocks are read with
     /// the same one.
     pub dictionary: Option<Arc<Dictionary>>,
@@ -96,7 +102,14 @@ impl Setting {
             Format::Zstd => 3,
             Format::Deflate => 6,
         };
-        Setting { format, level, huffman: Huffman::default(), dictionary: None }
+        Setting {
+            format,
+            level,
+            huffman: Huffman::default(),
+            path: Path::default(),
+            device: DeviceSource::default(),
+            dictionary: None,
+        }
     }
 
     /// The same with another level.
@@ -109,6 +122,18 @@ impl Setting {
     #[must_use]
     pub fn with_huffman(self, huffman: Huffman) -> Setting {
         Setting { huffman, ..self }
+    }
+
+    /// The same on another path.
+    #[must_use]
+    pub fn with_path(self, path: Path) -> Setting {
+        Setting { path, ..self }
+    }
+
+    /// The same with devices of another source. A model is what engine `iaa` works on, and is preferred then.
+    #[must_use]
+    pub fn with_device(self, device: DeviceSource) -> Setting {
+        Setting { device, ..self }
     }
 
     /// The same with a dictionary.
@@ -126,6 +151,8 @@ impl Setting {
             (Format::Zstd, "cpu") => Some(zstd::LEVELS),
             (Format::Deflate, "software") => Some(libdeflate::LEVELS),
             (Format::Deflate, "zlib") => Some(zlib::LEVELS),
+            (Format::Deflate, "iaa") => Some(libdeflate::LEVELS),
+            (Format::Deflate, "qpl") => Some(qpl::LEVELS),
             _ => None,
         }
     }
@@ -135,22 +162,42 @@ impl Setting {
         match format {
             Format::None | Format::Lz4 | Format::Zstd => &["cpu"],
             Format::Token => &[],
-            Format::Deflate => &["software", "zlib"],
+            Format::Deflate => &["software", "iaa", "qpl", "zlib"],
         }
     }
 
-    /// The preferred engine.
+    /// Whether an engine of that name can be told to work on a device. What a preloaded library makes of `zlib`, it decides itself.
+    pub fn has_hardware(engine: &str) -> bool {
+        matches!(engine, "iaa" | "qpl")
+    }
+
+    /// The preferred engine; on the path of the hardware one that has a device.
     ///
     /// Share it among threads; each opens a context of its own.
     pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
         match self.format {
+            Format::Deflate if self.prefers_device() => self.engine_named("iaa"),
             Format::Deflate => self.engine_named("software"),
             _ => self.engine_named("cpu"),
         }
     }
 
+    fn prefers_device(&self) -> bool {
+        match self.path {
+            Path::Hardware => true,
+            Path::Auto => self.device != DeviceSource::Discovered,
+            Path::Software => false,
+        }
+    }
+
     /// The engine of that name, or why it cannot do this.
     pub fn engine_named(&self, name: &str) -> Result<Arc<dyn Engine>, SettingError> {
+        if self.path == Path::Hardware
+            && let Some(engine) = Setting::engine_names(self.format).iter().find(|engine| **engine == name)
+            && !Setting::has_hardware(engine)
+        {
+            return Err(SettingError::NoHardware { engine });
+        }
         let dictionary = self.dictionary.clone();
         let cannot = |engine, what| SettingError::Unsupported { engine, format: self.format, what };
         match (self.format, name) {
@@ -167,6 +214,10 @@ impl Setting {
             }
             (Format::Deflate, "zlib") if self.huffman == Huffman::Canned => {
                 Err(cannot("zlib", "canned codes"))
+            }
+            (Format::Deflate, "iaa") => Ok(Arc::new(Iaa::new(self)?)),
+            (Format::Deflate, "qpl") => {
+                Ok(Arc::new(Qpl::new(self.level, self.huffman, dictionary, self.path)?))
             }
             (Format::Deflate, "zlib") => Ok(Arc::new(Zlib::new(self.level, self.huffman, dictionary)?)),
             (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
@@ -219,6 +270,23 @@ pub enum SettingError {
         /// The name asked for.
         name: String,
     },
+    /// No path has this name.
+    UnknownPath {
+        /// The name asked for.
+        name: String,
+    },
+    /// The engine works on the CPU alone.
+    NoHardware {
+        /// The engine's name.
+        engine: &'static str,
+    },
+    /// The engine cannot work on this machine.
+    Unavailable {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was tried, what was found, what to do.
+        reason: String,
+    },
     /// The engine cannot do something that the setting asks for.
     Unsupported {
         /// The engine's name.
@@ -263,6 +331,19 @@ impl fmt::Display for SettingError {
             SettingError::UnknownHuffman { name } => {
                 let names: Vec<_> = Huffman::ALL.iter().map(|mode| mode.name()).collect();
                 write!(f, "unknown Huffman mode {name:?}: choose one of {}", names.join(", "))
+            }
+            SettingError::UnknownPath { name } => {
+                let names: Vec<_> = Path::ALL.iter().map(|path| path.name()).collect();
+                write!(f, "unknown path {name:?}: choose one of {}", names.join(", "))
+            }
+            SettingError::NoHardware { engine } => {
+                write!(
+                    f,
+                    "engine {engine} cannot be told to use a device: choose another engine, or the path auto"
+                )
+            }
+            SettingError::Unavailable { engine, reason } => {
+                write!(f, "engine {engine} is unavailable: {reason}")
             }
             SettingError::Unsupported { engine, format, what } => {
                 write!(f, "engine {engine} of format {format} cannot do {what}: choose another engine")
@@ -309,7 +390,7 @@ mod tests {
                 .contains("train a dictionary")
         );
         assert!(refusal(&deflate.clone().with_huffman(Huffman::Canned), "zlib").contains("canned codes"));
-        assert!(refusal(&deflate, "iaa").contains("choose one of software, zlib"));
+        assert!(refusal(&deflate, "abacus").contains("choose one of software, iaa, qpl, zlib"));
         assert!(refusal(&Setting::new(Format::Token), "cpu").contains("single values"));
         assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
         assert!("static".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed, canned"));

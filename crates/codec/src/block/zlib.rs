@@ -1,14 +1,16 @@
 //! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
 //!
-//! It packs blocks longer than the window for libdeflate, and whatever it is asked to by its name. It is linked dynamically where the system has it, so that a library that replaces it
-//! (`LD_PRELOAD`) takes effect.
+//! It packs blocks longer than the window for libdeflate, and whatever it is asked to by its name. It is linked dynamically, so that
+//! an accelerator's library that replaces it (`LD_PRELOAD`) takes effect; where the system had none to link with, there is no
+//! engine `zlib`. Who does the work is `zlib_accel_preload` whenever such a library is mapped, even if it hands every block to the
+//! libz behind it, and otherwise `zlib_system`. Intel's takes blocks of more than 512 bytes, without a dictionary.
 //!
 //! Its encoder refers back 3,834 bytes at most (the window less 262); of a longer dictionary the end counts.
 
 use super::context::{Coder, Context, Damage};
 use super::heap;
 use super::setting::{Huffman, SettingError};
-use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
+use super::{BlockCodec, BlockError, Counters, Dictionary, Engine, Preloaded};
 use crate::format::Format;
 use libz_sys as ffi;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -35,6 +37,7 @@ pub struct Zlib {
     level: i32,
     huffman: Huffman,
     dictionary: Option<Arc<Dictionary>>,
+    is_replaced: bool,
     counters: Counters,
 }
 
@@ -57,7 +60,15 @@ impl Zlib {
             Some(dictionary) if dictionary.format() != Format::Deflate => {
                 Err(SettingError::DictionaryFormat { found: dictionary.format(), expected: Format::Deflate })
             }
-            _ => Ok(Zlib { level, huffman, dictionary, counters: Counters::new() }),
+            _ if cfg!(libz_is_built_in) => Err(SettingError::Unavailable {
+                engine: "zlib",
+                reason: "the program was built where there was no libz to link with; install zlib1g-dev and build it again"
+                    .into(),
+            }),
+            _ => {
+                let is_replaced = Preloaded::find().is_some();
+                Ok(Zlib { level, huffman, dictionary, is_replaced, counters: Counters::new() })
+            }
         }
     }
 }
@@ -69,6 +80,10 @@ impl Engine for Zlib {
 
     fn format(&self) -> Format {
         Format::Deflate
+    }
+
+    fn worker(&self) -> &'static str {
+        if self.is_replaced { "zlib_accel_preload" } else { "zlib_system" }
     }
 
     fn counters(&self) -> &Counters {
@@ -101,6 +116,8 @@ impl<'a> ZlibCoder<'a> {
 // SAFETY: zlib counts what it wrote from the start of the target down from its length (`avail_out`), and `decompress`
 // succeeds only if that reached zero.
 unsafe impl Coder for ZlibCoder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         // More than deflateBound() for any window and memory level: at most 9 bits per literal, and block headers.
         raw_bytes.saturating_add(raw_bytes / 8 + 64)

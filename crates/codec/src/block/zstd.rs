@@ -131,6 +131,8 @@ impl<'a> ZstdCoder<'a> {
 // SAFETY: libzstd returns how many bytes it wrote from the start of the target, and `decompress` compares that with the
 // length of the target.
 unsafe impl Coder for ZstdCoder<'_> {
+    type Error = Damage;
+
     fn bound(&self, raw_bytes: usize) -> usize {
         zstd_safe::compress_bound(raw_bytes)
     }

@@ -6,6 +6,7 @@ use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{BlockCodec, BlockError, Engine, Huffman, Setting};
 use ziptier_codec::format::Format;
 
+use super::totals::EngineTotals;
 use crate::sync::Mutex;
 
 /// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as somebody has
@@ -49,18 +50,22 @@ pub(super) fn opened(
 
 /// The setting's engine of that name, or the preferred one. Canned codes come with the first dictionary: before it, blocks have
 /// codes of their own.
-pub(super) fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, String> {
+pub(super) fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, SettingError> {
     let named = |setting: &Setting| name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
-    let engine = match named(setting) {
+    match named(setting) {
         Err(SettingError::NoCannedCodes) => named(&setting.clone().with_huffman(Huffman::Dynamic)),
         engine => engine,
-    };
-    engine.map_err(|error| error.to_string())
+    }
 }
 
 impl Dense {
-    pub(super) fn new(setting: Setting, front: Format, name: Option<&str>) -> Result<Self, String> {
-        let engine = engine_of(&setting, name.filter(|_| setting.format == front))?;
+    pub(super) fn new(
+        setting: Setting,
+        front: Format,
+        name: Option<&str>,
+        totals: &Arc<EngineTotals>,
+    ) -> Result<Self, SettingError> {
+        let engine = totals.tally(engine_of(&setting, name.filter(|_| setting.format == front))?);
         Ok(Self {
             memory_bytes: engine.memory_bytes(),
             kept: (setting.format != front).then(|| engine.clone()),
@@ -69,7 +74,11 @@ impl Dense {
         })
     }
 
-    pub(super) fn engine(&self, name: Option<&str>) -> Result<Arc<dyn Engine>, BlockError> {
+    pub(super) fn engine(
+        &self,
+        name: Option<&str>,
+        totals: &Arc<EngineTotals>,
+    ) -> Result<Arc<dyn Engine>, BlockError> {
         if let Some(kept) = &self.kept {
             return Ok(kept.clone());
         }
@@ -78,7 +87,8 @@ impl Dense {
             return Ok(engine);
         }
         let engine = engine_of(&self.setting, name)
-            .map_err(|reason| BlockError::Engine { engine: "dense", reason })?;
+            .map_err(|error| BlockError::Engine { engine: "dense", reason: error.to_string() })?;
+        let engine = totals.tally(engine);
         *shared = Arc::downgrade(&engine);
         Ok(engine)
     }

@@ -72,7 +72,7 @@ impl BodyLimits {
         let packs = options.codec.block_format().is_some();
         let blocks = if packs { 2 * options.block.bytes.next_power_of_two() } else { 0 };
         let pages = blocks.max(8192);
-        let records_full = if packs { 480 } else { 192 };
+        let records_full = if packs { 480 } else { 256 };
         Self {
             bytes_full: pages - 16,
             bytes_max: pages / 4 * 5 - 16,

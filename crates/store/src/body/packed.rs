@@ -38,6 +38,8 @@ pub(crate) struct Blocks {
     counts: Vec<u8>,
     ends: Vec<u32>,
     pub(crate) frames: Vec<u8>,
+    /// Contents of blocks without a frame so far, by their index: they are packed as one batch.
+    deferred: Vec<(usize, Vec<u8>)>,
 }
 
 impl Blocks {
@@ -45,6 +47,37 @@ impl Blocks {
         self.counts.clear();
         self.ends.clear();
         self.frames.clear();
+        self.deferred.clear();
+    }
+
+    /// Adds a block of `count` records whose contents are packed later, by [`Blocks::fill_in`].
+    pub(crate) fn defer(&mut self, contents: &[u8], count: usize) {
+        self.deferred.push((self.counts.len(), contents.to_vec()));
+        self.push(count);
+    }
+
+    /// Gives the blocks that were deferred the frames that `pack` makes of their contents, and returns the bytes of these frames.
+    pub(crate) fn fill_in(&mut self, pack: impl FnOnce(Vec<Vec<u8>>) -> Vec<Vec<u8>>) -> usize {
+        if self.deferred.is_empty() {
+            return 0;
+        }
+        let (places, contents): (Vec<usize>, Vec<_>) = std::mem::take(&mut self.deferred).into_iter().unzip();
+        let made = pack(contents);
+        let old = std::mem::take(&mut self.frames);
+        let mut made = places.into_iter().zip(&made).peekable();
+        let (mut start, mut bytes) = (0, 0);
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            match made.next_if(|(place, _)| *place == index) {
+                Some((_, frame)) => {
+                    self.frames.extend_from_slice(frame);
+                    bytes += frame.len();
+                }
+                None => self.frames.extend_from_slice(&old[start..*end as usize]),
+            }
+            start = *end as usize;
+            *end = u32::try_from(self.frames.len()).expect("frames of two leaves are below 4 GiB");
+        }
+        bytes
     }
 
     /// Adds a block of `count` records, whose frame was appended to `frames`.

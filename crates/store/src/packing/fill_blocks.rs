@@ -4,7 +4,7 @@
 //! over many of the allocator's classes, each with rounding of its own and, once they were moved, with gaps.
 
 use super::plan_blocks::fitting;
-use super::revise_blocks::pack_evenly;
+use super::revise_blocks::{pack_deferred, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
 use crate::blocks::spans;
 use crate::body::{BodyLimits, Builder, Entry};
@@ -57,6 +57,7 @@ pub(super) fn fill_first_body(
         filled.clear();
         filled.copy_blocks(blocks, 0, to);
         pack_evenly(&values[..taken], packer, filled, contents, pieces);
+        pack_deferred(packer, filled, pieces);
         let bytes = Builder::size_packed(&entries[..count + taken], filled, 0, filled.len());
         if bytes <= limits.bytes_full {
             break;
@@ -68,6 +69,58 @@ pub(super) fn fill_first_body(
         }
     }
     pack_evenly(&values[taken..], packer, filled, contents, pieces);
+    pack_deferred(packer, filled, pieces);
     filled.copy_blocks(blocks, end, blocks.len());
     std::mem::swap(blocks, filled);
+}
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use crossbeam_epoch::pin;
+
+    use crate::core::Core;
+    use crate::options::{BlockOptions, CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    fn value(random: &mut fastrand::Rng, n: u32) -> Vec<u8> {
+        let noise: String = (0..random.usize(20..70)).map(|_| random.alphanumeric()).collect();
+        format!("value {n} of a body that is to be full: {noise}").into_bytes()
+    }
+
+    #[test]
+    fn settled_bodies_are_full_and_hold_what_was_put() {
+        for (codec, block_bytes) in
+            [(CodecChoice::Zstd, 4096), (CodecChoice::Deflate, 1024), (CodecChoice::Lz4, 16 << 10)]
+        {
+            let block = BlockOptions { bytes: block_bytes, ..BlockOptions::default() };
+            let core = Core::new(&Options { codec, block, background_threads: 0, ..Options::default() });
+            let mut random = fastrand::Rng::with_seed(5);
+            let values: Vec<_> = (0..6000).map(|n| value(&mut random, n)).collect();
+            let mut order: Vec<u32> = (0..6000).collect();
+            random.shuffle(&mut order);
+            for n in order {
+                core.put(&n.to_be_bytes(), &values[n as usize], PutMeta::default()).unwrap();
+            }
+            // Each lap fills every leaf from its right neighbour.
+            (0..4).for_each(|_| core.settle());
+
+            let guard = pin();
+            let mut state = core.locate(&[], &guard).1;
+            let mut leaves = 0;
+            while let Some(right) = state.right(&guard) {
+                let records_pct = state.body.len() * 100 / core.limits.records_full;
+                let full_pct = records_pct.max(state.body.asked_bytes() * 100 / core.limits.bytes_full);
+                assert!((95..=125).contains(&full_pct), "{codec}, leaf {leaves}: {full_pct} % full");
+                state = right.state(&guard);
+                leaves += 1;
+            }
+            assert!(leaves > 3, "{codec}: {leaves}");
+            for (n, value) in values.iter().enumerate() {
+                let mut found = Vec::new();
+                assert!(core.read(&(n as u32).to_be_bytes(), &mut found).unwrap().is_some());
+                assert_eq!(&found, value, "{codec}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::fill_blocks::fill_first_body;
 use super::plan::{recode_large, separator};
-use super::revise_blocks::pack_block;
+use super::revise_blocks::{pack_block, pack_deferred};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch, raw_len};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
 use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry};
@@ -176,6 +176,7 @@ impl Core {
             }
         }
         pack_run(&mut run, packer, blocks, contents, &mut pieces);
+        pack_deferred(packer, blocks, &mut pieces);
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
         let quiet = leaves.iter().all(|(state, _)| !state.is_unsettled());

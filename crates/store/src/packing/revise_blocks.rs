@@ -79,6 +79,7 @@ impl Core {
             *kept_values = emptied(values);
         }
         blocks.copy_run(body, unchanged, body.blocks());
+        pack_deferred(packer, blocks, pieces);
         *kept_fresh = emptied(fresh);
         body.revised(edits, Some(blocks), self.limits, &mut builder.bytes)
     }
@@ -115,7 +116,13 @@ pub(super) fn pack_evenly(
     }
 }
 
-/// Packs one block.
+/// Packs the blocks that were left for one batch.
+pub(super) fn pack_deferred(packer: Packer<'_>, blocks: &mut Blocks, pieces: &mut Pieces) {
+    let bytes = blocks.fill_in(|contents| packer.coding.pack_batch(packer.effort, contents));
+    pieces.coded_bytes += bytes as u64;
+}
+
+/// Packs one block, or leaves it for [`pack_deferred`].
 pub(super) fn pack_block(
     values: &[&[u8]],
     packer: Packer<'_>,
@@ -124,14 +131,17 @@ pub(super) fn pack_block(
     pieces: &mut Pieces,
 ) {
     if lay_out(values, contents) {
-        let before = blocks.frames.len();
-        packer.coding.pack(packer.effort, contents, &mut blocks.frames);
         pieces.coded_raw_bytes += values.iter().map(|value| value.len() as u64).sum::<u64>();
-        pieces.coded_bytes += (blocks.frames.len() - before) as u64;
         match packer.effort {
             Effort::Fast => pieces.blocks_packed_fast += 1,
             Effort::Dense => pieces.blocks_packed_dense += 1,
         }
+        if packer.coding.packs_in_batches(packer.effort) {
+            return blocks.defer(contents, values.len());
+        }
+        let before = blocks.frames.len();
+        packer.coding.pack(packer.effort, contents, &mut blocks.frames);
+        pieces.coded_bytes += (blocks.frames.len() - before) as u64;
     }
     blocks.push(values.len());
 }

@@ -1,0 +1,58 @@
+//! One job by itself, to set things up: on memory of its own, with waiting.
+
+use std::time::{Duration, Instant};
+
+use crate::completion::{CompletionRecord, Outcome};
+use crate::descriptor::{Descriptor, operation};
+use crate::device::{Device, SubmitError};
+use crate::memory::Pages;
+
+/// How long such a job may take.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub(crate) enum NoOutcome {
+    /// The queue did not take the descriptor.
+    Refused(SubmitError),
+    /// The job did not end.
+    Silent,
+}
+
+/// Submits a descriptor whose buffers all lie in these pages and whose completion record will lie at their beginning, and waits. If the
+/// job does not end, the pages are never freed.
+///
+/// # Safety
+///
+/// Every buffer of the descriptor lies in the pages, behind their first 64 bytes.
+pub(crate) unsafe fn run_alone(
+    device: &dyn Device,
+    mut descriptor: Descriptor,
+    pages: Pages,
+) -> Result<(Outcome, Pages), NoOutcome> {
+    let record = pages.at(0).cast::<CompletionRecord>();
+    // SAFETY: the pages are ours, and a record is plain bytes.
+    unsafe { record.write(CompletionRecord::new()) };
+    let block = if device.capabilities().block_on_fault { operation::BLOCK_ON_FAULT } else { 0 };
+    descriptor.set_word(descriptor.word() | block).set_completion(record.expose_provenance() as u64);
+    let start = Instant::now();
+    // SAFETY: all buffers lie in the pages, which nobody else uses and which stay until the job has ended.
+    while let Err(error) = unsafe { device.submit(&descriptor) } {
+        if matches!(error, SubmitError::Lost(_)) || start.elapsed() > TIME_MAX {
+            return Err(NoOutcome::Refused(error));
+        }
+        std::thread::yield_now();
+    }
+    loop {
+        // SAFETY: the record is valid, and only the device writes to it.
+        if let Some(outcome) = unsafe { CompletionRecord::poll(record) } {
+            device.retire();
+            return Ok((outcome, pages));
+        }
+        if start.elapsed() > TIME_MAX {
+            std::mem::forget(pages);
+            return Err(NoOutcome::Silent);
+        }
+        std::thread::yield_now();
+    }
+}

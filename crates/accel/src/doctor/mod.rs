@@ -1,0 +1,52 @@
+//! What stands between a process and the accelerator, step by step: processor, kernel, devices, queues.
+//!
+//! [`examine`] tells what it looked for and what it found, one line each, and the commands that would help. It changes nothing,
+//! and reads nothing but files, so that a recorded tree of another machine can be looked at.
+
+mod devices;
+mod enabling;
+mod kernel;
+mod processor;
+
+use crate::discovery::{Discovery, WhyNone};
+use std::path::Path;
+use ziptier_findings::Section;
+
+/// Looks below a root, which is `/` for this machine, for what `found` there does not tell.
+pub fn examine(root: &Path, found: &Discovery) -> Vec<Section> {
+    vec![processor::examine(root), kernel::examine(root, found), devices::examine(root, found)]
+}
+
+/// Whether jobs can leave the CPU, and why not, in one sentence.
+pub fn headline(found: &Discovery) -> String {
+    let usable: Vec<String> = found.usable().map(|usable| usable.name()).collect();
+    match (&usable[..], why_not(found)) {
+        (_, Some(why)) => format!("Compression stays on the CPU: {why}."),
+        ([one], None) => format!("Compression can leave the CPU, through {one}."),
+        (all, None) => format!("Compression can leave the CPU, through {} work queues.", all.len()),
+    }
+}
+
+/// Why no job can leave the CPU, as half a sentence; `None` if one can.
+pub fn why_not(found: &Discovery) -> Option<String> {
+    if found.usable().next().is_some() {
+        return None;
+    }
+    let words = match found.why_none() {
+        Some(WhyNone::NoDevice) => "this machine has no Intel IAA",
+        Some(WhyNone::DriverMissing(_)) if found.has_bus => "driver idxd does not hold the Intel IAA",
+        Some(WhyNone::DriverMissing(_)) => "driver idxd is not loaded",
+        Some(_) => "the devices have no work queues",
+        None => {
+            let nearest = found.devices.iter().find_map(enabling::nearest);
+            return nearest.map(|(queue, why)| devices::sentence(&queue.name, &why));
+        }
+    };
+    Some(words.to_owned())
+}
+
+/// What a small file says, without surrounding white space.
+fn text(root: &Path, path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(root.join(path)).ok()?;
+    Some(text.trim().to_owned())
+}

@@ -1,0 +1,163 @@
+//! The two instructions that store 64 bytes at once to a device, each behind the proof that the processor has it.
+
+pub(super) use of_this_processor::{Enqcmd, Movdir64b, fence};
+
+#[cfg(target_arch = "x86_64")]
+mod of_this_processor {
+    use std::arch::naked_asm;
+    use std::arch::x86_64::{__cpuid_count, __get_cpuid_max, _mm_sfence};
+
+    use crate::descriptor::Descriptor;
+
+    /// The processor has ENQCMD: 64 bytes to a queue that says whether it took them.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Enqcmd(());
+
+    /// The processor has MOVDIR64B: 64 bytes as one write.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Movdir64b(());
+
+    /// Bit of register ECX of CPUID leaf 7.
+    const ENQCMD_BIT: u32 = 29;
+    const MOVDIR64B_BIT: u32 = 28;
+
+    fn has(bit: u32) -> bool {
+        // Miri has neither CPUID nor devices.
+        if cfg!(miri) || __get_cpuid_max(0).0 < 7 {
+            return false;
+        }
+        __cpuid_count(7, 0).ecx >> bit & 1 == 1
+    }
+
+    impl Enqcmd {
+        pub(crate) fn detect() -> Option<Enqcmd> {
+            has(ENQCMD_BIT).then_some(Enqcmd(()))
+        }
+
+        /// Whether the queue took the descriptor.
+        ///
+        /// # Safety
+        ///
+        /// `portal` is 64 bytes of the mapped page of a shared queue; the descriptor's buffers are as
+        /// [`Device::submit`](crate::Device::submit) wants them.
+        pub(crate) unsafe fn send(self, portal: *mut u8, descriptor: &Descriptor) -> bool {
+            // SAFETY: the processor has the instruction, as `self` proves; the rest is the caller's.
+            unsafe { enqcmd(portal, descriptor) == 0 }
+        }
+    }
+
+    impl Movdir64b {
+        pub(crate) fn detect() -> Option<Movdir64b> {
+            has(MOVDIR64B_BIT).then_some(Movdir64b(()))
+        }
+
+        /// Stores the descriptor.
+        ///
+        /// # Safety
+        ///
+        /// `portal` is 64 bytes of the mapped page of a dedicated queue that has a free entry; the descriptor's buffers are as
+        /// [`Device::submit`](crate::Device::submit) wants them.
+        pub(crate) unsafe fn send(self, portal: *mut u8, descriptor: &Descriptor) {
+            // SAFETY: the processor has the instruction, as `self` proves; the rest is the caller's.
+            unsafe { movdir64b(portal, descriptor) }
+        }
+    }
+
+    /// All stores before it are visible to the device before those behind it.
+    pub(crate) fn fence() {
+        // SAFETY: part of SSE, which every x86-64 processor has.
+        #[allow(unused_unsafe)]
+        unsafe {
+            _mm_sfence();
+        }
+    }
+
+    /// 1 if the queue did not take the descriptor (the zero flag is set), otherwise 0.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Enqcmd::send`]; the processor has the instruction.
+    #[unsafe(naked)]
+    unsafe extern "sysv64" fn enqcmd(portal: *mut u8, descriptor: *const Descriptor) -> u8 {
+        naked_asm!("enqcmd rdi, [rsi]", "setz al", "ret")
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Movdir64b::send`]; the processor has the instruction.
+    #[unsafe(naked)]
+    unsafe extern "sysv64" fn movdir64b(portal: *mut u8, descriptor: *const Descriptor) {
+        naked_asm!("movdir64b rdi, [rsi]", "ret")
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// Bytes from the processor manual: prefix, opcode 0F 38 F8, register RDI with memory at RSI (3E).
+        #[test]
+        #[cfg(not(miri))]
+        fn instructions_are_those_of_the_manual() {
+            // SAFETY: both functions have at least so many bytes of code, which can be read.
+            let bytes = |function: *const u8, length| unsafe { std::slice::from_raw_parts(function, length) };
+            let golden = [0xF2, 0x0F, 0x38, 0xF8, 0x3E, 0x0F, 0x94, 0xC0, 0xC3];
+            assert_eq!(bytes(enqcmd as *const u8, 9), golden);
+            let golden = [0x66, 0x0F, 0x38, 0xF8, 0x3E, 0xC3];
+            assert_eq!(bytes(movdir64b as *const u8, 6), golden);
+        }
+
+        #[test]
+        #[cfg(not(miri))]
+        fn sixty_four_bytes_are_stored_where_the_processor_can() {
+            fence();
+            let Some(instruction) = Movdir64b::detect() else { return };
+            let descriptor = Descriptor::from_bytes(std::array::from_fn(|at| at as u8));
+            let mut target = Descriptor::from_bytes([0; 64]);
+            // SAFETY: ordinary memory of 64 aligned bytes takes the same store.
+            unsafe { instruction.send((&raw mut target).cast(), &descriptor) };
+            assert_eq!(target, descriptor);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod of_this_processor {
+    use crate::descriptor::Descriptor;
+
+    /// No processor of this architecture has it.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) enum Enqcmd {}
+
+    /// No processor of this architecture has it.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) enum Movdir64b {}
+
+    impl Enqcmd {
+        pub(crate) fn detect() -> Option<Enqcmd> {
+            None
+        }
+
+        /// # Safety
+        ///
+        /// It cannot be called.
+        pub(crate) unsafe fn send(self, _: *mut u8, _: &Descriptor) -> bool {
+            match self {}
+        }
+    }
+
+    impl Movdir64b {
+        pub(crate) fn detect() -> Option<Movdir64b> {
+            None
+        }
+
+        /// # Safety
+        ///
+        /// It cannot be called.
+        pub(crate) unsafe fn send(self, _: *mut u8, _: &Descriptor) {
+            match self {}
+        }
+    }
+
+    /// Nothing is mapped that would need it.
+    pub(crate) fn fence() {}
+}

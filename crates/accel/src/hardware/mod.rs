@@ -1,0 +1,163 @@
+//! Work queues of this machine, opened by this process.
+//!
+//! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it and
+//! the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping to ordinary
+//! users on devices that are not safe against hostile submitters. The kernel ties an open queue to the address space of the process: a
+//! child after `fork` must open it again.
+
+mod in_flight;
+mod instructions;
+mod portal;
+mod write_queue;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::alone::{NoOutcome, run_alone};
+use crate::completion::Status;
+use crate::descriptor::{Descriptor, Opcode, operation};
+use crate::device::{Capabilities, Device, SubmitError};
+use crate::discovery::{Discovery, Usable};
+use crate::memory::Pages;
+use portal::Portal;
+use write_queue::WriteQueue;
+
+/// Why a queue could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device node does not open.
+    Open(PathBuf, io::Error),
+    /// The file is no device node.
+    NotADevice(PathBuf),
+    /// The queue does not take a first descriptor, which does nothing.
+    Refused(PathBuf, SubmitError),
+    /// The first descriptor, which does nothing, ended with this status, or did not end at all.
+    Silent(PathBuf, Option<u8>),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Open(path, error) if error.raw_os_error() == Some(16) => {
+                write!(f, "cannot open {}: another process has this dedicated queue", path.display())
+            }
+            OpenError::Open(path, error) => write!(f, "cannot open {}: {error}", path.display()),
+            OpenError::NotADevice(path) => {
+                write!(f, "cannot use {} as a work queue: it is no device node", path.display())
+            }
+            OpenError::Refused(path, error) => write!(f, "cannot use {}: {error}", path.display()),
+            OpenError::Silent(path, Some(status)) => {
+                write!(
+                    f,
+                    "cannot use {}: a job that does nothing ended with status {status:#04x}",
+                    path.display()
+                )
+            }
+            OpenError::Silent(path, None) => {
+                write!(f, "cannot use {}: a job that does nothing was not done", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Opens a queue, by its mapping if that can be had, otherwise for `write`, and has it do nothing once.
+pub fn open(usable: &Usable<'_>) -> Result<Box<dyn Device>, OpenError> {
+    let path = &usable.queue.node;
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let file = opened.map_err(|error| OpenError::Open(path.clone(), error))?;
+    if !file.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()) {
+        return Err(OpenError::NotADevice(path.clone()));
+    }
+    let device = device_of(file, usable.name(), usable.capabilities());
+    probe(&*device, path.clone())?;
+    Ok(device)
+}
+
+/// A device on an open queue.
+fn device_of(file: File, name: String, capabilities: Capabilities) -> Box<dyn Device> {
+    match Portal::map(file, name, capabilities) {
+        Ok(portal) => Box::new(portal),
+        Err((file, name, capabilities)) => Box::new(WriteQueue::new(file, name, capabilities)),
+    }
+}
+
+fn probe(device: &dyn Device, path: PathBuf) -> Result<(), OpenError> {
+    let flags = operation::COMPLETION_ADDRESS_VALID | operation::REQUEST_COMPLETION;
+    let nothing = Descriptor::new(Opcode::Noop, flags);
+    // SAFETY: the descriptor names no buffer.
+    match unsafe { run_alone(device, nothing, Pages::new(64)) } {
+        Ok((outcome, _)) if outcome.status() == Some(Status::Success) => Ok(()),
+        Ok((outcome, _)) => Err(OpenError::Silent(path, Some(outcome.status_number()))),
+        Err(NoOutcome::Refused(error)) => Err(OpenError::Refused(path, error)),
+        Err(NoOutcome::Silent) => Err(OpenError::Silent(path, None)),
+    }
+}
+
+/// No queue of the accelerator could be opened: what was found, and what was tried.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// The report of the [`Discovery`].
+    pub report: String,
+    /// Why usable queues did not open.
+    pub failures: Vec<OpenError>,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)?;
+        self.failures.iter().try_for_each(|failure| write!(f, " Tried: {failure}."))
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that do not open are left
+/// out. Open each queue once and share it: a dedicated one opens once only.
+pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable> {
+    let node = found.node_of(rustix::thread::sched_getcpu() as u32);
+    let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());
+    for usable in found.usable_near(node) {
+        match open(&usable) {
+            Ok(device) => devices.push(device.into()),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if devices.is_empty() { Err(Unavailable { report: found.to_string(), failures }) } else { Ok(devices) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::Places;
+    use crate::null::NullDevice;
+
+    #[test]
+    fn a_device_that_does_nothing_is_probed() {
+        probe(&NullDevice::new(), "/dev/iax/wq1.0".into()).unwrap();
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_machine_without_queues_says_so() {
+        let found = Discovery::read(&Places::below("/nowhere".as_ref()));
+        let Err(unavailable) = open_near(&found) else { panic!() };
+        assert_eq!(unavailable.to_string(), found.to_string());
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_file_that_refuses_descriptors_is_no_queue() {
+        let file = File::open("/dev/null").unwrap();
+        let device = device_of(file, "read-only".into(), NullDevice::new().capabilities().clone());
+        let error = probe(&*device, "/dev/null".into()).unwrap_err();
+        assert!(matches!(error, OpenError::Refused(_, SubmitError::Lost(_))), "{error}");
+        assert!(error.to_string().starts_with("cannot use /dev/null: the work queue takes no descriptors"));
+    }
+}

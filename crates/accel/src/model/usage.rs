@@ -1,0 +1,73 @@
+//! What all models of this process have done together: who measures the process takes the models' own part off.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+static JOBS: AtomicU64 = AtomicU64::new(0);
+static LATE_JOBS: AtomicU64 = AtomicU64::new(0);
+static LATE_NS: AtomicU64 = AtomicU64::new(0);
+static CPU_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Jobs between two looks at the clock of CPU time, which is a system call.
+const JOBS_PER_LOOK: u32 = 64;
+
+/// Totals of all models of this process, whichever of them are gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelUsage {
+    /// Jobs that had a time to be completed at.
+    pub jobs: u64,
+    /// Those of them that were completed more than a microsecond later.
+    pub late_jobs: u64,
+    /// By how much together.
+    pub late: Duration,
+    /// CPU time of the models' threads, but for the last few jobs of each.
+    pub cpu: Duration,
+}
+
+impl ModelUsage {
+    /// The totals up to now.
+    pub fn now() -> ModelUsage {
+        ModelUsage {
+            jobs: JOBS.load(Relaxed),
+            late_jobs: LATE_JOBS.load(Relaxed),
+            late: Duration::from_nanos(LATE_NS.load(Relaxed)),
+            cpu: Duration::from_nanos(CPU_NS.load(Relaxed)),
+        }
+    }
+}
+
+/// Notes a job that had a time to be completed at, and by how much it missed that.
+pub(super) fn note_job(late: Duration, is_late: bool) {
+    JOBS.fetch_add(1, Relaxed);
+    if is_late {
+        LATE_JOBS.fetch_add(1, Relaxed);
+    }
+    LATE_NS.fetch_add(late.as_nanos() as u64, Relaxed);
+}
+
+/// The CPU time of one model's thread.
+#[derive(Default)]
+pub(super) struct ThreadMeter {
+    counted_ns: u64,
+    jobs: u32,
+}
+
+impl ThreadMeter {
+    /// After a job: the clock is read now and then.
+    pub(super) fn after_job(&mut self) {
+        self.jobs += 1;
+        if self.jobs >= JOBS_PER_LOOK {
+            self.look();
+        }
+    }
+
+    /// Counts what the calling thread used since the last look.
+    pub(super) fn look(&mut self) {
+        self.jobs = 0;
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        CPU_NS.fetch_add(now_ns - self.counted_ns, Relaxed);
+        self.counted_ns = now_ns;
+    }
+}

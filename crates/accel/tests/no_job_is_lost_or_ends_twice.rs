@@ -1,0 +1,16 @@
+//! A job that is lost hangs its owner; one that ends twice gives one owner the bytes of another.
+
+#![allow(clippy::unwrap_used)]
+
+mod soak;
+
+#[test]
+fn under_injected_faults() {
+    let tally = soak::soak(200_000, 0x0005_EED0_F1A1);
+    assert_eq!((tally.taken, tally.lost, tally.twice, tally.wrong), (200_000, 0, 0, 0), "{tally:?}");
+    assert_eq!(tally.ends.values().sum::<u64>(), 200_000);
+    for end in ["success", "watchdog", "hardware", "does not fit", "damaged", "page fault", "contradiction"] {
+        assert!(tally.ends.contains_key(end), "{end}: {tally:?}");
+    }
+    assert!(tally.counters.page_faults > 0 && tally.counters.queue_full > 0);
+}

@@ -1,0 +1,198 @@
+//! The executor of every machine.
+
+use super::kernels::{Bits, CHUNK, Kernels, Packing};
+use super::request::Plan;
+use super::writer::{Writer, clear_behind};
+use super::{AnalyticsError, Answer, BitMask, Column, Endian, Executor, Operation, Request, Source};
+use std::sync::LazyLock;
+use ziptier_deflate::{Decoder, Dictionary, Huffman};
+
+/// Mask bits that are worked on at a time, so that their elements lie in a chunk wherever they begin.
+const EXPANDED: usize = CHUNK - 64;
+
+static NO_HISTORY: LazyLock<Dictionary> = LazyLock::new(|| Dictionary::new(b""));
+
+/// Works on a column in chunks that stay in the first-level cache.
+pub struct Cpu {
+    kernels: Kernels,
+    decoder: Option<Decoder<'static>>,
+    /// A column that was decompressed.
+    raw: Vec<u8>,
+}
+
+impl Cpu {
+    /// The fastest that this machine has.
+    pub fn new() -> Cpu {
+        Cpu::with(Kernels::fastest())
+    }
+
+    /// What every machine has.
+    pub fn portable() -> Cpu {
+        Cpu::with(Kernels::Portable)
+    }
+
+    /// AVX-512 with byte permutation (Intel since Ice Lake, AMD since Zen 4), if this machine has it.
+    pub fn avx512() -> Option<Cpu> {
+        Kernels::avx512().map(Cpu::with)
+    }
+
+    fn with(kernels: Kernels) -> Cpu {
+        Cpu { kernels, decoder: None, raw: Vec::new() }
+    }
+
+    /// The bytes of a column's elements, no more and no fewer.
+    fn bytes<'a>(&'a mut self, column: &Column<'a>) -> Result<&'a [u8], AnalyticsError> {
+        let bytes_needed = column.raw_bytes();
+        let packed = match column.source {
+            _ if bytes_needed == 0 => return Ok(&[]),
+            Source::Plain(bytes) => return Ok(&bytes[..bytes_needed as usize]),
+            Source::Deflate(packed) => packed,
+        };
+        self.raw.clear();
+        let decoder = self.decoder.get_or_insert_with(|| Decoder::new(&NO_HISTORY));
+        decoder.decompress(Huffman::Dynamic, packed, &mut self.raw, bytes_needed as usize).map_err(
+            |error| AnalyticsError::Damaged { position: error.position, what: error.fault.what().to_owned() },
+        )?;
+        if (self.raw.len() as u64) < bytes_needed {
+            return Err(AnalyticsError::SourceTooShort { bytes_needed });
+        }
+        Ok(&self.raw)
+    }
+
+    fn answer(
+        &mut self,
+        request: &Request<'_>,
+        plan: Plan,
+        output: &mut Vec<u8>,
+    ) -> Result<Answer, AnalyticsError> {
+        let kernels = self.kernels;
+        let Request { column, operation, .. } = *request;
+        let packing = Packing { width: column.width, endian: column.endian };
+        let reader = Reader { kernels, packing, bytes: self.bytes(&column)?, count: column.count as usize };
+        let mut writer = Writer::new(kernels, request, plan, output);
+        match operation {
+            Operation::Scan { low, high, negate } => reader.scan(low, high, negate, &mut writer)?,
+            Operation::Extract { first, last } => {
+                reader.extract(first as usize, last as usize, &mut writer)?
+            }
+            Operation::Select(mask) => reader.select(&mask, &mut writer)?,
+            Operation::Expand(mask) => reader.expand(&mask, &mut writer)?,
+        }
+        writer.finish()
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Cpu {
+        Cpu::new()
+    }
+}
+
+impl Executor for Cpu {
+    fn name(&self) -> &str {
+        self.kernels.name()
+    }
+
+    fn run(&mut self, request: &Request<'_>, output: &mut Vec<u8>) -> Result<Answer, AnalyticsError> {
+        let plan = request.plan()?;
+        let before = output.len();
+        let answer = self.answer(request, plan, output);
+        if answer.is_err() {
+            output.truncate(before);
+        }
+        answer
+    }
+}
+
+/// A column at hand.
+struct Reader<'a> {
+    kernels: Kernels,
+    packing: Packing,
+    bytes: &'a [u8],
+    count: usize,
+}
+
+impl Reader<'_> {
+    /// The bytes of so many elements from a multiple of eight on.
+    fn slice(&self, first: usize, count: usize) -> &[u8] {
+        &self.bytes[self.packing.bytes(first)..self.packing.bytes(first + count)]
+    }
+
+    /// At most a chunk of elements from any index on; from an odd one up to seven fewer.
+    fn values<'v>(&self, first: usize, count: usize, values: &'v mut [u32; CHUNK]) -> &'v [u32] {
+        let skipped = first % 8;
+        self.kernels.unpack(self.slice(first - skipped, skipped + count), self.packing, values);
+        &values[skipped..skipped + count]
+    }
+
+    fn scan(&self, low: u32, high: u32, negate: bool, writer: &mut Writer<'_>) -> Result<(), AnalyticsError> {
+        for first in (0..self.count).step_by(CHUNK) {
+            let count = CHUNK.min(self.count - first);
+            let mut bits = if low <= high {
+                self.kernels.scan(self.slice(first, count), self.packing, low, high)
+            } else {
+                Bits::default()
+            };
+            if negate {
+                bits = bits.map(|word| !word);
+            }
+            writer.push_bits(bits, count)?;
+        }
+        Ok(())
+    }
+
+    fn extract(&self, mut first: usize, last: usize, writer: &mut Writer<'_>) -> Result<(), AnalyticsError> {
+        let mut values = [0; CHUNK];
+        while first <= last {
+            let count = (CHUNK - first % 8).min(last - first + 1);
+            writer.push(self.values(first, count, &mut values))?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    fn select(&self, mask: &BitMask<'_>, writer: &mut Writer<'_>) -> Result<(), AnalyticsError> {
+        let (mut values, mut selected) = ([0; CHUNK], [0; CHUNK]);
+        for first in (0..self.count).step_by(CHUNK) {
+            let count = CHUNK.min(self.count - first);
+            let bits = chunk_of(mask, first, count);
+            if bits == Bits::default() {
+                continue;
+            }
+            self.kernels.unpack(self.slice(first, count), self.packing, &mut values);
+            let found = self.kernels.select(&values, &bits, &mut selected);
+            writer.push(&selected[..found])?;
+        }
+        Ok(())
+    }
+
+    fn expand(&self, mask: &BitMask<'_>, writer: &mut Writer<'_>) -> Result<(), AnalyticsError> {
+        let (mut values, mut expanded) = ([0; CHUNK], [0; CHUNK]);
+        let mut next = 0;
+        for first in (0..mask.count as usize).step_by(EXPANDED) {
+            let count = EXPANDED.min(mask.count as usize - first);
+            let bits = chunk_of(mask, first, count);
+            let ones = bits.iter().map(|word| word.count_ones() as usize).sum();
+            self.kernels.expand(self.values(next, ones, &mut values), &bits, &mut expanded);
+            writer.push(&expanded[..count])?;
+            next += ones;
+        }
+        Ok(())
+    }
+}
+
+/// The bits of a mask from a multiple of eight on, with zeros behind them.
+fn chunk_of(mask: &BitMask<'_>, first: usize, count: usize) -> Bits {
+    let mut bytes = [0; CHUNK / 8];
+    let part = &mask.bytes[first / 8..(first + count).div_ceil(8)];
+    bytes[..part.len()].copy_from_slice(part);
+    if mask.endian == Endian::Big {
+        bytes = bytes.map(u8::reverse_bits);
+    }
+    let mut bits = Bits::default();
+    for (word, bytes) in bits.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    clear_behind(&mut bits, count);
+    bits
+}

@@ -1,0 +1,122 @@
+//! Work queues of the accelerator, opened once and shared by the engines of a process.
+
+use std::fs;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use ziptier_accel::discovery::{Discovery, Places};
+use ziptier_accel::{Device, Model, ModelOptions, hardware};
+
+/// Where devices come from.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum DeviceSource {
+    /// Those of this machine.
+    #[default]
+    Discovered,
+    /// A model in software: everything that comes from it is *modelled*.
+    Modelled(ModelOptions),
+}
+
+/// Queues that are open.
+pub(super) struct Devices {
+    source: DeviceSource,
+    queues: Vec<Queue>,
+    /// What the machine has; nothing of a model.
+    discovery: Discovery,
+}
+
+struct Queue {
+    device: Arc<dyn Device>,
+    node: Option<i32>,
+}
+
+impl Devices {
+    /// The devices of a source, or why there are none.
+    pub(super) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
+        // A dedicated queue opens once, and a model has threads.
+        static OPEN: Mutex<Vec<Weak<Devices>>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|devices| devices.strong_count() > 0);
+        if let Some(known) = open.iter().filter_map(Weak::upgrade).find(|known| known.source == *source) {
+            return Ok(known);
+        }
+        let devices = Arc::new(match source {
+            DeviceSource::Discovered => Devices::discovered()?,
+            DeviceSource::Modelled(options) => {
+                let queues = Devices::modelled(options).map_err(|error| format!("no model: {error}"))?;
+                Devices { source: source.clone(), queues, discovery: Discovery::default() }
+            }
+        });
+        open.push(Arc::downgrade(&devices));
+        Ok(devices)
+    }
+
+    fn discovered() -> Result<Devices, String> {
+        let discovery = Discovery::read(&Places::default());
+        let (mut queues, mut failed) = (Vec::new(), Vec::new());
+        for usable in discovery.usable() {
+            match hardware::open(&usable) {
+                Ok(device) => queues.push(Queue { device: device.into(), node: usable.device.numa_node }),
+                Err(error) => failed.push(error.to_string()),
+            }
+        }
+        if queues.is_empty() {
+            failed.insert(0, discovery.to_string());
+            return Err(failed.join(" "));
+        }
+        Ok(Devices { source: DeviceSource::Discovered, queues, discovery })
+    }
+
+    fn modelled(options: &ModelOptions) -> io::Result<Vec<Queue>> {
+        let models = Model::open_all(options)?;
+        Ok(models.into_iter().map(|model| Queue { device: Arc::new(model), node: None }).collect())
+    }
+
+    /// Queues that somebody else opened.
+    pub(super) fn given(queues: Vec<Arc<dyn Device>>) -> Devices {
+        let queues = queues.into_iter().map(|device| Queue { device, node: None }).collect();
+        Devices { source: DeviceSource::Discovered, queues, discovery: Discovery::default() }
+    }
+
+    /// Whether what they do must be labelled *modelled*.
+    pub(super) fn is_modelled(&self) -> bool {
+        self.queues.iter().any(|queue| queue.device.is_modelled())
+    }
+
+    /// The queues of the calling thread's NUMA node, all if it has none.
+    pub(super) fn near(&self) -> Vec<Arc<dyn Device>> {
+        let node = processor().and_then(|processor| self.discovery.node_of(processor));
+        let near = self.queues.iter().filter(|queue| node.is_some() && queue.node == node);
+        let near: Vec<_> = near.map(|queue| queue.device.clone()).collect();
+        if near.is_empty() { self.queues.iter().map(|queue| queue.device.clone()).collect() } else { near }
+    }
+}
+
+/// The processor that this thread last ran on: field 39 of its `stat`.
+fn processor() -> Option<u32> {
+    let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+    // The name of the program, in brackets, may have blanks.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_threads_processor_is_one_of_the_machine() {
+        let there = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!(processor().is_none_or(|number| (number as usize) < there.max(4096)));
+    }
+
+    #[test]
+    fn a_model_is_opened_once_and_closed_with_its_last_user() {
+        let source = DeviceSource::Modelled(ModelOptions { devices: 3, ..ModelOptions::default() });
+        let (one, other) = (Devices::open(&source), Devices::open(&source));
+        let (one, other) = (one.expect("opens"), other.expect("opens"));
+        assert!(Arc::ptr_eq(&one, &other) && one.is_modelled());
+        assert_eq!(one.near().len(), 3);
+        let weak = Arc::downgrade(&one);
+        drop((one, other));
+        assert!(weak.upgrade().is_none());
+    }
+}

@@ -1,0 +1,459 @@
+//! Format `deflate`, engine `iaa`: Intel's In-Memory Analytics Accelerator by its own work queues, or a model of it.
+//!
+//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on; with its
+//! canned codes it does both. On the path `auto` that engine does what the device cannot, without an error, and it is counted;
+//! on the path of the hardware there is no engine without a device, and what the device cannot do is an error that says so and nothing
+//! against the data.
+
+mod devices;
+mod sessions;
+
+use super::setting::SettingError;
+use super::{
+    BlockCodec, BlockError, ContextCounters, Counters, Dictionary, Done, Engine, Huffman, Job, Path, Setting,
+    Task, run_job,
+};
+use crate::format::Format;
+pub use devices::DeviceSource;
+use devices::Devices;
+use sessions::Sessions;
+use std::sync::Arc;
+use ziptier_accel::device::iaa_cap;
+use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
+
+const NAME: &str = "iaa";
+
+/// The engine `iaa` of format `deflate`.
+pub struct Iaa {
+    path: Path,
+    /// Nothing on the path `auto` where there is no device.
+    devices: Option<Arc<Devices>>,
+    operations: Arc<Operations>,
+    /// Does what the device cannot, and blocks without bytes.
+    software: Arc<dyn Engine>,
+    counters: Counters,
+}
+
+/// What is asked of the device.
+struct Operations {
+    compress: Operation,
+    decompress: Operation,
+    fingerprint: u32,
+}
+
+impl Iaa {
+    /// An engine for a setting: its level is that of the software, for the device has one.
+    ///
+    /// # Errors
+    /// The setting's, or no device on the path of the hardware.
+    pub fn new(setting: &Setting) -> Result<Iaa, SettingError> {
+        let (engine, format) = (NAME, Format::Deflate);
+        if setting.path == Path::Software {
+            let what = "the path software, which is engine software";
+            return Err(SettingError::Unsupported { engine, format, what });
+        }
+        let devices = match Devices::open(&setting.device) {
+            Ok(devices) => Some(devices),
+            Err(reason) if setting.path == Path::Hardware => {
+                return Err(SettingError::Unavailable {
+                    engine,
+                    reason: format!("no path hardware: {reason} (`ziptier doctor` tells what would help)"),
+                });
+            }
+            Err(_) => None,
+        };
+        Iaa::with(setting, devices)
+    }
+
+    /// An engine on these queues, whatever the setting says about devices.
+    ///
+    /// # Errors
+    /// The setting's.
+    ///
+    /// # Panics
+    /// If there is no queue.
+    pub fn on(setting: &Setting, queues: Vec<Arc<dyn Device>>) -> Result<Iaa, SettingError> {
+        assert!(!queues.is_empty(), "an engine has a queue to work on");
+        Iaa::with(setting, Some(Arc::new(Devices::given(queues))))
+    }
+
+    fn with(setting: &Setting, devices: Option<Arc<Devices>>) -> Result<Iaa, SettingError> {
+        let software = setting.clone().with_path(Path::Software).engine_named("software")?;
+        let fingerprint = software.open().map_or(0, |codec| codec.dictionary_fingerprint());
+        let device = devices.as_ref().and_then(|devices| devices.near().into_iter().next());
+        let operations = match device {
+            None => Ok(Operations::of(setting.huffman, None, false, fingerprint)),
+            Some(device) => Operations::on(&*device, setting, fingerprint),
+        };
+        let (devices, operations) = match operations {
+            Ok(operations) => (devices, operations),
+            Err(error) if setting.path == Path::Hardware => {
+                let reason = format!("no path hardware: the dictionary cannot be prepared: {error}");
+                return Err(SettingError::Unavailable { engine: NAME, reason });
+            }
+            // A device that fails at this will fail at more.
+            Err(_) => (None, Operations::of(setting.huffman, None, false, fingerprint)),
+        };
+        let (path, operations, counters) = (setting.path, Arc::new(operations), Counters::new());
+        Ok(Iaa { path, devices, operations, software, counters })
+    }
+}
+
+/// Tries to prepare a dictionary: the device is asked for parts of its state, and a single failure means little.
+const PREPARE_TRIES: usize = 8;
+
+impl Operations {
+    fn on(device: &dyn Device, setting: &Setting, fingerprint: u32) -> Result<Operations, JobError> {
+        let Some(shared) = setting.dictionary.as_deref().and_then(Dictionary::deflate) else {
+            return Ok(Operations::of(setting.huffman, None, false, fingerprint));
+        };
+        let mut preset = Preset::new(&shared, device);
+        for _ in 1..PREPARE_TRIES {
+            if preset.is_ok() {
+                break;
+            }
+            preset = Preset::new(&shared, device);
+        }
+        let writes_history = device.capabilities().has_iaa(iaa_cap::DICTIONARY);
+        Ok(Operations::of(setting.huffman, Some(Arc::new(preset?)), writes_history, fingerprint))
+    }
+
+    /// `writes_history`: the device finds matches in a dictionary (generation 2).
+    fn of(
+        huffman: Huffman,
+        preset: Option<Arc<Preset>>,
+        writes_history: bool,
+        fingerprint: u32,
+    ) -> Operations {
+        let codes = match (huffman, preset.clone()) {
+            (Huffman::Canned, Some(preset)) if writes_history => Codes::CannedBehind(preset),
+            (Huffman::Canned, Some(preset)) => Codes::Canned(preset),
+            (Huffman::Fixed, Some(preset)) if writes_history => Codes::FixedBehind(preset),
+            (Huffman::Fixed, _) => Codes::Fixed,
+            _ => Codes::Dynamic,
+        };
+        let stream = match (huffman, preset) {
+            (_, None) => Stream::Plain,
+            (Huffman::Canned, Some(preset)) => Stream::Canned(preset),
+            (_, Some(preset)) => Stream::History(preset),
+        };
+        let compress = Operation::Compress { codes, verify: false };
+        Operations { compress, decompress: Operation::Decompress(stream), fingerprint }
+    }
+}
+
+impl Engine for Iaa {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    fn worker(&self) -> &'static str {
+        match &self.devices {
+            Some(devices) if devices.is_modelled() => "modelled",
+            Some(_) => "hardware",
+            None => "software",
+        }
+    }
+
+    /// A device is done at the mark that ends a stream, and tells that it took its whole input.
+    fn checks_end(&self) -> bool {
+        self.devices.is_none()
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.devices.is_some()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.software.memory_bytes() + if self.operations.fingerprint == 0 { 0 } else { size_of::<Preset>() }
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        Ok(Box::new(IaaContext {
+            engine: self,
+            sessions: self.devices.as_ref().map(|devices| Sessions::new(devices.clone())),
+            software: None,
+            under_way: Vec::new(),
+            done: Vec::new(),
+            counters: self.counters.open(),
+        }))
+    }
+}
+
+/// A thread's context. What it needs is made when it is first needed.
+struct IaaContext<'a> {
+    engine: &'a Iaa,
+    sessions: Option<Sessions>,
+    software: Option<Box<dyn BlockCodec + 'a>>,
+    /// Jobs of a batch that the device has, by the tag under which it has them.
+    under_way: Vec<Option<Job>>,
+    done: Vec<Done>,
+    counters: ContextCounters<'a>,
+}
+
+/// More than is made of so many bytes by codes of up to 15 bits.
+fn bound(raw_bytes: usize) -> usize {
+    raw_bytes.saturating_mul(2).saturating_add(64)
+}
+
+/// A match of 258 bytes takes two bits at least.
+fn raw_bytes_max(packed_bytes: usize) -> usize {
+    packed_bytes.saturating_mul(4 * 258)
+}
+
+fn damaged(position: usize, what: &'static str) -> BlockError {
+    BlockError::Damaged { format: Format::Deflate, position, what }
+}
+
+/// What a device's answer to a compression means: `Err` says nothing about the block.
+fn compressed(result: Result<usize, JobError>) -> Result<Option<usize>, JobError> {
+    match result {
+        Err(JobError::DoesNotFit) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// What its answer to a decompression means.
+fn decompressed(
+    result: Result<usize, JobError>,
+    packed_bytes: usize,
+    raw_bytes: usize,
+) -> Result<Result<(), BlockError>, JobError> {
+    match result {
+        Ok(made) if made == raw_bytes => Ok(Ok(())),
+        Ok(_) | Err(JobError::DoesNotFit) => Ok(Err(damaged(packed_bytes, "another length"))),
+        Err(JobError::Damaged(_)) => Ok(Err(damaged(packed_bytes, "no valid stream"))),
+        Err(error) => Err(error),
+    }
+}
+
+impl<'a> IaaContext<'a> {
+    fn software(&mut self) -> Result<&mut (dyn BlockCodec + 'a), BlockError> {
+        let codec = match self.software.take() {
+            Some(codec) => codec,
+            None => self.engine.software.open()?,
+        };
+        Ok(&mut **self.software.insert(codec))
+    }
+
+    /// Whether what the device failed at is done in software; otherwise the error that says what happened.
+    fn falls_back(&mut self, failure: Option<JobError>) -> Result<(), BlockError> {
+        let is_fault = matches!(&failure, Some(error) if !matches!(error, JobError::QueueFull));
+        if self.engine.path == Path::Hardware {
+            let reason = failure.map_or("no device".to_owned(), |error| error.to_string());
+            self.counters.faulted();
+            return Err(BlockError::Engine { engine: NAME, reason });
+        }
+        if is_fault {
+            self.counters.faulted();
+        }
+        self.counters.fell_back();
+        Ok(())
+    }
+
+    fn compress_uncounted(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<Option<usize>, BlockError> {
+        if raw.is_empty() {
+            return self.software()?.compress(raw, out, max_bytes);
+        }
+        let room = max_bytes.min(bound(raw.len()));
+        if room == 0 {
+            return Ok(None);
+        }
+        let operation = &self.engine.operations.compress;
+        let failure = match &mut self.sessions {
+            None => None,
+            Some(sessions) => match compressed(sessions.run(operation, raw, room, out, &mut self.counters)) {
+                Ok(made) => return Ok(made),
+                Err(error) => Some(error),
+            },
+        };
+        self.falls_back(failure)?;
+        self.software()?.compress(raw, out, max_bytes)
+    }
+
+    fn decompress_uncounted(
+        &mut self,
+        packed: &[u8],
+        out: &mut Vec<u8>,
+        raw_bytes: usize,
+    ) -> Result<(), BlockError> {
+        if packed.is_empty() || raw_bytes == 0 {
+            return self.software()?.decompress(packed, out, raw_bytes);
+        }
+        if raw_bytes > raw_bytes_max(packed.len()) {
+            return Err(damaged(packed.len(), "another length"));
+        }
+        let operation = &self.engine.operations.decompress;
+        let before = out.len();
+        let failure = match &mut self.sessions {
+            None => None,
+            Some(sessions) => {
+                let result = sessions.run(operation, packed, raw_bytes, out, &mut self.counters);
+                match decompressed(result, packed.len(), raw_bytes) {
+                    Ok(Ok(())) => return Ok(()),
+                    Ok(Err(error)) => {
+                        out.truncate(before);
+                        return Err(error);
+                    }
+                    Err(error) => Some(error),
+                }
+            }
+        };
+        self.falls_back(failure)?;
+        self.software()?.decompress(packed, out, raw_bytes)
+    }
+
+    /// Hands a job of a batch to the device; `Err` gives back one that cannot be under way beside others.
+    fn begin(&mut self, job: Job) -> Result<(), Job> {
+        let Some(sessions) = &mut self.sessions else { return Err(job) };
+        let (operation, room) = match job.task {
+            Task::Compress { max_bytes } => {
+                (&self.engine.operations.compress, max_bytes.min(bound(job.input.len())))
+            }
+            Task::Decompress { raw_bytes } if raw_bytes <= raw_bytes_max(job.input.len()) => {
+                (&self.engine.operations.decompress, raw_bytes)
+            }
+            Task::Decompress { .. } => return Err(job),
+        };
+        if job.input.is_empty() || room == 0 {
+            return Err(job);
+        }
+        let free = self.under_way.iter().position(Option::is_none).unwrap_or(self.under_way.len());
+        match sessions.submit(operation, free as u64, &job.input, room, &mut self.counters) {
+            Err(_) => Err(job),
+            Ok(()) => {
+                if free == self.under_way.len() {
+                    self.under_way.push(None);
+                }
+                self.under_way[free] = Some(job);
+                Ok(())
+            }
+        }
+    }
+
+    /// Finishes a job that the device has ended.
+    fn end(&mut self, mut job: Job, before: usize, result: Result<usize, JobError>) {
+        let task = job.task;
+        let result = match task {
+            Task::Compress { .. } => compressed(result).map(Ok),
+            Task::Decompress { raw_bytes } => {
+                let ended = decompressed(result, job.input.len(), raw_bytes);
+                ended.map(|ended| ended.map(|()| Some(raw_bytes)))
+            }
+        };
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => self.falls_back(Some(error)).and_then(|()| {
+                let done = run_job(
+                    self.software()?,
+                    Job { output: std::mem::take(&mut job.output), ..take(&mut job) },
+                );
+                job = done.job;
+                done.result
+            }),
+        };
+        if !matches!(result, Ok(Some(_))) {
+            job.output.truncate(before);
+        }
+        count(&mut self.counters, task, job.input.len(), &result, None);
+        self.done.push(Done { job, result });
+    }
+
+    fn reap_device(&mut self, wait: bool) {
+        let Some(sessions) = &mut self.sessions else { return };
+        let mut ended = Vec::new();
+        let under_way = &mut self.under_way;
+        sessions.reap(wait, &mut self.counters, |tag, result| {
+            let job = under_way.get_mut(tag as usize).and_then(Option::take);
+            let mut job = job.expect("a device ends what it was given, once");
+            let before = job.output.len();
+            let result = result.map(|made| {
+                job.output.extend_from_slice(made);
+                made.len()
+            });
+            ended.push((job, before, result));
+        });
+        ended.into_iter().for_each(|(job, before, result)| self.end(job, before, result));
+    }
+}
+
+/// A job without its output, which was taken before.
+fn take(job: &mut Job) -> Job {
+    Job { tag: job.tag, task: job.task, input: std::mem::take(&mut job.input), output: Vec::new() }
+}
+
+/// Counts what was done. An engine's own errors have been counted.
+fn count(
+    counters: &mut ContextCounters<'_>,
+    task: Task,
+    bytes_in: usize,
+    result: &Result<Option<usize>, BlockError>,
+    begun: Option<std::time::Instant>,
+) {
+    match (task, result) {
+        (_, Err(BlockError::Engine { .. })) => {}
+        (Task::Compress { .. }, result) => {
+            counters.compressed(bytes_in, result.as_ref().copied().unwrap_or(None), begun);
+        }
+        (Task::Decompress { .. }, result) => {
+            counters.decompressed(bytes_in, result.as_ref().copied().unwrap_or(None), begun);
+        }
+    }
+}
+
+impl BlockCodec for IaaContext<'_> {
+    fn compress(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<Option<usize>, BlockError> {
+        let begun = self.counters.begin();
+        let result = self.compress_uncounted(raw, out, max_bytes);
+        count(&mut self.counters, Task::Compress { max_bytes }, raw.len(), &result, begun);
+        result
+    }
+
+    fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
+        let begun = self.counters.begin();
+        let result = self.decompress_uncounted(packed, out, raw_bytes);
+        let counted = result.clone().map(|()| Some(raw_bytes));
+        count(&mut self.counters, Task::Decompress { raw_bytes }, packed.len(), &counted, begun);
+        result
+    }
+
+    fn dictionary_fingerprint(&self) -> u32 {
+        self.engine.operations.fingerprint
+    }
+
+    fn submit(&mut self, job: Job) -> Result<(), Job> {
+        let is_full = self.sessions.as_ref().is_some_and(Sessions::is_full);
+        if is_full || self.done.len() >= super::ImmediateQueue::JOBS_MAX {
+            self.counters.queue_was_full();
+            return Err(job);
+        }
+        if let Err(job) = self.begin(job) {
+            let done = run_job(self, job);
+            self.done.push(done);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>, wait: bool) {
+        self.reap_device(wait);
+        done.append(&mut self.done);
+    }
+}

@@ -1,0 +1,142 @@
+//! A thread's sessions with the accelerator: one for batches of blocks as stores have them, and one for larger blocks.
+
+use super::Devices;
+use crate::block::ContextCounters;
+use std::sync::Arc;
+use ziptier_accel::{JobError, Limits, Operation, Session};
+
+/// Jobs of a batch that are under way at a time.
+const JOBS: usize = 32;
+
+/// Bytes of a block of a batch, and of what is made of it: twice as much, and more, for codes that do not suit it.
+const BLOCK_BYTES: usize = 4096;
+const SMALL: Limits = Limits {
+    jobs: JOBS,
+    source_bytes_max: 2 * BLOCK_BYTES + 64,
+    output_bytes_max: 2 * BLOCK_BYTES + 64,
+    time_max: std::time::Duration::from_secs(2),
+};
+
+/// Sessions are made when they are first needed: each of the small one's jobs takes 24 KiB.
+pub(super) struct Sessions {
+    devices: Arc<Devices>,
+    small: Option<Session>,
+    large: Option<(usize, Session)>,
+    seen: Seen,
+}
+
+/// What was counted of the sessions before.
+#[derive(Default, Clone, Copy)]
+struct Seen {
+    queue_full: u64,
+    page_faults: u64,
+}
+
+impl Sessions {
+    pub(super) fn new(devices: Arc<Devices>) -> Sessions {
+        Sessions { devices, small: None, large: None, seen: Seen::default() }
+    }
+
+    /// Whether a job of a batch finds no room.
+    pub(super) fn is_full(&self) -> bool {
+        self.small.as_ref().is_some_and(|session| session.room() == 0)
+    }
+
+    /// Does one job, appends its output to `out` and returns the output's length.
+    pub(super) fn run(
+        &mut self,
+        operation: &Operation,
+        source: &[u8],
+        output_bytes_max: usize,
+        out: &mut Vec<u8>,
+        counters: &mut ContextCounters<'_>,
+    ) -> Result<usize, JobError> {
+        let bytes = source.len().max(output_bytes_max);
+        let session = if is_small(bytes) { self.small() } else { self.large(bytes) };
+        let result = session.run(operation, source, output_bytes_max, |finished| {
+            let output = finished?.output;
+            out.extend_from_slice(output);
+            Ok(output.len())
+        });
+        self.count(counters);
+        result
+    }
+
+    /// Begins a job of a batch.
+    pub(super) fn submit(
+        &mut self,
+        operation: &Operation,
+        tag: u64,
+        source: &[u8],
+        output_bytes_max: usize,
+        counters: &mut ContextCounters<'_>,
+    ) -> Result<(), JobError> {
+        let result = self.small().submit(operation, tag, source, output_bytes_max);
+        self.count(counters);
+        result
+    }
+
+    /// Hands ended jobs of the batch to `done`; with `wait` until none is under way.
+    pub(super) fn reap(
+        &mut self,
+        wait: bool,
+        counters: &mut ContextCounters<'_>,
+        mut done: impl FnMut(u64, Result<&[u8], JobError>),
+    ) {
+        let Some(session) = &mut self.small else { return };
+        let each = |tag, result: Result<ziptier_accel::Finished<'_>, JobError>| {
+            done(tag, result.map(|finished| finished.output));
+        };
+        if wait {
+            session.reap_all(each);
+        } else {
+            session.reap(each);
+        }
+        self.count(counters);
+    }
+
+    fn small(&mut self) -> &mut Session {
+        let devices = &self.devices;
+        self.small.get_or_insert_with(|| Session::new(devices.near(), SMALL))
+    }
+
+    /// A session for one job of so many bytes. What no queue transfers, it refuses itself.
+    fn large(&mut self, bytes: usize) -> &mut Session {
+        let fits = self.large.as_ref().is_some_and(|(room, _)| *room >= bytes);
+        let kept = self.large.take().filter(|_| fits);
+        let made = kept.unwrap_or_else(|| {
+            let room = bytes.next_power_of_two().min(TRANSFER_BYTES_MAX);
+            let limits = Limits { jobs: 1, source_bytes_max: room, output_bytes_max: room, ..SMALL };
+            // Its counters begin anew.
+            self.seen = self.small.as_ref().map(seen).unwrap_or_default();
+            (room, Session::new(self.devices.near(), limits))
+        });
+        &mut self.large.insert(made).1
+    }
+
+    /// Counts what the sessions met since the last time.
+    fn count(&mut self, counters: &mut ContextCounters<'_>) {
+        let sessions = self.small.iter().chain(self.large.as_ref().map(|(_, session)| session));
+        let now = sessions.map(seen).fold(Seen::default(), |sum, own| Seen {
+            queue_full: sum.queue_full + own.queue_full,
+            page_faults: sum.page_faults + own.page_faults,
+        });
+        let before = std::mem::replace(&mut self.seen, now);
+        counters.device_met(
+            now.queue_full.saturating_sub(before.queue_full),
+            now.page_faults.saturating_sub(before.page_faults),
+        );
+    }
+}
+
+/// Blocks beyond this are not tried: the usual limit of a work queue.
+const TRANSFER_BYTES_MAX: usize = 2 << 20;
+
+fn is_small(bytes: usize) -> bool {
+    bytes <= SMALL.source_bytes_max
+}
+
+fn seen(session: &Session) -> Seen {
+    let counters = session.counters();
+    Seen { queue_full: counters.queue_full, page_faults: counters.page_faults }
+}

@@ -1,0 +1,313 @@
+//! Format `deflate`, engine `qpl`: Intel's Query Processing Library, for who has it installed. It drives Intel's accelerator,
+//! and does the same in software.
+//!
+//! The library is looked for when an engine is made (`libqpl.so.1`, `libqpl.so`, or what the environment names in
+//! [`LIBRARY_VARIABLE`]); without it there is no engine, and nothing else misses it. Its history window is 4 KiB, and its
+//! streams are what every engine reads. It has no preset history outside the newest devices, and its Huffman tables for canned
+//! blocks are made from histograms by its own rules, so that ours cannot be given to it: both are refused.
+//!
+//! Jobs are verified by nobody here: a frame's checksum guards what was stored, and what the device made is taken as it is.
+
+mod batch;
+mod library;
+
+use super::context::{Coder, Context, Damage, Failure};
+use super::setting::{Huffman, SettingError};
+use super::{BlockCodec, BlockError, ContextCounters, Counters, Dictionary, Engine, Path};
+use crate::format::Format;
+use batch::Batch;
+pub use library::LIBRARY_VARIABLE;
+use library::{COMPRESS, DECOMPRESS, Job, JobPath, LEVEL_DEFAULT, LEVEL_HIGH, flag, status};
+use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Up to 5, and on a device always, the library's default; from 6 on its high level.
+pub const LEVELS: RangeInclusive<i32> = 1..=9;
+
+const NAME: &str = "qpl";
+
+/// Tries to hand a job to busy queues, before the CPU does it or it is an error. The library itself goes round all queues in
+/// each.
+const TRIES_MAX: u32 = 64;
+
+/// The stream of no bytes: one final block with fixed codes. The library refuses to make it.
+const EMPTY_STREAM: [u8; 2] = [3, 0];
+
+/// The engine `qpl` of format `deflate`.
+#[derive(Debug)]
+pub struct Qpl {
+    how: How,
+    counters: Counters,
+}
+
+/// How an engine's jobs are done.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    path: Path,
+    /// Whether the library has a device to work with; always, if the path is that of the hardware.
+    has_device: bool,
+    dynamic: bool,
+    level: i32,
+}
+
+impl Qpl {
+    /// An engine for a level, a Huffman mode and a path.
+    ///
+    /// # Errors
+    /// No library, with the hardware path no device, or something that the library cannot do.
+    pub fn new(
+        level: i32,
+        huffman: Huffman,
+        dictionary: Option<Arc<Dictionary>>,
+        path: Path,
+    ) -> Result<Qpl, SettingError> {
+        let (engine, format) = (NAME, Format::Deflate);
+        if !LEVELS.contains(&level) {
+            return Err(SettingError::Level { engine, format, level, levels: LEVELS });
+        }
+        if huffman == Huffman::Canned {
+            return Err(SettingError::Unsupported { engine, format, what: "our canned codes" });
+        }
+        if dictionary.is_some() {
+            return Err(SettingError::Unsupported { engine, format, what: "a dictionary" });
+        }
+        let unavailable = |reason| SettingError::Unavailable { engine, reason };
+        library::functions().map_err(unavailable)?;
+        let device = match path {
+            Path::Software => Err(String::new()),
+            Path::Auto | Path::Hardware => Job::new(JobPath::Hardware).map(drop),
+        };
+        let has_device = device.is_ok();
+        if path == Path::Hardware {
+            device.map_err(|reason| unavailable(format!("no path hardware: {reason}")))?;
+        }
+        let how = How { path, has_device, dynamic: huffman == Huffman::Dynamic, level };
+        Ok(Qpl { how, counters: Counters::new() })
+    }
+
+    /// The version of the library, if it is installed.
+    pub fn library_version() -> Result<&'static str, String> {
+        library::functions().map(|functions| functions.version.as_str())
+    }
+}
+
+impl Engine for Qpl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    fn worker(&self) -> &'static str {
+        if self.how.has_device { "hardware" } else { "software" }
+    }
+
+    /// The library is content when the target is full, and counts its whole input as taken, wherever the stream ended in it.
+    fn checks_end(&self) -> bool {
+        false
+    }
+
+    fn is_asynchronous(&self) -> bool {
+        self.how.has_device
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let coder =
+            QplCoder { how: self.how, hardware: None, software: None, counters: self.counters.open() };
+        let context = Context::new(coder, Format::Deflate, 0, self.counters.open());
+        Ok(match self.how.has_device {
+            true => Box::new(Batch::new(context, self.how, JobPath::Hardware, self.counters.open())),
+            false => Box::new(context),
+        })
+    }
+}
+
+impl How {
+    /// Flags of a job to compress, and its level.
+    fn compressing(&self, path: JobPath) -> (u32, u32) {
+        let high = path == JobPath::Software && self.path == Path::Software && self.level > 5;
+        let dynamic = if self.dynamic { flag::DYNAMIC_HUFFMAN } else { 0 };
+        (flag::OMIT_VERIFY | dynamic, if high { LEVEL_HIGH } else { LEVEL_DEFAULT })
+    }
+}
+
+/// Jobs are made when they are first needed.
+struct QplCoder<'a> {
+    how: How,
+    hardware: Option<Job>,
+    software: Option<Job>,
+    counters: ContextCounters<'a>,
+}
+
+// SAFETY: the library counts in `total_out` the bytes that it wrote from the start of the target, and decompressing succeeds
+// only if these are as many as the target has.
+unsafe impl Coder for QplCoder<'_> {
+    type Error = Failure;
+
+    const ENGINE: &'static str = NAME;
+
+    fn bound(&self, raw_bytes: usize) -> usize {
+        bound(raw_bytes)
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        // A match of 258 bytes takes two bits at least.
+        Ok(packed.len().saturating_mul(4 * 258).min(u32::MAX as usize))
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        if raw.is_empty() {
+            return Ok(empty_stream(target));
+        }
+        let Some((source, target)) = sizes(raw, target) else { return Ok(None) };
+        let how = self.how;
+        let outcome = self.run(|path, job| {
+            let (flags, level) = how.compressing(path);
+            // SAFETY: both buffers are borrowed until the job is done, which it is when `execute` returns.
+            unsafe { job.prepare(COMPRESS, flags, level, source, target) };
+        });
+        let outcome = outcome.and_then(|outcome| outcome.compressed());
+        outcome.map_err(|reason| BlockError::Engine { engine: NAME, reason })
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
+        if packed.is_empty() {
+            return Err(Damage { position: 0, what: "the input ends" }.into());
+        }
+        if target.is_empty() {
+            let damage = Damage { position: 0, what: "no valid stream" };
+            return if packed == EMPTY_STREAM { Ok(()) } else { Err(damage.into()) };
+        }
+        let raw_bytes = target.len();
+        let Some((source, target)) = sizes(packed, target) else {
+            return Err(Damage::other_length(packed.len()).into());
+        };
+        let outcome = self.run(|_, job| {
+            // SAFETY: both buffers are borrowed until the job is done, which it is when `execute` returns.
+            unsafe { job.prepare(DECOMPRESS, 0, LEVEL_DEFAULT, source, target) };
+        });
+        outcome.map_err(Failure::Engine)?.decompressed(packed.len(), raw_bytes)
+    }
+}
+
+impl QplCoder<'_> {
+    /// Does a job that `prepare` sets up: on the device if there is one, and on the CPU what it could not do.
+    fn run(&mut self, prepare: impl Fn(JobPath, &mut Job)) -> Result<Outcome, String> {
+        if self.how.has_device {
+            let outcome = self.run_on_device(&prepare);
+            if self.how.path == Path::Hardware || outcome.is_ok() {
+                return outcome;
+            }
+        }
+        if self.how.path == Path::Auto {
+            self.counters.fell_back();
+        }
+        let job = made(&mut self.software, JobPath::Software)?;
+        prepare(JobPath::Software, job);
+        // SAFETY: the job was prepared with buffers that live until this returns.
+        let status = unsafe { job.execute() };
+        Outcome::of(status, job)
+    }
+
+    fn run_on_device(&mut self, prepare: impl Fn(JobPath, &mut Job)) -> Result<Outcome, String> {
+        let job = made(&mut self.hardware, JobPath::Hardware)?;
+        let mut status = status::QUEUES_ARE_BUSY;
+        for _ in 0..TRIES_MAX {
+            prepare(JobPath::Hardware, job);
+            // SAFETY: the job was prepared with buffers that live until this returns.
+            status = unsafe { job.execute() };
+            if status != status::QUEUES_ARE_BUSY {
+                break;
+            }
+            self.counters.queue_was_full();
+            std::hint::spin_loop();
+        }
+        let outcome = Outcome::of(status, job);
+        // With the hardware path the failure becomes an error, which is counted then.
+        if outcome.is_err() && status != status::QUEUES_ARE_BUSY && self.how.path == Path::Auto {
+            self.counters.faulted();
+        }
+        outcome
+    }
+}
+
+fn made(slot: &mut Option<Job>, path: JobPath) -> Result<&mut Job, String> {
+    match slot {
+        Some(job) => Ok(job),
+        none => Ok(none.insert(Job::new(path)?)),
+    }
+}
+
+/// More than the library makes of so many bytes: it stores what does not shrink, 65,535 bytes at most in a block.
+fn bound(raw_bytes: usize) -> usize {
+    raw_bytes.saturating_add(raw_bytes / 8 + 64)
+}
+
+fn empty_stream(target: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    let target = target.get_mut(..EMPTY_STREAM.len())?;
+    target.write_copy_of_slice(&EMPTY_STREAM);
+    Some(EMPTY_STREAM.len())
+}
+
+/// Addresses and lengths as a job has them, if its integers hold them.
+#[expect(clippy::type_complexity, reason = "two pairs that a job takes")]
+fn sizes(source: &[u8], target: &mut [MaybeUninit<u8>]) -> Option<((*const u8, u32), (*mut u8, u32))> {
+    let lengths = (u32::try_from(source.len()).ok()?, u32::try_from(target.len()).ok()?);
+    Some(((source.as_ptr(), lengths.0), (target.as_mut_ptr().cast(), lengths.1)))
+}
+
+/// What became of a job that said something about its data.
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    Done { taken: usize, made: usize },
+    TargetFull,
+    InputEnds,
+    NoValidStream,
+}
+
+impl Outcome {
+    /// The outcome of a job; what says nothing about the data is an error of the engine.
+    fn of(status: u32, job: &Job) -> Result<Outcome, String> {
+        match status {
+            status::OK => {
+                let (taken, made) = job.totals();
+                Ok(Outcome::Done { taken, made })
+            }
+            status::MORE_OUTPUT_NEEDED | status::DESTINATION_IS_SHORT => Ok(Outcome::TargetFull),
+            status::MORE_INPUT_NEEDED => Ok(Outcome::InputEnds),
+            other if status::DATA_ERRORS.contains(&other) && !status::NOT_THE_DATA.contains(&other) => {
+                Ok(Outcome::NoValidStream)
+            }
+            other => Err(library::in_words(other)),
+        }
+    }
+
+    fn compressed(self) -> Result<Option<usize>, String> {
+        match self {
+            Outcome::Done { made, .. } => Ok(Some(made)),
+            Outcome::TargetFull => Ok(None),
+            Outcome::InputEnds | Outcome::NoValidStream => Err("it refuses what it should compress".into()),
+        }
+    }
+
+    fn decompressed(self, packed_bytes: usize, raw_bytes: usize) -> Result<(), Failure> {
+        let damage = match self {
+            Outcome::Done { made, taken } if made != raw_bytes => Damage::other_length(taken),
+            Outcome::Done { taken, .. } if taken != packed_bytes => {
+                Damage { position: taken, what: "bytes after the last block" }
+            }
+            Outcome::Done { .. } => return Ok(()),
+            Outcome::TargetFull => Damage::other_length(packed_bytes),
+            Outcome::InputEnds => Damage { position: packed_bytes, what: "the input ends" },
+            Outcome::NoValidStream => Damage { position: packed_bytes, what: "no valid stream" },
+        };
+        Err(damage.into())
+    }
+}

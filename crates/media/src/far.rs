@@ -1,0 +1,416 @@
+//! Far memory: byte-addressable, larger and slower than DRAM, and read where it lies.
+//!
+//! A medium is a file on a DAX file system, a memory-only NUMA node, or an ordinary file for machines that have neither; it is named as
+//! what it is wherever it is shown ([`FarKind`]). On it lie *blocks*, runs of bytes that are put once, read in place and freed.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use ziptier_media::far::{Far, FarOptions, FarPlace};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let place = FarPlace::File(folder.path().join("far"));
+//! let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
+//! let (far, _) = Far::open(&options)?;
+//! let block = far.put(b"colder than most")?;
+//! assert_eq!(far.get(&block), b"colder than most");
+//! far.sync()?;
+//! drop(far);
+//!
+//! let (far, mut reopened) = Far::open(&options)?;
+//! let block = reopened.blocks.remove(0);
+//! assert_eq!(far.get(&block), b"colder than most");
+//! far.free(block);
+//! # Ok(()) }
+//! ```
+//!
+//! All space is allocated before it is mapped, so that no access fails for want of it. A get is a bounds-free slice of the mapping. Do
+//! not put bytes here that are changed in place: a block is immutable.
+
+mod error;
+mod file;
+mod layout;
+mod mapping;
+mod node;
+mod reopen;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+pub use error::FarError;
+use layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, Head};
+use mapping::Mapping;
+use space::{Room, Space};
+
+use crate::persist::Persistence;
+
+/// The smallest medium. Each size class in use holds a MiB at least, so one of less than 64 MiB is full early when sizes vary.
+pub const MIN_BYTES: u64 = 4 << 20;
+
+/// Where far memory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FarPlace {
+    /// A file; made if there is none.
+    File(PathBuf),
+    /// A NUMA node. Nothing on it survives the process.
+    Node(u32),
+}
+
+/// What to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarOptions {
+    /// Where.
+    pub place: FarPlace,
+    /// Bytes of the medium, rounded down to whole MiB, of which the first holds no blocks. A file that exists may grow, never shrink.
+    pub capacity_bytes: u64,
+    /// Whether to refuse everything but a file on DAX.
+    pub require_dax: bool,
+}
+
+/// What a medium is, in truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FarKind {
+    /// A file mapped with `MAP_SYNC`: persistent memory.
+    Dax,
+    /// A file on tmpfs: ordinary memory.
+    Tmpfs,
+    /// Any other file: the page cache over a disk.
+    File,
+    /// Anonymous memory on a NUMA node.
+    Node {
+        /// The node.
+        node: u32,
+        /// Whether it has no processors, as far memory has.
+        memory_only: bool,
+    },
+}
+
+impl fmt::Display for FarKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FarKind::Dax => f.write_str("persistent memory (a DAX file)"),
+            FarKind::Tmpfs => f.write_str("a file on tmpfs (ordinary memory, no DAX)"),
+            FarKind::File => f.write_str("an ordinary file (page cache, no DAX)"),
+            FarKind::Node { node, memory_only: true } => write!(f, "memory-only NUMA node {node}"),
+            FarKind::Node { node, memory_only: false } => {
+                write!(f, "NUMA node {node} (ordinary memory, it has processors)")
+            }
+        }
+    }
+}
+
+/// A run of bytes on a medium. Freed by [`Far::free`] alone: one that is dropped keeps its space until the medium is opened again.
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "a dropped block keeps its space"]
+pub struct Block {
+    offset: usize,
+    len: u32,
+    medium: u32,
+}
+
+impl Block {
+    /// Where its bytes begin on the medium: the name under which it is found again after reopening.
+    pub fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    /// Its length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+}
+
+/// What was on a medium when it was opened. Opening changes none of it.
+#[derive(Debug, Default)]
+pub struct Reopened {
+    /// Every whole block, in the order of the medium. One that was freed shortly before a crash may be among them.
+    pub blocks: Vec<Block>,
+    /// Offsets of heads whose checksum does not match: a put or free that a crash tore, or damage. Their space is reused.
+    pub unreadable: Vec<u64>,
+    /// Whether the medium was sealed, so that whatever is unreadable is damage.
+    pub sealed: bool,
+}
+
+/// How full a medium is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FarUsage {
+    /// Bytes of the medium.
+    pub capacity_bytes: u64,
+    /// Bytes that blocks take, rounding included.
+    pub used_bytes: u64,
+}
+
+/// An open medium, for use by many threads.
+#[derive(Debug)]
+pub struct Far {
+    mapping: Mapping,
+    persistence: Persistence,
+    kind: FarKind,
+    id: u64,
+    /// This one among all that the process has opened: no block is taken for one of another medium.
+    medium: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    space: Space,
+    head: Head,
+    hollow: Vec<(usize, usize)>,
+}
+
+impl Far {
+    /// Opens a medium, or makes it, and finds the blocks on it again, at the speed at which they are read.
+    ///
+    /// # Errors
+    ///
+    /// One sentence for whatever stands in the way; an existing file is then as it was.
+    pub fn open(options: &FarOptions) -> Result<(Far, Reopened), FarError> {
+        Far::open_under(options, Path::new("/sys"))
+    }
+
+    /// As [`Far::open`], with sysfs mounted elsewhere.
+    fn open_under(options: &FarOptions, sysfs: &Path) -> Result<(Far, Reopened), FarError> {
+        let capacity_bytes = options.capacity_bytes / CHUNK_BYTES as u64 * CHUNK_BYTES as u64;
+        if capacity_bytes < MIN_BYTES {
+            return Err(FarError::TooSmall { bytes: options.capacity_bytes, min_bytes: MIN_BYTES });
+        }
+        match &options.place {
+            FarPlace::File(path) => {
+                let opened = file::open(path, capacity_bytes, options.require_dax, sysfs)?;
+                Ok(Far::over(opened.mapping, opened.persistence, opened.kind, opened.head))
+            }
+            FarPlace::Node(node) if options.require_dax => Err(FarError::NotDax {
+                place: format!("node {node}"),
+                found: "memory of a NUMA node".to_string(),
+            }),
+            &FarPlace::Node(node) => {
+                let (mapping, memory_only) = node::open(node, capacity_bytes as usize, sysfs)?;
+                let head = Head { id: 0, capacity_bytes, sealed: false };
+                Ok(Far::over(mapping, Persistence::of_anonymous(), FarKind::Node { node, memory_only }, head))
+            }
+        }
+    }
+
+    fn over(mapping: Mapping, persistence: Persistence, kind: FarKind, head: Head) -> (Far, Reopened) {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let medium = OPENED.fetch_add(1, Ordering::Relaxed);
+        let (mut reopened, mut hollow) =
+            (Reopened { sealed: head.sealed, ..Reopened::default() }, Vec::new());
+        let space = if persistence.survives() {
+            let found = reopen::walk(&mapping, head.id);
+            let blocks = found.blocks.into_iter();
+            reopened.blocks = blocks.map(|(offset, len)| Block { offset, len: len as u32, medium }).collect();
+            reopened.unreadable = found.unreadable;
+            hollow = found.hollow;
+            found.space
+        } else {
+            Space::new(mapping.bytes() / CHUNK_BYTES)
+        };
+        let state = Mutex::new(State { space, head, hollow });
+        (Far { mapping, persistence, kind, id: head.id, medium, state }, reopened)
+    }
+
+    /// What the medium is.
+    pub fn kind(&self) -> FarKind {
+        self.kind
+    }
+
+    /// What makes its bytes durable.
+    pub fn persistence(&self) -> &Persistence {
+        &self.persistence
+    }
+
+    /// How full it is.
+    pub fn usage(&self) -> FarUsage {
+        let state = self.lock();
+        FarUsage { capacity_bytes: state.head.capacity_bytes, used_bytes: state.space.used_bytes() }
+    }
+
+    /// Copies `bytes` to the medium. On DAX they are durable on return; on other files after [`Far::sync`]; on a node never.
+    ///
+    /// # Errors
+    ///
+    /// [`FarError::Full`] where no free stretch holds them, [`FarError::Sync`] where the medium could not be marked as in use.
+    pub fn put(&self, bytes: &[u8]) -> Result<Block, FarError> {
+        let offset = self.allocate(bytes.len())?;
+        let start = offset + BLOCK_HEAD_BYTES;
+        // SAFETY: the slot was free and is now this call's alone; it has room for the head and for all bytes.
+        unsafe {
+            self.persistence.copy(self.mapping.at(offset).wrapping_add(BLOCK_HEAD_BYTES), bytes);
+            if self.persistence.survives() {
+                // The checksum covers the bytes, so that no fence is needed between them and their head.
+                self.persistence.copy(self.mapping.at(offset), &layout::block_head(self.id, start, bytes));
+            }
+        }
+        self.persistence.drain();
+        Ok(Block { offset: start, len: bytes.len() as u32, medium: self.medium })
+    }
+
+    /// The bytes of a block, where they lie.
+    ///
+    /// # Panics
+    ///
+    /// If the block is one of another medium.
+    pub fn get<'a>(&'a self, block: &'a Block) -> &'a [u8] {
+        assert_eq!(block.medium, self.medium, "the block belongs to another medium");
+        // SAFETY: a block of this medium has these bytes; nobody writes them before `free` consumes it, when this borrow has ended.
+        unsafe { self.mapping.slice(block.offset, block.len()) }
+    }
+
+    /// Compares a block with the checksum that was put with it. On a node there is none to compare.
+    ///
+    /// # Errors
+    ///
+    /// [`FarError::Damaged`] if they differ.
+    pub fn verify(&self, block: &Block) -> Result<(), FarError> {
+        let bytes = self.get(block);
+        if !self.persistence.survives() {
+            return Ok(());
+        }
+        // SAFETY: the head of a block is written by `put` and `free` alone.
+        let head = unsafe { self.mapping.slice(block.offset - BLOCK_HEAD_BYTES, BLOCK_HEAD_BYTES) };
+        if head == layout::block_head(self.id, block.offset, bytes) {
+            return Ok(());
+        }
+        Err(FarError::Damaged { offset: block.offset(), len: bytes.len() as u64 })
+    }
+
+    /// Gives back the space of a block. That it is free is durable with the next block put on DAX, and with the next
+    /// [`Far::sync`] anywhere.
+    ///
+    /// # Panics
+    ///
+    /// If the block is one of another medium.
+    pub fn free(&self, block: Block) {
+        assert_eq!(block.medium, self.medium, "the block belongs to another medium");
+        let offset = block.offset - BLOCK_HEAD_BYTES;
+        let mut state = self.lock();
+        // A medium that cannot be marked as changed keeps the block; `sync` tells why.
+        if self.begin_change(&mut state).is_err() {
+            return;
+        }
+        self.clear_head(offset);
+        if let Some((chunk, chunks)) = state.space.free(offset) {
+            self.clear_chunks(chunk, chunks);
+        }
+    }
+
+    /// Makes every put and free so far durable: a fence on DAX, `fdatasync` on other files.
+    ///
+    /// # Errors
+    ///
+    /// [`FarError::Sync`]: what is durable is then unknown, and the medium should take nothing more.
+    pub fn sync(&self) -> Result<(), FarError> {
+        self.persistence.sync().map_err(FarError::Sync)
+    }
+
+    /// Makes everything durable and marks the medium as closed in order, until the next put or free.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Far::sync`].
+    pub fn seal(&self) -> Result<(), FarError> {
+        let mut state = self.lock();
+        if !self.persistence.survives() || state.head.sealed {
+            return Ok(());
+        }
+        self.sync()?;
+        let head = Head { sealed: true, ..state.head };
+        file::write_head(&self.mapping, &self.persistence, &head)?;
+        state.head = head;
+        Ok(())
+    }
+
+    /// Room for a block of `len` bytes: where its head begins.
+    fn allocate(&self, len: usize) -> Result<usize, FarError> {
+        let mut state = self.lock();
+        self.begin_change(&mut state)?;
+        let room = u32::try_from(len).ok().and_then(|_| self.find_room(&mut state.space, len));
+        let full = FarError::Full { needed_bytes: len as u64, capacity_bytes: state.head.capacity_bytes };
+        let room = room.ok_or(full)?;
+        if let Some((chunk, used)) = room.opened {
+            self.open_chunk(chunk, used);
+        }
+        Ok(room.offset)
+    }
+
+    fn find_room(&self, space: &mut Space, len: usize) -> Option<Room> {
+        if let Some(room) = space.allocate(len) {
+            return Some(room);
+        }
+        let closed = space.close_empty();
+        for &chunk in &closed {
+            self.clear_chunks(chunk, 1);
+        }
+        space.allocate(len).or_else(|| space.allocate_larger(len))
+    }
+
+    /// Before the first change after opening or sealing: takes the seal off, and clears what a crash left half done.
+    fn begin_change(&self, state: &mut State) -> Result<(), FarError> {
+        if state.head.sealed {
+            let head = Head { sealed: false, ..state.head };
+            file::write_head(&self.mapping, &self.persistence, &head)?;
+            state.head = head;
+        }
+        for (chunk, chunks) in state.hollow.drain(..) {
+            self.clear_chunks(chunk, chunks);
+        }
+        Ok(())
+    }
+
+    /// Writes the head of a chunk that was given a use. The heads of its slots say *empty* before that, whatever lay there.
+    fn open_chunk(&self, chunk: usize, used: ChunkUse) {
+        if !self.persistence.survives() {
+            return;
+        }
+        let start = chunk * CHUNK_BYTES;
+        match used {
+            ChunkUse::Slots(bytes) => {
+                let slots = (CHUNK_BYTES - CHUNK_HEAD_BYTES) / bytes as usize;
+                (0..slots).for_each(|slot| self.clear_head(start + CHUNK_HEAD_BYTES + slot * bytes as usize));
+            }
+            ChunkUse::Extent(_) => self.clear_head(start + CHUNK_HEAD_BYTES),
+            ChunkUse::Free => {}
+        }
+        self.persistence.drain();
+        // SAFETY: the head of a chunk is written under the lock of the space, and when the medium is opened.
+        unsafe { self.persistence.copy(self.mapping.at(start), &used.encode(self.id, chunk)) };
+        self.persistence.drain();
+    }
+
+    /// Clears the heads of neighbouring chunks that have become free. The first comes last: until then it says that the others are its own,
+    /// and what their heads hold may be bytes of a block.
+    fn clear_chunks(&self, first: usize, chunks: usize) {
+        for chunk in (first..first + chunks).rev() {
+            if chunk == first {
+                self.persistence.drain();
+            }
+            self.clear_head(chunk * CHUNK_BYTES);
+        }
+        self.persistence.drain();
+    }
+
+    /// Clears the head of a chunk or block, each of its two words at once. The checksum too: the length of the next block may be the same, and
+    /// would bring the old block back before the new one is whole.
+    fn clear_head(&self, offset: usize) {
+        if !self.persistence.survives() {
+            return;
+        }
+        for word in [offset, offset + 8].map(|offset| self.mapping.at(offset)) {
+            // SAFETY: heads are aligned to 16 bytes and lie inside the mapping; this one is no block's, or one that is being freed.
+            unsafe { AtomicU64::from_ptr(word.cast()).store(0, Ordering::Relaxed) };
+        }
+        // SAFETY: as above.
+        unsafe { self.persistence.flush(self.mapping.at(offset), BLOCK_HEAD_BYTES) };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics while it holds the space")
+    }
+}

@@ -1,0 +1,319 @@
+//! Which bytes of a far medium are free: chunks, and slots in chunks, kept in DRAM and rebuilt when a medium is opened.
+//!
+//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is idle up to 64 KiB, a third above. Blocks above half
+//! a chunk take whole chunks. The lowest chunk with a free slot is filled first, so that the higher ones empty and serve other classes.
+
+use std::collections::BTreeSet;
+
+use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse};
+
+/// Sizes of slots, heads of blocks included, in ascending order.
+pub(super) const SLOT_SIZES: [u32; 52] = slot_sizes();
+const SLOT_BYTES_MAX: usize = SLOT_SIZES[SLOT_SIZES.len() - 1] as usize;
+
+/// Four to a doubling from 32 bytes to 64 KiB, in multiples of 16; then a chunk in 12, 10, 8, 7, ... 2 equal parts.
+const fn slot_sizes() -> [u32; 52] {
+    let mut sizes = [0; 52];
+    let (mut at, mut size) = (0, 32u32);
+    while size <= 64 << 10 {
+        sizes[at] = size;
+        at += 1;
+        let step = (1 << (31 - size.leading_zeros())) / 4;
+        size += if step < 16 { 16 } else { step };
+    }
+    let parts = [12, 10, 8, 7, 6, 5, 4, 3, 2];
+    let mut part = 0;
+    while part < parts.len() {
+        sizes[at] = (CHUNK_BYTES - CHUNK_HEAD_BYTES) as u32 / parts[part] / 16 * 16;
+        at += 1;
+        part += 1;
+    }
+    assert!(at == sizes.len());
+    sizes
+}
+
+/// Where a block may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Where its head begins.
+    pub(super) offset: usize,
+    /// The chunk that was just given a use, whose head is to be written first.
+    pub(super) opened: Option<(usize, ChunkUse)>,
+}
+
+/// Free and used space.
+#[derive(Debug)]
+pub(super) struct Space {
+    chunks: Vec<Chunk>,
+    free: BTreeSet<usize>,
+    /// Chunks with at least one free slot, for each class.
+    partial: Vec<BTreeSet<usize>>,
+    used_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Chunk {
+    /// The head of the medium, or a later part of an extent.
+    Taken,
+    Free,
+    Slots(Slots),
+    Extent {
+        chunks: usize,
+    },
+}
+
+#[derive(Debug)]
+struct Slots {
+    class: usize,
+    used: usize,
+    /// One bit a slot, set when used.
+    bits: Box<[u64]>,
+}
+
+impl Space {
+    /// `chunks` chunks, all free but the one that holds the head.
+    pub(super) fn new(chunks: usize) -> Space {
+        let mut space = Space {
+            chunks: Vec::new(),
+            free: BTreeSet::new(),
+            partial: vec![BTreeSet::new(); SLOT_SIZES.len()],
+            used_bytes: 0,
+        };
+        space.chunks.push(Chunk::Taken);
+        space.chunks.resize_with(chunks, || Chunk::Free);
+        space.free.extend(1..chunks);
+        space
+    }
+
+    /// Bytes that blocks take, heads and what is idle in their slots included.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Room for a block of `len` bytes, or `None` if no free stretch holds it.
+    pub(super) fn allocate(&mut self, len: usize) -> Option<Room> {
+        let needed = len.checked_add(BLOCK_HEAD_BYTES)?;
+        if needed > SLOT_BYTES_MAX {
+            return self.allocate_extent(needed);
+        }
+        let class = SLOT_SIZES.partition_point(|&size| (size as usize) < needed);
+        let mut opened = None;
+        let chunk = match self.partial[class].first() {
+            Some(&chunk) => chunk,
+            None => {
+                let chunk = self.take_chunks(1)?;
+                opened = Some((chunk, ChunkUse::Slots(SLOT_SIZES[class])));
+                self.open_slots(chunk, class);
+                chunk
+            }
+        };
+        Some(Room { offset: self.take_slot(chunk, class), opened })
+    }
+
+    /// Room in a slot larger than need be, for when there is no other.
+    pub(super) fn allocate_larger(&mut self, len: usize) -> Option<Room> {
+        let needed = len.checked_add(BLOCK_HEAD_BYTES)?;
+        let fitting = SLOT_SIZES.partition_point(|&size| (size as usize) < needed);
+        let (class, chunk) =
+            (fitting..SLOT_SIZES.len()).find_map(|class| Some((class, *self.partial[class].first()?)))?;
+        Some(Room { offset: self.take_slot(chunk, class), opened: None })
+    }
+
+    /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have become free with
+    /// it, if any have; their heads are to be cleared before anything else is allocated.
+    pub(super) fn free(&mut self, offset: usize) -> Option<(usize, usize)> {
+        let number = offset / CHUNK_BYTES;
+        match &mut self.chunks[number] {
+            Chunk::Slots(slots) => {
+                let class = slots.class;
+                let slot = (offset % CHUNK_BYTES - CHUNK_HEAD_BYTES) / SLOT_SIZES[class] as usize;
+                slots.bits[slot / 64] &= !(1 << (slot % 64));
+                slots.used -= 1;
+                let empty = slots.used == 0;
+                self.used_bytes -= u64::from(SLOT_SIZES[class]);
+                self.partial[class].insert(number);
+                // One empty chunk stays with its class, so that a block that comes and goes does not open a chunk each time.
+                (empty && self.partial[class].len() > 1).then(|| (self.close_slots(number, class), 1))
+            }
+            Chunk::Extent { chunks } => {
+                let chunks = *chunks;
+                for part in number..number + chunks {
+                    self.chunks[part] = Chunk::Free;
+                    self.free.insert(part);
+                }
+                self.used_bytes -= (chunks * CHUNK_BYTES) as u64;
+                Some((number, chunks))
+            }
+            Chunk::Taken | Chunk::Free => unreachable!("a block lies in a chunk that is used"),
+        }
+    }
+
+    /// Takes over a chunk of slots from an opened medium, all free; `None` if there is no such class.
+    pub(super) fn adopt_slots(&mut self, chunk: usize, slot_bytes: u32) -> Option<usize> {
+        let class = SLOT_SIZES.binary_search(&slot_bytes).ok()?;
+        self.free.remove(&chunk);
+        self.open_slots(chunk, class);
+        Some(slots_in_chunk(class))
+    }
+
+    /// Marks a slot of a chunk that was taken over as used.
+    pub(super) fn adopt_block(&mut self, chunk: usize, slot: usize) {
+        self.mark_used(chunk, slot);
+    }
+
+    /// Takes over an extent from an opened medium.
+    pub(super) fn adopt_extent(&mut self, chunk: usize, chunks: usize) {
+        for part in chunk..chunk + chunks {
+            self.free.remove(&part);
+            self.chunks[part] = Chunk::Taken;
+        }
+        self.chunks[chunk] = Chunk::Extent { chunks };
+        self.used_bytes += (chunks * CHUNK_BYTES) as u64;
+    }
+
+    /// Frees every chunk without blocks that a class still holds, and returns them; their heads are to be cleared.
+    pub(super) fn close_empty(&mut self) -> Vec<usize> {
+        let mut closed = Vec::new();
+        for class in 0..SLOT_SIZES.len() {
+            let empty =
+                |&chunk: &usize| matches!(&self.chunks[chunk], Chunk::Slots(slots) if slots.used == 0);
+            let chunks: Vec<usize> = self.partial[class].iter().copied().filter(empty).collect();
+            closed.extend(chunks.into_iter().map(|chunk| self.close_slots(chunk, class)));
+        }
+        closed
+    }
+
+    /// Takes the first free slot of a chunk that has one.
+    fn take_slot(&mut self, chunk: usize, class: usize) -> usize {
+        let Chunk::Slots(slots) = &mut self.chunks[chunk] else { unreachable!("partial chunks hold slots") };
+        let slot = slots.first_free().expect("a partial chunk has a free slot");
+        self.mark_used(chunk, slot);
+        slot_offset(chunk, class, slot)
+    }
+
+    fn allocate_extent(&mut self, needed: usize) -> Option<Room> {
+        let chunks = needed.checked_add(CHUNK_HEAD_BYTES)?.div_ceil(CHUNK_BYTES);
+        let first = self.take_chunks(chunks)?;
+        self.adopt_extent(first, chunks);
+        let opened = Some((first, ChunkUse::Extent(chunks as u32)));
+        Some(Room { offset: first * CHUNK_BYTES + CHUNK_HEAD_BYTES, opened })
+    }
+
+    /// The first of `chunks` neighbouring free chunks, now taken.
+    fn take_chunks(&mut self, chunks: usize) -> Option<usize> {
+        let (mut first, mut next) = (0, 0);
+        for &chunk in &self.free {
+            if chunk != next {
+                first = chunk;
+            }
+            next = chunk + 1;
+            if next - first == chunks {
+                break;
+            }
+        }
+        if next - first < chunks {
+            return None;
+        }
+        for chunk in first..next {
+            self.free.remove(&chunk);
+        }
+        Some(first)
+    }
+
+    fn open_slots(&mut self, chunk: usize, class: usize) {
+        let bits = vec![0; slots_in_chunk(class).div_ceil(64)].into_boxed_slice();
+        self.chunks[chunk] = Chunk::Slots(Slots { class, used: 0, bits });
+        self.partial[class].insert(chunk);
+    }
+
+    fn close_slots(&mut self, chunk: usize, class: usize) -> usize {
+        self.partial[class].remove(&chunk);
+        self.chunks[chunk] = Chunk::Free;
+        self.free.insert(chunk);
+        chunk
+    }
+
+    fn mark_used(&mut self, chunk: usize, slot: usize) {
+        let Chunk::Slots(slots) = &mut self.chunks[chunk] else {
+            unreachable!("slots are marked in chunks of slots")
+        };
+        slots.bits[slot / 64] |= 1 << (slot % 64);
+        slots.used += 1;
+        let class = slots.class;
+        if slots.used == slots_in_chunk(class) {
+            self.partial[class].remove(&chunk);
+        }
+        self.used_bytes += u64::from(SLOT_SIZES[class]);
+    }
+}
+
+impl Slots {
+    fn first_free(&self) -> Option<usize> {
+        let word = self.bits.iter().position(|&bits| bits != u64::MAX)?;
+        Some(word * 64 + self.bits[word].trailing_ones() as usize)
+    }
+}
+
+fn slots_in_chunk(class: usize) -> usize {
+    (CHUNK_BYTES - CHUNK_HEAD_BYTES) / SLOT_SIZES[class] as usize
+}
+
+/// Where slot `slot` of a chunk of the class begins.
+pub(super) fn slot_offset(chunk: usize, class: usize, slot: usize) -> usize {
+    chunk * CHUNK_BYTES + CHUNK_HEAD_BYTES + slot * SLOT_SIZES[class] as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_ascend_and_leave_at_most_a_third_idle() {
+        assert!(SLOT_SIZES.windows(2).all(|pair| pair[0] < pair[1]), "{SLOT_SIZES:?}");
+        assert!(SLOT_SIZES.iter().all(|size| size % 16 == 0));
+        for pair in SLOT_SIZES.windows(2).filter(|pair| pair[0] >= 64) {
+            assert!(f64::from(pair[0]) / f64::from(pair[1]) > 0.66, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_space_says_so_and_every_byte_comes_back() {
+        for len in [0, 1, 100, 5000, 300_000, 600_000, (3 << 20) - 80] {
+            let mut space = Space::new(8);
+            let mut rooms = Vec::new();
+            while let Some(room) = space.allocate(len) {
+                rooms.push(room.offset);
+            }
+            rooms.sort_unstable();
+            assert!(
+                rooms.windows(2).all(|pair| pair[1] - pair[0] >= len + BLOCK_HEAD_BYTES),
+                "blocks of {len} overlap"
+            );
+            assert!(
+                rooms.iter().all(
+                    |&offset| offset >= CHUNK_BYTES && offset + BLOCK_HEAD_BYTES + len <= 8 * CHUNK_BYTES
+                )
+            );
+            let held = rooms.len() * len.max(1);
+            assert!(held * 2 > 6 * CHUNK_BYTES || len < 32, "{held} bytes held in blocks of {len}");
+            for &offset in &rooms {
+                space.free(offset);
+            }
+            space.close_empty();
+            assert_eq!((space.used_bytes(), space.free.len()), (0, 7), "blocks of {len}");
+        }
+    }
+
+    #[test]
+    fn an_emptied_chunk_serves_another_class() {
+        let mut space = Space::new(2);
+        let room = space.allocate(100).unwrap();
+        assert!(space.allocate(1000).is_none());
+        space.free(room.offset);
+        assert_eq!(space.close_empty(), [1]);
+        assert!(space.allocate(1000).is_some());
+        assert!(space.allocate(100).is_none());
+        assert!(space.allocate_larger(2000).is_none());
+        assert!(space.allocate_larger(100).is_some());
+    }
+}

@@ -1,0 +1,33 @@
+//! NUMA nodes.
+
+use super::{bytes, numbered, text};
+use std::path::Path;
+use ziptier_findings::{Finding, Section};
+
+pub(super) fn examine(root: &Path, section: &mut Section) {
+    let folder = root.join("sys/devices/system/node");
+    let nodes = numbered(&folder, "node");
+    if nodes.is_empty() {
+        section.add(Finding::note("nodes", "the kernel tells of none"));
+        return;
+    }
+    for (number, name) in nodes {
+        let folder = folder.join(name);
+        let subject = format!("node {number}");
+        let size = memory_bytes(&folder).map_or("memory of unknown size".to_owned(), bytes);
+        section.add(match text(&folder.join("cpulist")) {
+            Some(processors) if !processors.is_empty() => {
+                Finding::note(subject, format!("{size}, processors {processors}"))
+            }
+            _ => Finding::good(subject, format!("{size} without processors: far memory")),
+        });
+    }
+}
+
+/// The line `Node 0 MemTotal:  9398484 kB`.
+fn memory_bytes(node: &Path) -> Option<u64> {
+    let text = text(&node.join("meminfo"))?;
+    let line = text.lines().find(|line| line.contains(" MemTotal:"))?;
+    let kibibytes: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}

@@ -1,0 +1,60 @@
+//! A device that packs the blocks of a body side by side gives them back in any order. A store that mixed them up would answer with
+//! the value of another key: every answer is compared here, while leaves are written, settled and packed densely.
+
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Error, Huffman, ModelOptions, Options, Path, Store};
+
+fn options(huffman: Huffman, device: DeviceSource) -> Options {
+    let block = BlockOptions { path: Path::Hardware, device, huffman, ..BlockOptions::default() };
+    Options { codec: CodecChoice::Deflate, block, background_threads: 0, ..Options::default() }
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key:{number:08}").into_bytes()
+}
+
+fn value(number: u32, version: u32) -> Vec<u8> {
+    let text = format!("the value of {number} in version {version}; ");
+    text.repeat(1 + (number * 7 % 5) as usize).into_bytes()
+}
+
+#[test]
+fn every_value_comes_back_from_bodies_that_a_device_packed() {
+    for huffman in Huffman::ALL {
+        let model = DeviceSource::Modelled(ModelOptions::default());
+        let store = Store::open(options(*huffman, model)).unwrap();
+        assert_eq!(store.block_worker(), Some("modelled"));
+        let check = |version: &dyn Fn(u32) -> u32| {
+            for number in 0..6000 {
+                assert_eq!(
+                    store.get(&key(number)).unwrap(),
+                    Some(value(number, version(number))),
+                    "{huffman}"
+                );
+            }
+        };
+        (0..6000).for_each(|number| store.put(&key(number), &value(number, 0)).unwrap());
+        check(&|_| 0);
+        store.settle().unwrap();
+        check(&|_| 0);
+        (0..6000).step_by(3).for_each(|number| store.put(&key(number), &value(number, 1)).unwrap());
+        check(&|number| u32::from(number % 3 == 0));
+        store.settle().unwrap();
+        check(&|number| u32::from(number % 3 == 0));
+        let stats = store.stats();
+        assert!(stats.iaa_compress_calls > 500 && stats.iaa_decompress_calls > 500, "{stats:?}");
+        assert!(stats.blocks_packed_fast > 0 && stats.blocks_packed_dense > 0, "{stats:?}");
+        assert_eq!((stats.engine_fallbacks, stats.engine_faults, stats.damaged), (0, 0, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn without_a_device_the_path_of_the_hardware_does_not_open() {
+    match Store::open(options(Huffman::Fixed, DeviceSource::Discovered)) {
+        Err(Error::EngineUnavailable { reason }) => assert!(reason.contains("No work queue"), "{reason}"),
+        Err(error) => panic!("{error}"),
+        Ok(_) => eprintln!("SKIPPED: this machine has a device, or the environment asks for a model"),
+    }
+}

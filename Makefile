@@ -21,7 +21,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -31,6 +31,9 @@ serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODE
 
 test: setup-test shuttle miri ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked
+
+test-model: setup ## the store's tests with the modelled accelerator behind its blocks
+	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo test --locked --package ziptier-store
 
 test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and started again
 	@tests/vm/run $(TARGET_DIR)/vm

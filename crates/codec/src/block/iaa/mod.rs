@@ -137,7 +137,8 @@ impl Operations {
             (Huffman::Canned, Some(preset)) => Stream::Canned(preset),
             (_, Some(preset)) => Stream::History(preset),
         };
-        let compress = Operation::Compress { codes, verify: false };
+        // A stream that a device got wrong would be found when it is read, and its bytes be lost.
+        let compress = Operation::Compress { codes, verify: true };
         Operations { compress, decompress: Operation::Decompress(stream), fingerprint }
     }
 }

@@ -134,7 +134,9 @@ impl How {
     fn compressing(&self, path: JobPath) -> (u32, u32) {
         let high = path == JobPath::Software && self.path == Path::Software && self.level > 5;
         let dynamic = if self.dynamic { flag::DYNAMIC_HUFFMAN } else { 0 };
-        (flag::OMIT_VERIFY | dynamic, if high { LEVEL_HIGH } else { LEVEL_DEFAULT })
+        // What a device made is read back before anybody relies on it.
+        let verify = if path == JobPath::Hardware { 0 } else { flag::OMIT_VERIFY };
+        (verify | dynamic, if high { LEVEL_HIGH } else { LEVEL_DEFAULT })
     }
 }
 

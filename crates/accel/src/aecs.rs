@@ -30,27 +30,6 @@ pub use decompress::{DecompressState, FilterState, HISTORY_BYTES, Parser};
 
 pub(crate) use code::words_of;
 
-/// Little-endian fields of a state, by their offsets.
-macro_rules! fields {
-    ($($(#[$doc:meta])* $get:ident $set:ident $at:literal $type:ty;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $get(&self) -> $type {
-                let mut bytes = [0; size_of::<$type>()];
-                bytes.copy_from_slice(&self.0[$at..$at + size_of::<$type>()]);
-                <$type>::from_le_bytes(bytes)
-            }
-
-            $(#[$doc])*
-            pub fn $set(&mut self, value: $type) -> &mut Self {
-                self.0[$at..$at + size_of::<$type>()].copy_from_slice(&value.to_le_bytes());
-                self
-            }
-        )*
-    };
-}
-pub(crate) use fields;
-
 /// What every state has: all bytes 0 at first, seen as bytes by the device.
 macro_rules! state {
     ($name:ident, $bytes:literal, $align:literal) => {

@@ -190,25 +190,6 @@ impl Default for CompletionRecord {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Outcome([u8; 64]);
 
-macro_rules! fields {
-    ($($(#[$doc:meta])* $get:ident $set:ident $at:literal $type:ty;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $get(&self) -> $type {
-                let mut bytes = [0; size_of::<$type>()];
-                bytes.copy_from_slice(&self.0[$at..$at + size_of::<$type>()]);
-                <$type>::from_le_bytes(bytes)
-            }
-
-            $(#[$doc])*
-            pub fn $set(&mut self, value: $type) -> &mut Outcome {
-                self.0[$at..$at + size_of::<$type>()].copy_from_slice(&value.to_le_bytes());
-                self
-            }
-        )*
-    };
-}
-
 impl Outcome {
     /// An answer of this status, all else 0.
     pub fn new(status: Status) -> Outcome {

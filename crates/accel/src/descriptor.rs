@@ -231,25 +231,6 @@ pub struct Descriptor([u8; 64]);
 
 const _: () = assert!(size_of::<Descriptor>() == 64);
 
-macro_rules! fields {
-    ($($(#[$doc:meta])* $get:ident $set:ident $at:literal $type:ty;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $get(&self) -> $type {
-                let mut bytes = [0; size_of::<$type>()];
-                bytes.copy_from_slice(&self.0[$at..$at + size_of::<$type>()]);
-                <$type>::from_le_bytes(bytes)
-            }
-
-            $(#[$doc])*
-            pub fn $set(&mut self, value: $type) -> &mut Descriptor {
-                self.0[$at..$at + size_of::<$type>()].copy_from_slice(&value.to_le_bytes());
-                self
-            }
-        )*
-    };
-}
-
 impl Descriptor {
     /// A descriptor of this opcode with these [operation flags](operation).
     pub fn new(opcode: Opcode, flags: u32) -> Descriptor {

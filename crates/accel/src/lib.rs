@@ -16,9 +16,12 @@
 //! | [`null`] | a device that does nothing, to measure the host's part |
 //! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
 //! | [`operations`] | compress, decompress, CRC64, filters: descriptors and what follows from their outcomes |
-//! | `error`, `jobs`, `memory`, `alone`, `preset` | parts of these |
+//! | `error`, `fields`, `jobs`, `memory`, `alone`, `preset` | parts of these |
 //! | [`aecs`] | engine state: Huffman codes, history, parameters of filters |
 //! | [`model`] | a device in software, with timing and with faults |
+
+#[macro_use]
+mod fields;
 
 pub mod aecs;
 mod alone;

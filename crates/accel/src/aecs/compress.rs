@@ -1,6 +1,6 @@
 //! State of compress jobs, and the histogram that they write instead of output.
 
-use super::{CodeLengthError, DISTANCES, LITERALS, fields, state, words_of};
+use super::{CodeLengthError, DISTANCES, LITERALS, state, words_of};
 use super::{fixed_distance_lengths, fixed_literal_lengths};
 
 /// State of a compress job.

@@ -1,7 +1,7 @@
 //! State of decompress jobs and of filters.
 
 use super::packed::{pack, unpack};
-use super::{BITS_MAX, CodeLengthError, DISTANCES, LITERALS, fields, state, words_of};
+use super::{BITS_MAX, CodeLengthError, DISTANCES, LITERALS, state, words_of};
 
 /// History that a stream may refer to.
 pub const HISTORY_BYTES: usize = 4096;

@@ -3,6 +3,7 @@
 //! Each context counts for itself, in memory that no other thread writes to: a block takes a microsecond, and integers that
 //! threads share cost them a tenth of that. Whoever asks adds the contexts up.
 
+use super::{BlockError, Task};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,6 +160,25 @@ impl ContextCounters<'_> {
         match bytes_out {
             Some(bytes_out) => raise(&tally.decompress_bytes_out, bytes_out as u64),
             None => raise(&tally.faults, 1),
+        }
+    }
+
+    /// Counts a block that has ended. An engine's own errors are not among these: see [`faulted`](Self::faulted).
+    pub fn ended(
+        &mut self,
+        task: Task,
+        bytes_in: usize,
+        result: &Result<Option<usize>, BlockError>,
+        begun: Option<Instant>,
+    ) {
+        let bytes_out = match result {
+            Err(BlockError::Engine { .. }) => return,
+            Err(_) => None,
+            Ok(bytes_out) => *bytes_out,
+        };
+        match task {
+            Task::Compress { .. } => self.compressed(bytes_in, bytes_out, begun),
+            Task::Decompress { .. } => self.decompressed(bytes_in, bytes_out, begun),
         }
     }
 

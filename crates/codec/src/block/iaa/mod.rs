@@ -369,7 +369,7 @@ impl<'a> IaaContext<'a> {
         if !matches!(result, Ok(Some(_))) {
             job.output.truncate(before);
         }
-        count(&mut self.counters, task, job.input.len(), &result, None);
+        self.counters.ended(task, job.input.len(), &result, None);
         self.done.push(Done { job, result });
     }
 
@@ -396,25 +396,6 @@ fn take(job: &mut Job) -> Job {
     Job { tag: job.tag, task: job.task, input: std::mem::take(&mut job.input), output: Vec::new() }
 }
 
-/// Counts what was done. An engine's own errors have been counted.
-fn count(
-    counters: &mut ContextCounters<'_>,
-    task: Task,
-    bytes_in: usize,
-    result: &Result<Option<usize>, BlockError>,
-    begun: Option<std::time::Instant>,
-) {
-    match (task, result) {
-        (_, Err(BlockError::Engine { .. })) => {}
-        (Task::Compress { .. }, result) => {
-            counters.compressed(bytes_in, result.as_ref().copied().unwrap_or(None), begun);
-        }
-        (Task::Decompress { .. }, result) => {
-            counters.decompressed(bytes_in, result.as_ref().copied().unwrap_or(None), begun);
-        }
-    }
-}
-
 impl BlockCodec for IaaContext<'_> {
     fn compress(
         &mut self,
@@ -424,7 +405,7 @@ impl BlockCodec for IaaContext<'_> {
     ) -> Result<Option<usize>, BlockError> {
         let begun = self.counters.begin();
         let result = self.compress_uncounted(raw, out, max_bytes);
-        count(&mut self.counters, Task::Compress { max_bytes }, raw.len(), &result, begun);
+        self.counters.ended(Task::Compress { max_bytes }, raw.len(), &result, begun);
         result
     }
 
@@ -432,7 +413,7 @@ impl BlockCodec for IaaContext<'_> {
         let begun = self.counters.begin();
         let result = self.decompress_uncounted(packed, out, raw_bytes);
         let counted = result.clone().map(|()| Some(raw_bytes));
-        count(&mut self.counters, Task::Decompress { raw_bytes }, packed.len(), &counted, begun);
+        self.counters.ended(Task::Decompress { raw_bytes }, packed.len(), &counted, begun);
         result
     }
 

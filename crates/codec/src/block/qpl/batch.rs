@@ -105,15 +105,10 @@ impl<'a> Batch<'a> {
             // SAFETY: the library wrote so many bytes behind the old length, into room that was reserved there.
             unsafe { own.output.set_len(own.output.len() + made) };
         }
-        match (own.task, &result) {
-            (_, Err(BlockError::Engine { .. })) => self.counters.faulted(),
-            (Task::Compress { .. }, result) => {
-                self.counters.compressed(own.input.len(), result.clone().unwrap_or(None), None);
-            }
-            (Task::Decompress { .. }, result) => {
-                self.counters.decompressed(own.input.len(), result.clone().unwrap_or(None), None);
-            }
+        if matches!(result, Err(BlockError::Engine { .. })) {
+            self.counters.faulted();
         }
+        self.counters.ended(own.task, own.input.len(), &result, None);
         Ok(Done { job: own, result })
     }
 

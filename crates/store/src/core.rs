@@ -8,6 +8,7 @@ use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::body::{Body, BodyLimits};
+use crate::cold::{Cold, Looked};
 use crate::dictionaries::Dictionaries;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// See [`Options::landing_watermark_pct`].
     landing_watermark_pct: usize,
     pub(crate) index: Index,
+    /// The SSD, if there is one.
+    pub(crate) cold: Option<Cold>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
@@ -51,8 +54,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// A core without an SSD.
+    #[cfg(test)]
     pub(crate) fn new(options: &Options) -> Self {
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        Self::with_cold(options, gauges, None)
+    }
+
+    pub(crate) fn with_cold(options: &Options, gauges: Arc<Gauges>, cold: Option<Cold>) -> Self {
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
@@ -66,6 +75,7 @@ impl Core {
             dictionaries: Dictionaries::new(gauges.clone(), options),
             limits: BodyLimits::of(options),
             gauges,
+            cold,
             stats: Counters::default(),
             queue: Queue::default(),
             committed: AtomicU64::new(0),
@@ -99,7 +109,7 @@ impl Core {
         guard: &'g Guard,
         committed: &AtomicU64,
         take: impl FnOnce(Found<'g>) -> R,
-    ) -> Option<R> {
+    ) -> Looked<R> {
         let leaf = self.index.find(key, guard);
         self.look_up_from(leaf, key, key_hash(key), guard, committed, take)
     }
@@ -114,7 +124,7 @@ impl Core {
         guard: &'g Guard,
         committed: &AtomicU64,
         take: impl FnOnce(Found<'g>) -> R,
-    ) -> Option<R> {
+    ) -> Looked<R> {
         let counters = self.stats.own();
         loop {
             leaf.prefetch_body();
@@ -133,15 +143,22 @@ impl Core {
                     {
                         leaf.clock.touch(place);
                     }
-                    return Some(take(found));
+                    return Looked::Found(take(found));
                 }
                 (Lookup::Absent, _) if !state.covers(key) => {
                     leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
                 }
-                _ => {
-                    counters.misses.raise();
-                    return None;
-                }
+                (lookup, _) => match &state.below {
+                    Some(below) if matches!(lookup, Lookup::Absent) => {
+                        leaf.clock.touch_by(hash);
+                        counters.reads_below.raise();
+                        return Looked::Below(below.clone());
+                    }
+                    _ => {
+                        counters.misses.raise();
+                        return Looked::Absent;
+                    }
+                },
             }
         }
     }
@@ -173,10 +190,7 @@ impl Core {
     #[inline]
     pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         let start = value.len();
-        let guard = pin();
-        let copied = self.look_up(key, &guard, &self.committed, |found| copy_found(found, value));
-        drop(guard);
-        match copied {
+        match self.find_value(key, |found| copy_found(found, value))? {
             None => Ok(None),
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
             Some(Copied::Large(large, meta)) => match large.read_at(0, usize::MAX, value) {

@@ -24,6 +24,7 @@
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
+//! | `cold` | leaves whose records lie on SSD |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
@@ -35,6 +36,7 @@ mod batch;
 mod blocks;
 mod body;
 mod coding;
+mod cold;
 mod core;
 mod dictionaries;
 mod error;
@@ -61,6 +63,7 @@ mod tierer;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+pub use cold::{SsdOptions, SsdStatus};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

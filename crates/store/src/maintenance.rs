@@ -83,6 +83,13 @@ impl Queue {
         true
     }
 
+    /// Wakes the thread that makes room.
+    pub(crate) fn wake(&self) {
+        if let Some(packer) = self.packers.lock().first() {
+            packer.unpark();
+        }
+    }
+
     fn pop(&self) -> Option<Arc<Leaf>> {
         let leaf = self.leaves.lock().pop_front()?;
         leaf.dequeue();
@@ -194,6 +201,13 @@ impl Core {
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
+            if sweeps && self.relieve() {
+                packs += 1;
+                if packs % DICTIONARY_PACKS == 0 {
+                    self.maintain_dictionary();
+                }
+                continue;
+            }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
                 if self.is_over_watermark(leaf.state(&guard)) {
@@ -330,7 +344,11 @@ impl Core {
                 Goal::Keep => self.stats.packs_background.raise(),
             }
         }
-        if quiet {
+        if leaf.state(guard).below.is_some() {
+            if quiet {
+                sweep.worked |= self.join_cold(leaf, guard);
+            }
+        } else if quiet {
             sweep.fullness.add(self.full_pct(leaf.state(guard)));
             for _ in 0..FILLS_MAX {
                 if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
@@ -348,7 +366,7 @@ impl Core {
 
     /// What a leaf needs, if anything.
     fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
-        if quiet && !state.heated && !state.body.is_empty() {
+        if quiet && !state.heated && !state.body.is_empty() && state.below.is_none() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
             let loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
@@ -369,7 +387,7 @@ impl Core {
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
         records * 100 < self.limits.records_full * JOINED_PCT
             && bytes * 100 < self.limits.bytes_full * JOINED_PCT
-            && pair.iter().all(|state| !state.heated && !state.closed)
+            && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
             && generation(pair[0]) == generation(pair[1])
     }
 
@@ -387,7 +405,9 @@ impl Core {
         let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
         self.full_pct(state) < FULL_PCT
             && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
-            && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
+            && [state, right]
+                .iter()
+                .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
             && generation(state) == generation(right)
     }
 
@@ -424,13 +444,16 @@ impl Core {
             let (first, state) = self.locate(&[], &guard);
             let right_is_empty = state.right(&guard).is_some_and(|right| {
                 let right = right.state(&guard);
-                right.body.is_empty() && !right.is_unsettled()
+                right.body.is_empty() && !right.is_unsettled() && right.below.is_none()
             });
             leaves += 1;
             if !right_is_empty || leaves > 1 << 24 {
                 return;
             }
             let Some(_ownership) = first.try_own() else { return };
+            if first.state(&guard).below.is_some() {
+                return;
+            }
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
         }

@@ -8,6 +8,7 @@ use ziptier_codec::format::Format;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
+use crate::cold::SsdOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;
@@ -129,6 +130,8 @@ pub struct Options {
     /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts
     /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
     pub memory_limit_bytes: Option<u64>,
+    /// Where leaves go that memory has no room for; `None` keeps all in memory.
+    pub ssd: Option<SsdOptions>,
     /// How bodies are coded.
     pub codec: CodecChoice,
     /// How values are packed in blocks; the codecs without blocks ignore it.
@@ -153,6 +156,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_limit_bytes: None,
+            ssd: None,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
             heating: false,

@@ -19,10 +19,16 @@ pub struct Stats {
     pub reads_landing: u64,
     /// Reads of large values.
     pub reads_large: u64,
-    /// Reads that found no value.
+    /// Reads that memory could not answer, so that they looked at the SSD, whatever they found there.
+    pub reads_below: u64,
+    /// Images read from SSD for them.
+    pub ssd_reads: u64,
+    /// Reads that found no value in memory, and had nothing below to look at.
     pub misses: u64,
     /// Records appended.
     pub writes: u64,
+    /// Bytes of keys and values in records appended.
+    pub written_bytes: u64,
     /// Packs by background threads.
     pub packs_background: u64,
     /// Packs by writers, because no background thread exists or keeps up.
@@ -37,6 +43,14 @@ pub struct Stats {
     pub cooled: u64,
     /// Leaves coded anew with a later dictionary.
     pub recoded: u64,
+    /// Leaves sent to SSD.
+    pub sent_to_ssd: u64,
+    /// Cold leaves whose newer records were merged with what lies on SSD.
+    pub merged_on_ssd: u64,
+    /// Cold leaves brought back to memory.
+    pub raised_from_ssd: u64,
+    /// Records copied to memory because they were read from SSD twice.
+    pub copied_up: u64,
     /// Dictionaries trained.
     pub trainings: u64,
     /// Dictionaries taken into use.
@@ -126,8 +140,11 @@ pub(crate) struct ThreadCounters {
     pub(crate) reads_packed: OwnCounter,
     pub(crate) reads_landing: OwnCounter,
     pub(crate) reads_large: OwnCounter,
+    pub(crate) reads_below: OwnCounter,
+    pub(crate) ssd_reads: OwnCounter,
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
+    pub(crate) written_bytes: OwnCounter,
 }
 
 /// A counter with one writer.
@@ -138,9 +155,15 @@ impl OwnCounter {
     /// Adds one and returns the new count.
     #[inline]
     pub(crate) fn raise(&self) -> u64 {
-        let count = self.0.load(Relaxed) + 1;
-        self.0.store(count, Relaxed);
-        count
+        self.add(1)
+    }
+
+    /// Adds `count` and returns the new sum.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) -> u64 {
+        let sum = self.0.load(Relaxed) + count;
+        self.0.store(sum, Relaxed);
+        sum
     }
 }
 
@@ -155,6 +178,10 @@ pub(crate) struct Counters {
     pub(crate) heated: Counter,
     pub(crate) cooled: Counter,
     pub(crate) recoded: Counter,
+    pub(crate) sent_to_ssd: Counter,
+    pub(crate) merged_on_ssd: Counter,
+    pub(crate) raised_from_ssd: Counter,
+    pub(crate) copied_up: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
@@ -189,8 +216,11 @@ impl Counters {
             reads_packed: sum(|thread| &thread.reads_packed),
             reads_landing: sum(|thread| &thread.reads_landing),
             reads_large: sum(|thread| &thread.reads_large),
+            reads_below: sum(|thread| &thread.reads_below),
+            ssd_reads: sum(|thread| &thread.ssd_reads),
             misses: sum(|thread| &thread.misses),
             writes: sum(|thread| &thread.writes),
+            written_bytes: sum(|thread| &thread.written_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
             splits: self.splits.get(),
@@ -198,6 +228,10 @@ impl Counters {
             heated: self.heated.get(),
             cooled: self.cooled.get(),
             recoded: self.recoded.get(),
+            sent_to_ssd: self.sent_to_ssd.get(),
+            merged_on_ssd: self.merged_on_ssd.get(),
+            raised_from_ssd: self.raised_from_ssd.get(),
+            copied_up: self.copied_up.get(),
             trainings: self.trainings.get(),
             adoptions: self.adoptions.get(),
             dictionary_generation: 0,

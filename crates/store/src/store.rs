@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::pin;
+use ziptier_media::disk::{Disk, RealDisk};
 
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
 use crate::coding::Coding;
+use crate::cold::{Below, Cold, Looked, SsdStatus};
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
-use crate::memory::MemoryUse;
+use crate::memory::{Gauges, MemoryUse};
 use crate::open_value::OpenValue;
 use crate::options::Options;
 use crate::range::{Range, prefix_end};
@@ -86,8 +88,16 @@ impl Store {
     /// # Errors
     /// An option out of range, or a thread that the system refuses.
     pub fn open(options: Options) -> Result<Self, Error> {
+        Self::open_on(Arc::new(RealDisk), options)
+    }
+
+    /// As [`Store::open`], with files on a disk of a test.
+    #[doc(hidden)]
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         options.check()?;
-        let core = Arc::new(Core::new(&options));
+        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        let cold = options.ssd.as_ref().map(|ssd| Cold::open(disk, ssd, &gauges)).transpose()?;
+        let core = Arc::new(Core::with_cold(&options, gauges, cold));
         let packers = Packers::start(&core, options.background_threads)?;
         Ok(Self { _packers: packers, core })
     }
@@ -127,11 +137,10 @@ impl Store {
     /// As [`Store::get`].
     pub fn meta(&self, key: &[u8]) -> Result<Option<Meta>, Error> {
         check_key(key)?;
-        let guard = pin();
-        let meta = self.core.look_up(key, &guard, &self.core.committed, |found| {
+        let meta = self.core.find_value(key, |found| {
             let len = found_len(&found)?;
             Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
-        });
+        })?;
         meta.transpose().map_err(|reason| self.core.damaged(key, reason))
     }
 
@@ -175,6 +184,7 @@ impl Store {
         values.clear();
         let committed = committed_now(core);
         let mut large = Vec::new();
+        let mut below = Vec::new();
         let guard = pin();
         let approached = keys.chunks(GROUP_KEYS).flat_map(|group| core.approach(group, &guard));
         for (key, (leaf, hash)) in keys.iter().zip(approached) {
@@ -183,6 +193,14 @@ impl Store {
             let copied = core.look_up_from(leaf, key, hash, &guard, &committed, |found| {
                 copy_found(found, &mut values.bytes)
             });
+            let copied = match copied {
+                Looked::Found(copied) => Some(copied),
+                Looked::Absent => None,
+                Looked::Below(list) => {
+                    below.push((values.spans.len(), list));
+                    None
+                }
+            };
             values.spans.push(match copied {
                 None => None,
                 Some(Copied::Inline(meta)) => {
@@ -202,6 +220,9 @@ impl Store {
             });
         }
         drop(guard);
+        if !below.is_empty() {
+            self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
+        }
         for (index, share) in large {
             let start = values.bytes.len();
             if let Err(reason) = share.read_at(0, usize::MAX, &mut values.bytes) {
@@ -213,6 +234,23 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Reads the values that memory says nothing of, each image once, all at the same time.
+    fn read_all_below<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        below: Vec<(usize, Arc<Below>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        self.core.find_all_on_ssd(keys, below, |index, copied| {
+            let range = copied.as_ref().map(|(bytes, _)| {
+                let start = values.bytes.len();
+                values.bytes.extend_from_slice(bytes);
+                start..values.bytes.len()
+            });
+            values.spans[index] = copied.map(|(_, meta)| Span { meta, range });
+        })
     }
 
     /// Replaces the contents of `out` by up to `len` bytes of the value of `key`, from `offset` on. Of a large
@@ -229,8 +267,7 @@ impl Store {
     ) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         out.clear();
-        let guard = pin();
-        let copied = self.core.look_up(key, &guard, &self.core.committed, |found| match found.payload {
+        let copied = self.core.find_value(key, |found| match found.payload {
             Payload::Raw(bytes) => {
                 let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
                 let end = bytes.len().min(start.saturating_add(len));
@@ -240,8 +277,7 @@ impl Store {
                 (Copied::Inline(meta), false)
             }
             _ => (copy_found(found, out), true),
-        });
-        drop(guard);
+        })?;
         let failed = |out: &mut Vec<u8>, reason| {
             out.clear();
             Err(self.core.damaged(key, reason))
@@ -271,11 +307,7 @@ impl Store {
     pub fn open_value(&self, key: &[u8]) -> Result<Option<OpenValue>, Error> {
         check_key(key)?;
         let mut value = Vec::new();
-        let copied = {
-            let guard = pin();
-            self.core.look_up(key, &guard, &self.core.committed, |found| copy_found(found, &mut value))
-        };
-        match copied {
+        match self.core.find_value(key, |found| copy_found(found, &mut value))? {
             None => Ok(None),
             Some(Copied::Inline(meta)) => {
                 let meta = Meta { len: value.len() as u64, ..meta };
@@ -436,6 +468,11 @@ impl Store {
         self.core.gauges.memory_use()
     }
 
+    /// What the SSD holds and what was written there, if there is one.
+    pub fn ssd(&self) -> Option<SsdStatus> {
+        Some(self.core.cold.as_ref()?.status())
+    }
+
     /// What the store did since it was opened.
     pub fn stats(&self) -> Stats {
         let current = self.core.dictionaries.current();
@@ -460,6 +497,20 @@ impl Store {
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         self.core.gauges.set_limit(bytes);
+    }
+}
+
+/// For tests, which send leaves from place to place by chance.
+#[doc(hidden)]
+impl Store {
+    /// Sends leaves to SSD, those that `picks` says yes to; how many went there.
+    pub fn send_to_ssd(&self, picks: impl FnMut() -> bool) -> Result<usize, Error> {
+        self.core.demote_some(picks)
+    }
+
+    /// Brings leaves back, those that `picks` says yes to; how many came.
+    pub fn bring_from_ssd(&self, picks: impl FnMut() -> bool) -> usize {
+        self.core.raise_some(picks)
     }
 }
 

@@ -211,7 +211,7 @@ impl Core {
         let Some(goal) = goal else { return false };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
-        if state.closed || state.heated == (goal == Goal::Heat) {
+        if state.closed || state.below.is_some() || state.heated == (goal == Goal::Heat) {
             return false;
         }
         let began = Instant::now();

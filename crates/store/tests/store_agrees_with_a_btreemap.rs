@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use ziptier::{Batch, BlockOptions, CodecChoice, Condition, Meta, Options, PutMeta, Store, Update, Values};
+use ziptier::{
+    Batch, BlockOptions, CodecChoice, Condition, Meta, Options, PutMeta, SsdOptions, Store, Transferred,
+    Update, Values,
+};
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
 
@@ -30,12 +33,17 @@ struct Run {
     random: fastrand::Rng,
     keys: u32,
     text: Vec<u8>,
+    /// Leaves go to SSD and come back by chance.
+    ssd: Option<tempfile::TempDir>,
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, with_ssd: bool) -> Self {
+        let ssd = with_ssd.then(|| tempfile::tempdir().unwrap());
         let mut random = fastrand::Rng::with_seed(seed);
+        let limit_bytes = 256 << 20;
         let options = Options {
+            ssd: ssd.as_ref().map(|dir| SsdOptions { path: dir.path().join("segments"), limit_bytes }),
             codec: CODECS[(seed % CODECS.len() as u64) as usize],
             block: BlockOptions {
                 bytes: [512, 1024, 4096, 16_384][random.usize(..4)],
@@ -53,7 +61,7 @@ impl Run {
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
         let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
         let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
-        Self { store: Store::open(options).unwrap(), model: Model::new(), random, keys, text }
+        Self { store: Store::open(options).unwrap(), model: Model::new(), random, keys, text, ssd }
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -109,7 +117,10 @@ impl Run {
 
     fn step(&mut self) {
         let key = self.key();
-        match self.random.u32(..100) {
+        if self.ssd.is_some() && self.random.u32(..200) == 0 {
+            self.move_leaves();
+        }
+        match self.random.u32(..103) {
             0..35 => {
                 let (value, meta) = (self.value(), self.meta());
                 self.store.put_with(&key, &value, meta).unwrap();
@@ -169,6 +180,7 @@ impl Run {
                 }
             }
             90..99 => self.range(key),
+            99..102 => self.transfer(&key),
             _ => {
                 if self.random.u32(..20) == 0 {
                     self.store.clear().unwrap();
@@ -179,6 +191,43 @@ impl Run {
                 assert_eq!(self.store.len(), self.model.len() as u64);
             }
         }
+    }
+
+    fn move_leaves(&mut self) {
+        let random = &mut self.random;
+        let share = [1, 2, 10][random.usize(..3)];
+        if random.u32(..4) == 0 {
+            self.store.bring_from_ssd(|| random.u32(..share) == 0);
+        } else {
+            self.store.send_to_ssd(|| random.u32(..share) == 0).unwrap();
+        }
+        if random.u32(..8) == 0 {
+            let drawn = self.store.random_key(|| random.u64(..));
+            assert!(drawn.map_or(self.model.is_empty(), |key| self.model.contains_key(&key)));
+        }
+        if random.u32(..20) == 0 {
+            assert_eq!(self.store.len(), self.model.len() as u64);
+        }
+    }
+
+    fn transfer(&mut self, source: &[u8]) {
+        let target = self.key();
+        let (keeps, replaces) = (self.random.bool(), self.random.bool());
+        let done = match keeps {
+            true => self.store.copy(source, &target, replaces),
+            false => self.store.rename(source, &target, replaces),
+        };
+        let Some(carried) = self.model.get(source).cloned() else {
+            return assert_eq!(done, Ok(Transferred::NoSource));
+        };
+        if !replaces && self.model.contains_key(&target) {
+            return assert_eq!(done, Ok(Transferred::TargetExists));
+        }
+        assert_eq!(done, Ok(Transferred::Done));
+        if !keeps {
+            self.model.remove(source);
+        }
+        self.model.insert(target, carried);
     }
 
     fn get(&self, key: &[u8]) {
@@ -270,6 +319,8 @@ impl Run {
         let got: Vec<_> = self.store.prefix(prefix).map(|record| record.unwrap().0).collect();
         let expected: Vec<_> = self.model.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
         assert_eq!(got, expected);
+        self.store.bring_from_ssd(|| true);
+        self.store.settle().unwrap();
         let logical: usize = self.model.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
         assert_eq!(self.store.memory().logical_bytes, logical as u64);
     }
@@ -277,13 +328,24 @@ impl Run {
 
 #[test]
 fn store_agrees_with_a_btreemap() {
+    agrees(false);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
+    agrees(true);
+}
+
+fn agrees(with_ssd: bool) {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
-        Err(_) => (0..36).collect(),
+        // Files take their time.
+        Err(_) => (0..if with_ssd { 18 } else { 36 }).collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {
-            let mut run = Run::new(seed);
+            let mut run = Run::new(seed, with_ssd);
             for _ in 0..20_000 {
                 run.step();
             }

@@ -12,7 +12,7 @@ use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::landing::RecordBytes;
-use crate::large::Large;
+use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::NewValue;
@@ -47,6 +47,27 @@ impl Core {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
+        if self.cold.is_some() {
+            // No room can be made once leaves are locked; whether it is enough is seen then.
+            let _ = self.make_room(source.len() + target.len() + INLINE_BYTES_MAX);
+        }
+        loop {
+            self.bring_up(source)?;
+            self.bring_up(target)?;
+            if let Some(ended) = self.try_transfer(source, target, keep_source, replace)? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Transfers, unless memory does not know one of the keys any more.
+    fn try_transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        keep_source: bool,
+        replace: bool,
+    ) -> Result<Option<Transferred>, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };
@@ -61,12 +82,19 @@ impl Core {
             _ => None,
         };
 
-        let Some(found) = find(locked[of_source].leaf, source) else { return Ok(Transferred::NoSource) };
+        if self.is_unknown(locked[of_source].leaf, source, &guard)
+            || self.is_unknown(locked[of_target].leaf, target, &guard)
+        {
+            return Ok(None);
+        }
+        let Some(found) = find(locked[of_source].leaf, source) else {
+            return Ok(Some(Transferred::NoSource));
+        };
         if !replace && find(locked[of_target].leaf, target).is_some() {
-            return Ok(Transferred::TargetExists);
+            return Ok(Some(Transferred::TargetExists));
         }
         if source == target {
-            return Ok(Transferred::Done);
+            return Ok(Some(Transferred::Done));
         }
         let mut bytes = Vec::new();
         let (carried, meta): (Carried, Meta) = match copy_found(found, &mut bytes) {
@@ -93,6 +121,6 @@ impl Core {
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
         }
         self.commit(number, locked, one_at_a_time, &guard);
-        Ok(Transferred::Done)
+        Ok(Some(Transferred::Done))
     }
 }

@@ -113,6 +113,16 @@ impl Body {
         if self.is_empty() { 0 } else { self.0.len() + 2 * size_of::<usize>() }
     }
 
+    /// The body as it is.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The body that [`Body::bytes`] gave.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(Arc::from(bytes))
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

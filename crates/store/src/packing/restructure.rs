@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::{Goal, Pieces, Scratch, settled};
+use super::{Goal, Pieces, Scratch};
 use crate::body::Body;
+use crate::cold::all_settled;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::{large_references, newest};
@@ -52,6 +53,10 @@ impl Core {
                 Some((right, ownership))
             }
         };
+        let is_cold = |leaf: &Leaf| leaf.state(guard).below.is_some();
+        if is_cold(leaf) || right.as_ref().is_some_and(|(right, _)| is_cold(right)) {
+            return;
+        }
         let left_state = self.close(leaf, guard);
         let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
@@ -79,21 +84,7 @@ impl Core {
         }
         self.account(&pieces);
         let last = right_state.unwrap_or(left_state);
-
-        // New leaves from right to left, so that each knows its neighbour.
-        let mut high = last.high.clone();
-        let mut neighbour = last.right;
-        let mut added = Vec::with_capacity(pieces.bodies.len());
-        let mut first_record: usize = pieces.bodies.iter().map(|(_, body)| body.len()).sum();
-        for (low, body) in pieces.bodies[1..].iter().rev() {
-            first_record -= body.len();
-            let low: Arc<[u8]> = Arc::from(low.as_slice());
-            let mut state = LeafState::new(body.clone(), high, neighbour);
-            state.coding = pieces.coding.clone();
-            state.loose = pieces.loose_of(body);
-            state.heated = pieces.heated;
-            high = Some(low.clone());
-            let new = Leaf::new(low, state, self.gauges.clone());
+        let added = self.replace(leaf, left_state, last, &pieces, guard, |new, first_record| {
             new.clock.inherit(&leaf.clock, first_record, 0);
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
@@ -104,15 +95,7 @@ impl Core {
                 // Both were quiet, so this one is.
                 new.is_quiet();
             }
-            neighbour = RightSibling::to(&new);
-            added.push(new);
-        }
-        let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
-        state.coding = pieces.coding.clone();
-        state.loose = pieces.loose_of(&pieces.bodies[0].1);
-        state.heated = pieces.heated;
-        let published = leaf.publish(left_state, state, guard);
-        assert!(published, "nobody changes a closed leaf but its owner");
+        });
         if let Some((right, _)) = &right {
             leaf.clock.inherit(&right.clock, 0, left_state.body.len());
         }
@@ -131,10 +114,48 @@ impl Core {
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
+    /// Publishes the bodies of `pieces` in place of all between `leaf`, closed in state `closed`, and the right sibling of `last`.
+    /// Each new leaf, and the number of its first record, is shown to `each`; the index does not know of them yet.
+    pub(crate) fn replace(
+        &self,
+        leaf: &Leaf,
+        closed: &LeafState,
+        last: &LeafState,
+        pieces: &Pieces,
+        guard: &Guard,
+        each: impl Fn(&Leaf, usize),
+    ) -> Vec<Arc<Leaf>> {
+        // New leaves from right to left, so that each knows its neighbour.
+        let mut high = last.high.clone();
+        let mut neighbour = last.right;
+        let mut added = Vec::with_capacity(pieces.bodies.len());
+        let mut first_record: usize = pieces.bodies.iter().map(|(_, body)| body.len()).sum();
+        for (low, body) in pieces.bodies[1..].iter().rev() {
+            first_record -= body.len();
+            let low: Arc<[u8]> = Arc::from(low.as_slice());
+            let mut state = LeafState::new(body.clone(), high, neighbour);
+            state.coding = pieces.coding.clone();
+            state.loose = pieces.loose_of(body);
+            state.heated = pieces.heated;
+            high = Some(low.clone());
+            let new = Leaf::new(low, state, self.gauges.clone());
+            each(&new, first_record);
+            neighbour = RightSibling::to(&new);
+            added.push(new);
+        }
+        let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
+        state.coding = pieces.coding.clone();
+        state.loose = pieces.loose_of(&pieces.bodies[0].1);
+        state.heated = pieces.heated;
+        let published = leaf.publish(closed, state, guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        added
+    }
+
     /// Takes every record out of `leaf`, which the caller owns.
     pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) {
         let state = self.close(leaf, guard);
-        let (records, logical_bytes) = settled(state);
+        let (records, logical_bytes) = all_settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
         new.coding = state.coding.clone();
         self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
@@ -148,7 +169,7 @@ impl Core {
     }
 
     /// Stops appends to `leaf`, which the caller owns, until another state is published.
-    fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
+    pub(crate) fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
         let _writer = leaf.lock_writer();
         let state = leaf.state(guard);
         let closed = leaf.publish(state, LeafState { closed: true, ..state.clone() }, guard);
@@ -157,7 +178,7 @@ impl Core {
     }
 
     /// Lets a leaf that the caller owns and closed take appends again.
-    fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
+    pub(crate) fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
         let reopened = leaf.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
         assert!(reopened, "nobody changes a closed leaf but its owner");
     }

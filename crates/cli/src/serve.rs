@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
@@ -30,6 +30,11 @@ pub(crate) struct Arguments {
     /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
+
+    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier; what is in the folder's
+    /// segment files is removed at start
+    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES:FOLDER")]
+    ssd: Option<Ssd>,
 
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
@@ -94,7 +99,8 @@ fn run(
     let usual = Options::default();
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
+    let ssd = arguments.ssd.map(|Ssd(ssd)| ssd);
+    let options = Options { memory_limit_bytes: limit_bytes, ssd, codec: arguments.codec, block, ..usual };
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -110,6 +116,7 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
+    let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
     let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -123,9 +130,10 @@ fn run(
     // The one line that is printed: scripts wait for it. Nobody reading it is no reason not to serve.
     let limit =
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
+    let ssd = ssd_limit_bytes.map_or(String::new(), |bytes| format!(" and {} of SSD", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}{ssd}, codec {}, {threads} threads",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -191,9 +199,36 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A limit and a folder: `8GiB:/mnt/ssd/ziptier`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ssd(SsdOptions);
+
+impl FromStr for Ssd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((bytes, path)) if !path.is_empty() => {
+                let Bytes(limit_bytes) = bytes.parse()?;
+                Ok(Self(SsdOptions { path: path.into(), limit_bytes }))
+            }
+            _ => Err("write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Bytes;
+    use super::{Bytes, Ssd, SsdOptions};
+
+    #[test]
+    fn an_ssd_is_a_limit_and_a_folder() {
+        let ssd = SsdOptions { path: "/a:b".into(), limit_bytes: 8 << 30 };
+        assert_eq!("8GiB:/a:b".parse(), Ok(Ssd(ssd)));
+        for text in ["8GiB", "8GiB:", ":/a", "x:/a", ""] {
+            assert!(text.parse::<Ssd>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_with_and_without_units() {

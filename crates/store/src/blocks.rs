@@ -9,24 +9,25 @@
 mod contents;
 mod engines;
 mod totals;
+mod values;
 
 use std::sync::{Arc, OnceLock};
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{
-    BlockCodec, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
+    Begun, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
 };
 use ziptier_codec::format::Format;
 
 use crate::Error;
 use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::sync::Mutex;
-use contents::span;
 use engines::{Context, Dense, engine_of, opened};
 
 pub(crate) use contents::{lay_out, spans};
 pub(crate) use totals::EngineTotals;
+pub(crate) use values::{PackedValue, ReadAhead, Unpacked, take_values};
 
 /// No block is longer than this; a longer one is damage.
 const RAW_BYTES_MAX: usize = 128 << 10;
@@ -46,6 +47,16 @@ pub(crate) enum Effort {
     /// In the background: at the dense level, or by the background codec.
     Dense,
 }
+
+/// A block that is on its way to its frame.
+pub(crate) enum BegunBlock {
+    /// A device has it.
+    UnderWay(Begun),
+    /// Its contents wait: without a context that the thread keeps, a device gets all blocks of a body at the end.
+    LaidOut(Vec<u8>),
+}
+
+const NO_MEMORY: &str = "an allocator that has no memory for a context ends the process";
 
 /// A generation of blocks: engines and dictionaries, and the contexts of every thread that used them.
 pub(crate) struct BlockCoding {
@@ -155,6 +166,16 @@ impl BlockCoding {
         Self::new(self.options.clone(), front, dense, generation, self.totals.clone()).ok()
     }
 
+    /// One whose blocks this engine of `deflate` packs, with any effort.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn on(engine: Arc<dyn Engine>, options: BlockOptions) -> Arc<Self> {
+        let totals = Arc::<EngineTotals>::default();
+        let setting = Setting::new(Format::Deflate).with_huffman(Huffman::Dynamic);
+        let front = Front { setting, engine: totals.tally(engine) };
+        let (contexts, rescue) = (ThreadLocal::new(), OnceLock::new());
+        Arc::new(Self { contexts, options, generation: 0, front, dense: None, rescue, totals })
+    }
+
     fn new(
         options: BlockOptions,
         front: Setting,
@@ -226,7 +247,7 @@ impl BlockCoding {
         let start = out.len();
         let packed = self.with_contexts(|contexts| {
             if let (Effort::Dense, Some(dense)) = (effort, &self.dense) {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
+                let codec = &mut *self.dense(contexts, dense)?.codec;
                 // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells whose.
                 if frame::pack(codec, dense.setting.format, raw, out).is_ok() {
                     if dense.kept.is_none() || out[start] != Format::None.number() {
@@ -234,35 +255,87 @@ impl BlockCoding {
                     }
                     out.truncate(start);
                 }
-                let codec = self.front(contexts)?;
+                let codec = &mut *self.front(contexts)?.codec;
                 return frame::pack(codec, Format::None, raw, out).map(|_| ());
             }
-            let codec = self.front(contexts)?;
+            let codec = &mut *self.front(contexts)?.codec;
             // An engine that fails leaves the block raw.
             let packed = frame::pack(codec, self.front.setting.format, raw, out);
             packed.or_else(|_| frame::pack(codec, Format::None, raw, out)).map(|_| ())
         });
-        packed.expect("an allocator that has no memory for a context ends the process");
+        packed.expect(NO_MEMORY);
     }
 
-    /// Whether blocks packed with this effort are better packed together: then a device has them all at once. Only where every
-    /// frame is of one engine.
+    /// Whether blocks packed with this effort are better packed side by side, by a device. Only where every frame is of one engine.
     pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
-        self.front.engine.is_asynchronous() && (effort == Effort::Fast || !self.has_background_codec())
+        self.unpacks_in_batches() && (effort == Effort::Fast || !self.has_background_codec())
     }
 
-    /// The frames of several blocks, in their order.
-    pub(crate) fn pack_batch(&self, effort: Effort, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let packed = self.with_contexts(|contexts| {
-            let codec = match (effort, &self.dense) {
-                (Effort::Dense, Some(dense)) => {
-                    opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?
-                }
-                _ => self.front(contexts)?,
-            };
-            Ok(frame::pack_batch(codec, self.front.setting.format, contents))
+    /// Begins to pack a block; the calling thread goes on, and must be the one that finishes it.
+    pub(crate) fn begin_pack(&self, effort: Effort, contents: &[u8]) -> BegunBlock {
+        if !self.options.context_cache {
+            return BegunBlock::LaidOut(contents.to_vec());
+        }
+        let begun = self.with_contexts(|contexts| {
+            let context = self.packing(contexts, effort)?;
+            Ok(context.begin_pack(self.front.setting.format, contents.to_vec()))
         });
-        packed.expect("an allocator that has no memory for a context ends the process")
+        BegunBlock::UnderWay(begun.expect(NO_MEMORY))
+    }
+
+    /// Looks after the blocks that are under way, without waiting: those that take a device several steps go on. `false` if
+    /// nothing will happen to blocks that were begun before they are finished.
+    pub(crate) fn goes_on(&self, effort: Effort) -> bool {
+        let looked = self.with_contexts(|contexts| {
+            self.packing(contexts, effort)?.reap();
+            Ok(())
+        });
+        looked.expect(NO_MEMORY);
+        self.options.context_cache
+    }
+
+    /// The frames of blocks that were begun, in their order.
+    pub(crate) fn finish_pack(&self, effort: Effort, blocks: Vec<BegunBlock>) -> Vec<Vec<u8>> {
+        let finished = self.with_contexts(|contexts| {
+            let context = self.packing(contexts, effort)?;
+            let mut begin = |block| match block {
+                BegunBlock::UnderWay(begun) => begun,
+                BegunBlock::LaidOut(contents) => context.begin_pack(self.front.setting.format, contents),
+            };
+            let begun: Vec<Begun> = blocks.into_iter().map(&mut begin).collect();
+            Ok(begun.into_iter().map(|begun| context.finish_pack(begun)).collect())
+        });
+        finished.expect(NO_MEMORY)
+    }
+
+    /// Whether several blocks are better unpacked side by side, by a device.
+    pub(crate) fn unpacks_in_batches(&self) -> bool {
+        self.front.engine.is_asynchronous()
+    }
+
+    /// The contents of several blocks, in their order, or what is wrong with each.
+    pub(crate) fn unpack_batch(&self, frames: &[&[u8]]) -> Vec<Result<Vec<u8>, String>> {
+        let unpacked = self.with_contexts(|contexts| {
+            if self.has_background_codec() {
+                // Blocks of two engines lie side by side.
+                let one = |frame: &&[u8]| {
+                    let mut raw = Vec::new();
+                    self.unpack_with(contexts, frame, &mut raw).map(|()| raw)
+                };
+                return Ok(frames.iter().map(one).collect());
+            }
+            let context = self.front(contexts)?;
+            Ok(context.unpack_batch(self.front.setting.format, frames))
+        });
+        let unpacked: Vec<Result<Vec<u8>, BlockError>> = unpacked.expect(NO_MEMORY);
+        let rescued = |(block, frame): (_, &&[u8])| match block {
+            Err(BlockError::Engine { .. }) => {
+                let mut raw = Vec::new();
+                self.rescue(frame, &mut raw).map(|()| raw).map_err(|error| error.to_string())
+            }
+            block => block.map_err(|error: BlockError| error.to_string()),
+        };
+        unpacked.into_iter().zip(frames).map(rescued).collect()
     }
 
     /// Appends the contents of a block.
@@ -282,10 +355,13 @@ impl BlockCoding {
     ) -> Result<(), BlockError> {
         let unpacked = match &self.dense {
             Some(dense) if dense.kept.is_some() && frame.first() == Some(&dense.setting.format.number()) => {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
+                let codec = &mut *self.dense(contexts, dense)?.codec;
                 frame::unpack(codec, dense.setting.format, frame, raw, RAW_BYTES_MAX)
             }
-            _ => frame::unpack(self.front(contexts)?, self.front.setting.format, frame, raw, RAW_BYTES_MAX),
+            _ => {
+                let codec = &mut *self.front(contexts)?.codec;
+                frame::unpack(codec, self.front.setting.format, frame, raw, RAW_BYTES_MAX)
+            }
         };
         match unpacked {
             Err(BlockError::Engine { .. }) => self.rescue(frame, raw),
@@ -331,8 +407,20 @@ impl BlockCoding {
         taken.map_err(|error| error.to_string())
     }
 
-    fn front<'c>(&self, contexts: &'c mut Contexts) -> Result<&'c mut dyn BlockCodec, BlockError> {
+    fn front<'c>(&self, contexts: &'c mut Contexts) -> Result<&'c mut Context, BlockError> {
         opened(&mut contexts.front, || Ok(self.front.engine.clone()))
+    }
+
+    fn dense<'c>(&self, contexts: &'c mut Contexts, dense: &Dense) -> Result<&'c mut Context, BlockError> {
+        opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))
+    }
+
+    /// What packs with this effort.
+    fn packing<'c>(&self, contexts: &'c mut Contexts, effort: Effort) -> Result<&'c mut Context, BlockError> {
+        match (effort, &self.dense) {
+            (Effort::Dense, Some(dense)) => self.dense(contexts, dense),
+            _ => self.front(contexts),
+        }
     }
 
     #[inline]
@@ -349,15 +437,27 @@ impl BlockCoding {
         work(&mut contexts)
     }
 
+    /// Contexts that threads keep.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn contexts_kept(&self) -> usize {
+        let kept = |contexts: &Contexts| {
+            usize::from(contexts.front.is_some()) + usize::from(contexts.dense.is_some())
+        };
+        self.contexts.iter().map(|contexts| kept(&contexts.lock())).sum()
+    }
+
     /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in any case:
-    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB.
+    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB. Those with jobs
+    /// under way stay.
     pub(crate) fn release_idle(&self) {
         for contexts in &self.contexts {
             let mut contexts = contexts.lock();
             if !std::mem::take(&mut contexts.used) {
-                *contexts = Contexts::default();
+                contexts.raw = Vec::new();
+                contexts.front.take_if(Context::is_idle);
+                contexts.dense.take_if(Context::is_idle);
             } else if !self.has_background_codec() {
-                contexts.dense = None;
+                contexts.dense.take_if(Context::is_idle);
             }
         }
     }
@@ -395,70 +495,6 @@ fn default_levels(format: Format) -> (i32, i32) {
         Format::Lz4 => (1, 6),
         Format::Zstd => (1, 6),
         _ => (1, 6),
-    }
-}
-
-/// A value in a block.
-#[derive(Clone, Copy)]
-pub(crate) struct PackedValue<'a> {
-    pub(crate) frame: &'a [u8],
-    /// Which of the block's values.
-    pub(crate) place: usize,
-    /// Values in the block.
-    pub(crate) count: usize,
-    pub(crate) coding: &'a BlockCoding,
-}
-
-const NOT_A_BLOCK: &str = "the block's lengths do not add up";
-
-impl PackedValue<'_> {
-    /// Appends the value to `out`, which is as it was after an error.
-    #[inline]
-    pub(crate) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        if self.frame.is_empty() {
-            return Ok(());
-        }
-        let appended = self.coding.unpacked(self.frame, |raw| {
-            span(raw, self.place, self.count).map(|(start, end)| out.extend_from_slice(&raw[start..end]))
-        })?;
-        appended.ok_or_else(|| NOT_A_BLOCK.to_owned())
-    }
-
-    /// Bytes of the value.
-    pub(crate) fn raw_len(&self) -> Result<u64, String> {
-        if self.frame.is_empty() {
-            return Ok(0);
-        }
-        let len = self.coding.unpacked(self.frame, |raw| {
-            span(raw, self.place, self.count).map(|(start, end)| (end - start) as u64)
-        })?;
-        len.ok_or_else(|| NOT_A_BLOCK.to_owned())
-    }
-}
-
-/// One block at a time, unpacked once for all its values that are asked for in a row.
-#[derive(Default)]
-pub(crate) struct Unpacked {
-    /// Where its frame lies; the body it belongs to is alive as long as this is.
-    frame: Option<(usize, usize)>,
-    raw: Vec<u8>,
-}
-
-impl Unpacked {
-    /// The value, as long as no other block is asked for. All values must come from one body.
-    pub(crate) fn value(&mut self, packed: &PackedValue<'_>) -> Result<&[u8], String> {
-        if packed.frame.is_empty() {
-            return Ok(&[]);
-        }
-        let wanted = Some((packed.frame.as_ptr().addr(), packed.frame.len()));
-        if self.frame != wanted {
-            self.frame = None;
-            self.raw.clear();
-            packed.coding.unpack(packed.frame, &mut self.raw)?;
-            self.frame = wanted;
-        }
-        let (start, end) = span(&self.raw, packed.place, packed.count).ok_or(NOT_A_BLOCK)?;
-        Ok(&self.raw[start..end])
     }
 }
 

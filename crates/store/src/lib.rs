@@ -27,6 +27,7 @@
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -58,6 +59,7 @@ mod stats;
 mod store;
 mod sync;
 mod tierer;
+mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};

@@ -273,6 +273,7 @@ impl<'a> IaaContext<'a> {
         if room == 0 {
             return Ok(None);
         }
+        self.make_room();
         let operation = &self.engine.operations.compress;
         let failure = match &mut self.sessions {
             None => None,
@@ -297,6 +298,7 @@ impl<'a> IaaContext<'a> {
         if raw_bytes > raw_bytes_max(packed.len()) {
             return Err(damaged(packed.len(), "another length"));
         }
+        self.make_room();
         let operation = &self.engine.operations.decompress;
         let before = out.len();
         let failure = match &mut self.sessions {
@@ -371,6 +373,13 @@ impl<'a> IaaContext<'a> {
         }
         self.counters.ended(task, job.input.len(), &result, None);
         self.done.push(Done { job, result });
+    }
+
+    /// A single job finds room beside those of a batch.
+    fn make_room(&mut self) {
+        if self.sessions.as_ref().is_some_and(Sessions::is_full) {
+            self.reap_device(true);
+        }
     }
 
     fn reap_device(&mut self, wait: bool) {

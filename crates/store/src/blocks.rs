@@ -6,6 +6,7 @@
 //! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep to
 //! the next. They live in the coding that they work for, and are freed with it: with the last body of its generation.
 
+mod batches;
 mod contents;
 mod engines;
 mod totals;
@@ -16,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use thread_local::ThreadLocal;
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{
-    Begun, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
+    BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
 };
 use ziptier_codec::format::Format;
 
@@ -25,6 +26,7 @@ use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::sync::Mutex;
 use engines::{Context, Dense, engine_of, opened};
 
+pub(crate) use batches::BegunBlock;
 pub(crate) use contents::{lay_out, spans};
 pub(crate) use totals::EngineTotals;
 pub(crate) use values::{PackedValue, ReadAhead, Unpacked, take_values};
@@ -46,14 +48,6 @@ pub(crate) enum Effort {
     Fast,
     /// In the background: at the dense level, or by the background codec.
     Dense,
-}
-
-/// A block that is on its way to its frame.
-pub(crate) enum BegunBlock {
-    /// A device has it.
-    UnderWay(Begun),
-    /// Its contents wait: without a context that the thread keeps, a device gets all blocks of a body at the end.
-    LaidOut(Vec<u8>),
 }
 
 const NO_MEMORY: &str = "an allocator that has no memory for a context ends the process";
@@ -264,78 +258,6 @@ impl BlockCoding {
             packed.or_else(|_| frame::pack(codec, Format::None, raw, out)).map(|_| ())
         });
         packed.expect(NO_MEMORY);
-    }
-
-    /// Whether blocks packed with this effort are better packed side by side, by a device. Only where every frame is of one engine.
-    pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
-        self.unpacks_in_batches() && (effort == Effort::Fast || !self.has_background_codec())
-    }
-
-    /// Begins to pack a block; the calling thread goes on, and must be the one that finishes it.
-    pub(crate) fn begin_pack(&self, effort: Effort, contents: &[u8]) -> BegunBlock {
-        if !self.options.context_cache {
-            return BegunBlock::LaidOut(contents.to_vec());
-        }
-        let begun = self.with_contexts(|contexts| {
-            let context = self.packing(contexts, effort)?;
-            Ok(context.begin_pack(self.front.setting.format, contents.to_vec()))
-        });
-        BegunBlock::UnderWay(begun.expect(NO_MEMORY))
-    }
-
-    /// Looks after the blocks that are under way, without waiting: those that take a device several steps go on. `false` if
-    /// nothing will happen to blocks that were begun before they are finished.
-    pub(crate) fn goes_on(&self, effort: Effort) -> bool {
-        let looked = self.with_contexts(|contexts| {
-            self.packing(contexts, effort)?.reap();
-            Ok(())
-        });
-        looked.expect(NO_MEMORY);
-        self.options.context_cache
-    }
-
-    /// The frames of blocks that were begun, in their order.
-    pub(crate) fn finish_pack(&self, effort: Effort, blocks: Vec<BegunBlock>) -> Vec<Vec<u8>> {
-        let finished = self.with_contexts(|contexts| {
-            let context = self.packing(contexts, effort)?;
-            let mut begin = |block| match block {
-                BegunBlock::UnderWay(begun) => begun,
-                BegunBlock::LaidOut(contents) => context.begin_pack(self.front.setting.format, contents),
-            };
-            let begun: Vec<Begun> = blocks.into_iter().map(&mut begin).collect();
-            Ok(begun.into_iter().map(|begun| context.finish_pack(begun)).collect())
-        });
-        finished.expect(NO_MEMORY)
-    }
-
-    /// Whether several blocks are better unpacked side by side, by a device.
-    pub(crate) fn unpacks_in_batches(&self) -> bool {
-        self.front.engine.is_asynchronous()
-    }
-
-    /// The contents of several blocks, in their order, or what is wrong with each.
-    pub(crate) fn unpack_batch(&self, frames: &[&[u8]]) -> Vec<Result<Vec<u8>, String>> {
-        let unpacked = self.with_contexts(|contexts| {
-            if self.has_background_codec() {
-                // Blocks of two engines lie side by side.
-                let one = |frame: &&[u8]| {
-                    let mut raw = Vec::new();
-                    self.unpack_with(contexts, frame, &mut raw).map(|()| raw)
-                };
-                return Ok(frames.iter().map(one).collect());
-            }
-            let context = self.front(contexts)?;
-            Ok(context.unpack_batch(self.front.setting.format, frames))
-        });
-        let unpacked: Vec<Result<Vec<u8>, BlockError>> = unpacked.expect(NO_MEMORY);
-        let rescued = |(block, frame): (_, &&[u8])| match block {
-            Err(BlockError::Engine { .. }) => {
-                let mut raw = Vec::new();
-                self.rescue(frame, &mut raw).map(|()| raw).map_err(|error| error.to_string())
-            }
-            block => block.map_err(|error: BlockError| error.to_string()),
-        };
-        unpacked.into_iter().zip(frames).map(rescued).collect()
     }
 
     /// Appends the contents of a block.

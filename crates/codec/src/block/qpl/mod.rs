@@ -80,7 +80,9 @@ impl Qpl {
         };
         let has_device = device.is_ok();
         if path == Path::Hardware {
-            device.map_err(|reason| unavailable(format!("no path hardware: {reason}")))?;
+            device.map_err(|reason| {
+                unavailable(format!("path hardware needs a device, but libqpl has none: {reason}"))
+            })?;
         }
         let how = How { path, has_device, dynamic: huffman == Huffman::Dynamic, level };
         Ok(Qpl { how, counters: Counters::new() })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
@@ -110,7 +110,9 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+    let backend = StoreBackend::open(options)?;
+    let packer = packer(backend.store());
+    let server = Server::bind(config, Arc::new(backend))?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -125,7 +127,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -135,6 +137,15 @@ fn run(
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
     Ok(outcome?)
+}
+
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -306,6 +306,11 @@ impl BlockCoding {
         frame::unpack(engine.open()?.as_mut(), engine.format(), frame, raw, RAW_BYTES_MAX).map(|_| ())
     }
 
+    /// The name of the foreground's engine.
+    pub(crate) fn engine_name(&self) -> &'static str {
+        self.front.engine.name()
+    }
+
     /// Who does the foreground's work, in the words of result tables.
     pub(crate) fn worker(&self) -> &'static str {
         self.front.engine.worker()

@@ -489,6 +489,11 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
+    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without blocks.
+    pub fn block_engine(&self) -> Option<&'static str> {
+        Some(self.core.dictionaries.current()?.blocks()?.engine_name())
+    }
+
     /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`, `modelled`,
     /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {

@@ -23,6 +23,9 @@ use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
 
 const NAME: &str = "iaa";
 
+/// What to do without a device.
+const ADVICE: &str = "`ziptier doctor` says what would help, and on path auto the CPU does the work";
+
 /// The engine `iaa` of format `deflate`.
 pub struct Iaa {
     path: Path,
@@ -57,7 +60,7 @@ impl Iaa {
             Err(reason) if setting.path == Path::Hardware => {
                 return Err(SettingError::Unavailable {
                     engine,
-                    reason: format!("no path hardware: {reason} (`ziptier doctor` tells what would help)"),
+                    reason: format!("path hardware needs a device, but {reason}; {ADVICE}"),
                 });
             }
             Err(_) => None,
@@ -88,7 +91,7 @@ impl Iaa {
         let (devices, operations) = match operations {
             Ok(operations) => (devices, operations),
             Err(error) if setting.path == Path::Hardware => {
-                let reason = format!("no path hardware: the dictionary cannot be prepared: {error}");
+                let reason = format!("the device did not take the dictionary ({error}); {ADVICE}");
                 return Err(SettingError::Unavailable { engine: NAME, reason });
             }
             // A device that fails at this will fail at more.

@@ -65,6 +65,9 @@ mod write;
 pub use batch::{Batch, Condition, Transferred};
 #[doc(hidden)]
 pub use durable::DiskHandle;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::fuzz_log_record;
 pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::Error;
 pub use memory::MemoryUse;

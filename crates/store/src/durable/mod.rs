@@ -164,3 +164,13 @@ pub struct DurableStats {
     /// The first failure of a write or sync, after which every write is refused.
     pub failure: Option<String>,
 }
+
+/// Reads any bytes as a record of the log.
+#[cfg(fuzzing)]
+pub fn fuzz_log_record(bytes: &[u8]) {
+    let Ok(operations) = operation::Operations::of(bytes) else { return };
+    let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
+    let again = operation::Heads::default().lay_out(operations.iter().copied(), |parts| parts.concat());
+    let read = operation::Operations::of(&again).and_then(|read| Ok(read.collect::<Result<Vec<_>, _>>()?));
+    assert_eq!(read.as_ref(), Ok(&operations));
+}

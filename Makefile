@@ -6,6 +6,7 @@ CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
 IMAGES ?= 2000000
+KILLS ?= 1000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 export ZIPTIER_CORPUS
 
@@ -59,8 +60,10 @@ fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 faults: setup ## ten million accelerator jobs under injected faults
 	cargo run --release --locked --package ziptier-accel --example injected_faults
 
-torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
+torture: setup ## recover from power cuts and kills, for as long as it takes: IMAGES=2000000 KILLS=1000
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
+	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

@@ -21,6 +21,9 @@ fn ziptier() -> Command {
         "MAX_CLIENTS",
         "CODEC_ENGINE",
         "MODEL",
+        "DIR",
+        "DURABILITY",
+        "SALVAGE",
     ] {
         command.env_remove(format!("ZIPTIER_{variable}"));
     }

@@ -1,8 +1,13 @@
 //! What can go wrong, each in one sentence: what was tried, what was found, what to do.
 
+use std::path::PathBuf;
+
+use ziptier_media::log::LogError;
+
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one.
+/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one, but for a failure of the log
+/// while a write waits to be durable: what becomes of that write is not known before the store is opened anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -88,6 +93,29 @@ pub enum Error {
         key_bytes: usize,
         /// What the decoder found.
         reason: String,
+    },
+    /// The log refused or failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A record of the log that is whole and cannot be read.
+    #[error("record {lsn} of the log cannot be read: {reason}")]
+    LogRecord {
+        /// Its number.
+        lsn: u64,
+        /// What was found.
+        reason: String,
+    },
+    /// A folder that is not a store's.
+    #[error("{} is no file of a store; name an empty folder, or one that a store was kept in", path.display())]
+    ForeignFile {
+        /// The file that was found there.
+        path: PathBuf,
+    },
+    /// A durability that there is not.
+    #[error("there is no durability '{name}'; it is always, everysec or no")]
+    UnknownDurability {
+        /// The name as given.
+        name: String,
     },
     /// The operating system refused a thread.
     #[error("a background thread could not be started: {reason}")]

@@ -25,6 +25,7 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
 //! | `together` | several leaves at a time, where a device packs their blocks |
@@ -38,6 +39,7 @@ mod body;
 mod coding;
 mod core;
 mod dictionaries;
+mod durable;
 mod error;
 mod hotness;
 mod index;
@@ -63,6 +65,12 @@ mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+#[doc(hidden)]
+pub use durable::DiskHandle;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::fuzz_log_record;
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

@@ -80,6 +80,7 @@ impl Iterator for Range<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.front.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
+            self.core.wait_for_seen();
             self.front.extend(records);
             self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
             if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
@@ -97,6 +98,7 @@ impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_below(&self.from, &self.to);
+            self.core.wait_for_seen();
             // `back` is popped from its front, so it holds descending keys.
             self.back.extend(records.into_iter().rev());
             self.to = Bound::Excluded(next.unwrap_or_default());

@@ -8,6 +8,7 @@
 
 mod contents;
 mod engines;
+mod stored;
 mod totals;
 
 use std::sync::{Arc, OnceLock};

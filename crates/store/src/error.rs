@@ -1,5 +1,9 @@
 //! What can go wrong, each in one sentence: what was tried, what was found, what to do.
 
+use std::path::PathBuf;
+
+use ziptier_media::segments::SegmentError;
+
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Why a store refused or failed an operation. Nothing was changed by an operation that returns one.
@@ -89,10 +93,40 @@ pub enum Error {
         /// What the decoder found.
         reason: String,
     },
+    /// A file of the store's folder is damaged.
+    #[error(
+        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (salvage)",
+        path.display()
+    )]
+    FileDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A file with another signature or version.
+    #[error("{} cannot be read: {reason}", path.display())]
+    FileForeign {
+        /// The file.
+        path: PathBuf,
+        /// What was found, and what this version reads.
+        reason: String,
+    },
+    /// The segments of images refused or failed.
+    #[error(transparent)]
+    Segments(#[from] SegmentError),
     /// The operating system refused a thread.
     #[error("a background thread could not be started: {reason}")]
     Thread {
         /// The system's words.
         reason: String,
     },
+}
+
+impl From<ziptier_media::disk::DiskError> for Error {
+    fn from(error: ziptier_media::disk::DiskError) -> Self {
+        Self::Segments(error.into())
+    }
 }

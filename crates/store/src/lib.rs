@@ -37,6 +37,7 @@ mod body;
 mod coding;
 mod core;
 mod dictionaries;
+mod durable;
 mod error;
 mod hotness;
 mod index;

@@ -1,14 +1,15 @@
 //! What the callers' threads and the background threads share.
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
+use crate::durable::{Checkpointer, Journal};
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
@@ -17,7 +18,7 @@ use crate::maintenance::Queue;
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
-use crate::record::{Found, Lookup, Meta, Payload, key_hash};
+use crate::record::{Found, Lookup, Meta, Payload, key_hash, now_ms};
 use crate::stats::Counters;
 use crate::sync::Mutex;
 
@@ -48,6 +49,14 @@ pub(crate) struct Core {
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
     pub(crate) batches: Mutex<()>,
+    /// The log that writes go to, once the store has recovered; never without a folder.
+    pub(crate) journal: OnceLock<Journal>,
+    /// What keeps the log short.
+    pub(crate) checkpointer: OnceLock<Checkpointer>,
+    /// Leaves are made from images: nobody else may change any.
+    pub(crate) loading: AtomicBool,
+    /// Writes repeat what the log says.
+    pub(crate) recovering: AtomicBool,
 }
 
 impl Core {
@@ -70,6 +79,10 @@ impl Core {
             queue: Queue::default(),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
+            journal: OnceLock::new(),
+            checkpointer: OnceLock::new(),
+            loading: AtomicBool::new(options.durable.is_some()),
+            recovering: AtomicBool::new(options.durable.is_some()),
         }
     }
 
@@ -195,6 +208,17 @@ impl Core {
         Error::Damaged { key_bytes: key.len(), reason }
     }
 
+    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait. After a failure of the log
+    /// reads go on.
+    #[inline]
+    pub(crate) fn wait_for_seen(&self) {
+        if let Some(journal) = self.journal.get()
+            && journal.waits()
+        {
+            let _ = journal.wait();
+        }
+    }
+
     /// Packs `leaf` if nobody else maintains it; `false` when somebody does.
     pub(crate) fn pack_unowned(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
@@ -214,6 +238,12 @@ impl Core {
                 .open
                 .as_ref()
                 .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
+    }
+
+    /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log may
+    /// give them a later expiry yet.
+    pub(crate) fn expiry_now_ms(&self) -> u64 {
+        if self.recovering.load(Ordering::Relaxed) { 0 } else { now_ms() }
     }
 
     /// A large value coded by the calling thread.

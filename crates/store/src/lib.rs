@@ -25,6 +25,7 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
 //! | `memory`, `stats` | what is held, what was done |
@@ -62,6 +63,10 @@ mod tierer;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+#[doc(hidden)]
+pub use durable::DiskHandle;
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

@@ -17,7 +17,6 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::{Goal, Scratch, generation};
-use crate::record::now_ms;
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
 
@@ -194,6 +193,10 @@ impl Core {
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
+            if self.loading.load(Ordering::Acquire) {
+                std::thread::park_timeout(NAP_MAX);
+                continue;
+            }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
                 if self.is_over_watermark(leaf.state(&guard)) {
@@ -356,7 +359,7 @@ impl Core {
                 return Some(Goal::Recode);
             }
         }
-        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
         let settles = quiet && state.is_unsettled();
         (expired || settles || state.sealed.is_some()).then_some(Goal::Keep)
     }
@@ -392,7 +395,7 @@ impl Core {
     }
 
     /// Empties every leaf and joins them.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(&self) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             let guard = pin();
@@ -409,7 +412,7 @@ impl Core {
                 // Joined with its left neighbour meanwhile: look again who owns the cursor.
                 continue;
             }
-            self.empty(leaf, &guard);
+            self.empty(leaf, &guard)?;
             let high = leaf.state(&guard).high.clone();
             drop(ownership);
             guard.flush();
@@ -428,9 +431,9 @@ impl Core {
             });
             leaves += 1;
             if !right_is_empty || leaves > 1 << 24 {
-                return;
+                return Ok(());
             }
-            let Some(_ownership) = first.try_own() else { return };
+            let Some(_ownership) = first.try_own() else { return Ok(()) };
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
         }

@@ -71,6 +71,20 @@ impl BlockCoding {
     }
 }
 
+impl BlockCoding {
+    /// Whether both pack in the same formats and with the same kind of codes.
+    pub(crate) fn packs_like(&self, other: &Self) -> bool {
+        self.to_bytes()[..3] == other.to_bytes()[..3]
+    }
+
+    /// The same under another number.
+    pub(crate) fn renumbered(&self, generation: u32) -> Self {
+        let dense = self.dense.as_ref().map(|dense| dense.setting.clone());
+        Self::new(self.options.clone(), self.front.setting.clone(), dense, generation, self.totals.clone())
+            .expect("the same settings were sound")
+    }
+}
+
 struct Stored<'a> {
     format: CodecChoice,
     huffman: Huffman,

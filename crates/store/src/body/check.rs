@@ -32,7 +32,13 @@ impl Body {
         &self.0
     }
 
-    /// The same with other references to large values; `None` if there are none.
+    /// The same with references to large values that its records own from now on.
+    pub(crate) fn owning(self, mut reference: impl FnMut(usize) -> [u8; REFERENCE_BYTES]) -> Self {
+        let bytes = self.with_references(|number| reference(u64::from_le_bytes(number) as usize));
+        bytes.map_or(self, |bytes| Self(bytes.into()))
+    }
+
+    /// The bytes with other references to large values; `None` if there are none.
     pub(crate) fn with_references(
         &self,
         mut replace: impl FnMut([u8; REFERENCE_BYTES]) -> [u8; REFERENCE_BYTES],

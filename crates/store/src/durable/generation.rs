@@ -96,11 +96,6 @@ pub(crate) fn from_bytes(
     }
 }
 
-/// The number that stored `bytes` have.
-pub(crate) fn number_of(bytes: &[u8]) -> Result<u32, String> {
-    parse(bytes).map(|(number, ..)| number)
-}
-
 /// The folder of generations.
 pub(crate) struct GenerationFiles {
     disk: Arc<dyn Disk>,

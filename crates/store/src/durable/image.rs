@@ -3,12 +3,11 @@
 //! A reference to a large value is the value's number in a list of all large values of the image, which tells where
 //! their pieces lie.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ziptier_media::segments::Place;
 
 use super::reader::Reader;
-use crate::body::Body;
 use crate::coding::Coding;
 use crate::landing::RecordBytes;
 use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
@@ -101,13 +100,17 @@ impl Capture {
         (number as u64).to_le_bytes()
     }
 
+    /// What the body is coded with.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.coding.as_ref().map(Coding::generation)
+    }
+
     /// Writes the image in place of what is in `out`; `larges` tells of each of [`Capture::larges`] where it lies.
     pub(crate) fn write(&self, larges: &[StoredLarge], out: &mut Vec<u8>) {
-        let generation = self.coding.as_ref().map(Coding::generation);
         let image = LeafImage {
             heated: self.heated,
             loose: self.loose,
-            generation,
+            generation: self.generation(),
             logical_bytes: self.logical_bytes,
             low: &self.low,
             larges: larges.to_vec(),
@@ -262,4 +265,68 @@ pub(crate) fn write_place(place: Place, out: &mut Vec<u8>) {
 
 pub(crate) fn read_place(reader: &mut Reader<'_>) -> Option<Place> {
     Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
+}
+
+/// What a leaf remembers of its image.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Appends of the leaf when the image was taken.
+    appends: u64,
+    /// Where the image lies, once a checkpoint with it is in force.
+    at: OnceLock<StoredAt>,
+}
+
+/// Where an image and its large values lie.
+#[derive(Debug)]
+pub(crate) struct StoredAt {
+    pub(crate) place: Place,
+    generation: Option<u32>,
+    larges: Box<[StoredLarge]>,
+}
+
+/// Bytes that a leaf's memory of its image takes of the allocator.
+pub(crate) const STORED_BYTES: usize = size_of::<Stored>() + 2 * size_of::<usize>();
+
+impl Stored {
+    /// Of an image that is being taken: the caller holds the leaf's writer lock.
+    pub(crate) fn pending(appends: u64) -> Arc<Self> {
+        Arc::new(Self { appends, at: OnceLock::new() })
+    }
+
+    /// A checkpoint with the image is in force.
+    pub(crate) fn set(&self, at: StoredAt) {
+        let is_first = self.at.set(at).is_ok();
+        debug_assert!(is_first, "an image is in one checkpoint first");
+    }
+
+    /// Where the image lies, if a checkpoint with it is or was in force.
+    pub(crate) fn at(&self) -> Option<&StoredAt> {
+        self.at.get()
+    }
+
+    /// Where the image lies, if the leaf still says the same. What changes the form of its records alone may have come between.
+    pub(crate) fn current(&self, appends: u64, generation: Option<u32>) -> Option<&StoredAt> {
+        self.at.get().filter(|at| self.appends == appends && at.generation == generation)
+    }
+}
+
+impl StoredAt {
+    pub(crate) fn new(place: Place, generation: Option<u32>, larges: Vec<StoredLarge>) -> Self {
+        Self { place, generation, larges: larges.into() }
+    }
+
+    pub(crate) fn larges(&self) -> &[StoredLarge] {
+        &self.larges
+    }
+
+    /// Generations that the image needs.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
+        self.generation.into_iter().chain(self.larges().iter().filter_map(|large| large.generation))
+    }
+
+    /// The image's place, and those of its large values.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let pieces = self.larges().iter().flat_map(|large| large.pieces.iter().copied());
+        std::iter::once(self.place).chain(pieces)
+    }
 }

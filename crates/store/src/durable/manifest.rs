@@ -58,10 +58,9 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Makes this the folder's manifest; the bytes that were written. Durable when it returns; after an error the one before
-    /// or this one is in force.
-    pub(crate) fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<u64, Error> {
-        let (new, path) = (dir.join(NEW_NAME), dir.join(NAME));
+    /// Writes it durably under another name; the bytes that were written. The folder's manifest is as it was.
+    pub(crate) fn prepare(&self, disk: &dyn Disk, dir: &Path) -> Result<u64, Error> {
+        let new = dir.join(NEW_NAME);
         match disk.remove(&new) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
@@ -69,8 +68,19 @@ impl Manifest {
         let file = disk.create(&new, Caching::Cached)?;
         let written = self.write(&*file)?;
         file.sync_data()?;
-        disk.rename(&new, &path)?;
-        disk.sync_dir(dir)?;
+        Ok(written)
+    }
+
+    /// Makes what was prepared the folder's manifest, durably. After an error the one before or this one is in force.
+    pub(crate) fn commit(&self, disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+        disk.rename(&dir.join(NEW_NAME), &dir.join(NAME))?;
+        Ok(disk.sync_dir(dir)?)
+    }
+
+    /// Makes this the folder's manifest.
+    pub(crate) fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<u64, Error> {
+        let written = self.prepare(disk, dir)?;
+        self.commit(disk, dir)?;
         Ok(written)
     }
 

@@ -13,7 +13,7 @@ use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::memory::Gauges;
 use crate::merge::{Merged, Newest, merge};
-use crate::record::{Kind, Payload, array, now_ms};
+use crate::record::{Kind, Payload, array};
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
@@ -29,7 +29,7 @@ impl Core {
             (true, Goal::Heat) => state.body.raw_bytes(),
             (true, _) => state.body.asked_bytes(),
         };
-        merge(&state.body, &newest.pending, now_ms(), |merged| match merged {
+        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| match merged {
             Merged::Kept(_, entry) => {
                 records += 1;
                 bytes += match (goal, tokens(state), entry.kind) {
@@ -109,7 +109,7 @@ impl Core {
             decoded.push(spans);
         }
 
-        let now_ms = now_ms();
+        let now_ms = self.expiry_now_ms();
         let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
         let mut uncoded: Vec<usize> = Vec::new();
         let mut fresh = 0;

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, Newest, merge};
-use crate::record::{Kind, array, now_ms};
+use crate::record::{Kind, array};
 
 /// Where an entry comes from.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ impl Core {
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
-        let now_ms = now_ms();
+        let now_ms = self.expiry_now_ms();
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);

@@ -1,4 +1,6 @@
-//! `ziptier serve`: a store in memory behind the Redis protocol.
+//! `ziptier serve`: a store behind the Redis protocol.
+
+mod durable;
 
 use std::fmt;
 use std::io::Write;
@@ -15,6 +17,7 @@ use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
 use crate::store_target::engine_name;
+use durable::{DurableArguments, Progress};
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
@@ -69,6 +72,9 @@ pub(crate) struct Arguments {
     /// Clients that may be connected at a time
     #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
     max_clients: usize,
+
+    #[command(flatten)]
+    durable: DurableArguments,
 }
 
 /// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
@@ -94,7 +100,13 @@ fn run(
     let usual = Options::default();
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
+    let options = Options {
+        memory_limit_bytes: limit_bytes,
+        codec: arguments.codec,
+        block,
+        durable: arguments.durable.options(),
+        ..usual
+    };
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -110,7 +122,15 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+    let mut progress = Progress::default();
+    let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
+    progress.end();
+    let backend = Arc::new(opened?);
+    let found = backend.store().recovered().map_or(String::new(), |recovered| {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
+        arguments.durable.found(backend.store().len(), recovered)
+    });
+    let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -125,7 +145,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,

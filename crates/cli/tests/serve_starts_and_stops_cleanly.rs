@@ -11,7 +11,18 @@ use std::time::Duration;
 fn ziptier() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
     command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["PORT", "BIND", "MEMORY", "CODEC", "THREADS", "PROTECTED_MODE", "MAX_CLIENTS"] {
+    for variable in [
+        "PORT",
+        "BIND",
+        "MEMORY",
+        "CODEC",
+        "THREADS",
+        "PROTECTED_MODE",
+        "MAX_CLIENTS",
+        "DIR",
+        "DURABILITY",
+        "SALVAGE",
+    ] {
         command.env_remove(format!("ZIPTIER_{variable}"));
     }
     command

@@ -65,6 +65,9 @@ mod write;
 pub use batch::{Batch, Condition, Transferred};
 #[doc(hidden)]
 pub use durable::DiskHandle;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::take_image;
 pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
 pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::Error;

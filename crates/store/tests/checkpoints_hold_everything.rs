@@ -195,6 +195,47 @@ fn segments_are_given_back_while_records_are_updated() {
 }
 
 #[test]
+fn large_values_that_move_while_checkpoints_are_made_are_there_again() {
+    let disk = RecordingDisk::new();
+    let mut options = options(Arc::new(disk.clone()), CodecChoice::Auto);
+    options.durable.as_mut().unwrap().durability = ziptier::Durability::No;
+    let store = Store::open(options).unwrap();
+    (0..3000).for_each(|n| store.put(format!("m:{n:05}").as_bytes(), &value(n, 100)).unwrap());
+    let name = |side: &str, n: u64| format!("{side}:large:{n}").into_bytes();
+    (0..8).for_each(|n| store.put(&name("a", n), &value(n, 5000 + n as usize)).unwrap());
+    let is_over = AtomicBool::new(false);
+    let copies: Vec<RecordingDisk> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(1);
+            while !is_over.load(Ordering::Relaxed) {
+                let n = random.u64(..8);
+                let (from, to) = if random.bool() { ("a", "z") } else { ("z", "a") };
+                store.rename(&name(from, n), &name(to, n), true).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let copies = (0..40).map(|_| {
+            store.checkpoint().unwrap();
+            disk.copy()
+        });
+        let copies = copies.collect();
+        is_over.store(true, Ordering::Relaxed);
+        copies
+    });
+    for copy in copies {
+        let copy = open(&copy, CodecChoice::Auto);
+        for n in 0..8 {
+            let found: Vec<_> =
+                ["a", "z"].iter().filter_map(|side| copy.get(&name(side, n)).unwrap()).collect();
+            assert_eq!(found, [value(n, 5000 + n as usize)], "value {n}");
+        }
+    }
+    let before = contents(&store);
+    drop(store);
+    assert_eq!(contents(&open(&disk, CodecChoice::Auto)), before);
+}
+
+#[test]
 fn writers_go_on_while_checkpoints_are_made() {
     const KEYS: u64 = 3000;
     for codec in [CodecChoice::Auto, CodecChoice::Zstd] {

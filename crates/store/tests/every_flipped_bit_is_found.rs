@@ -119,13 +119,16 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
         let before = contents(&store);
         store.close().unwrap();
         let segment = disk.paths().into_iter().find(|path| kind_of(path) == "segments/segment").unwrap();
-        for at in [100, 9000, 20_000] {
+        let mut refusals = 0;
+        for at in [100].into_iter().chain((5000..60_000).step_by(5000)) {
             let copy = disk.copy();
             let mut bytes = copy.contents(&segment).unwrap();
             bytes[at] ^= 4;
             copy.put(&segment, bytes);
-            let refused = Store::open(options_of(&copy.copy(), codec)).unwrap_err().to_string();
-            assert!(refused.contains("segment-"), "{refused}");
+            // Nobody needs a body that a later checkpoint has replaced.
+            let Err(refused) = Store::open(options_of(&copy.copy(), codec)) else { continue };
+            assert!(refused.to_string().contains("segment-"), "{refused}");
+            refusals += 1;
             let mut options = options_of(&copy, codec);
             options.durable.as_mut().unwrap().salvage = true;
             let store = Store::open(options.clone()).unwrap();
@@ -140,5 +143,6 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
             options.durable.as_mut().unwrap().salvage = false;
             assert!(contents(&Store::open(options).unwrap()) == found);
         }
+        assert!(refusals > 3, "{refusals}");
     }
 }

@@ -60,7 +60,7 @@ struct State {
     generations: GenerationFiles,
     number: u64,
     /// Where its images and their large values lie, sorted.
-    places: Vec<Place>,
+    places: Arc<Vec<Place>>,
     /// It is not known which manifest is in force.
     failure: Option<String>,
 }
@@ -139,7 +139,7 @@ impl Checkpointer {
             dir: dir.to_path_buf(),
             segments,
             bound_bytes,
-            state: Mutex::new(State { generations, number, places, failure: None }),
+            state: Mutex::new(State { generations, number, places: Arc::new(places), failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             counts,
         })
@@ -191,10 +191,10 @@ impl Checkpointer {
         }
         let start_lsn = journal.newest() + 1;
         let victims = self.victims(self.log_bytes(journal) / 4);
-        let mut attempt = Attempt::new(core, &self.segments, victims);
+        let mut attempt = Attempt::new(core, &self.segments, state.places.clone(), victims);
         let prepared = attempt
             .walk(&state.generations)
-            .and_then(|()| self.prepare(state, &attempt, journal, start_lsn))
+            .and_then(|()| self.prepare(state, &mut attempt, journal, start_lsn))
             .inspect_err(|_| attempt.give_up());
         let manifest = prepared?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
@@ -213,7 +213,7 @@ impl Checkpointer {
     fn prepare(
         &self,
         state: &mut State,
-        attempt: &Attempt<'_>,
+        attempt: &mut Attempt<'_>,
         journal: &Journal,
         start_lsn: u64,
     ) -> Result<Manifest, Error> {
@@ -238,10 +238,10 @@ impl Checkpointer {
         journal: &Journal,
         start_lsn: u64,
     ) -> Result<(), Error> {
-        let before = std::mem::replace(&mut state.places, written.places);
-        for place in before {
-            if state.places.binary_search(&place).is_err() {
-                self.segments.release(place);
+        let before = std::mem::replace(&mut state.places, Arc::new(written.places));
+        for place in before.iter() {
+            if state.places.binary_search(place).is_err() {
+                self.segments.release(*place);
             }
         }
         let _nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {

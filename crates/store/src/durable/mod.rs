@@ -18,6 +18,8 @@ mod check;
 mod checkpoint;
 mod dump;
 mod generation;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod image;
 mod journal;
 mod loading;
@@ -32,6 +34,8 @@ pub use check::{CheckReport, Damage, check};
 pub use checkpoint::CheckpointStats;
 pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};
+#[cfg(fuzzing)]
+pub use hostile::take_image;
 pub(crate) use image::{STORED_BYTES, Stored};
 pub(crate) use journal::Journal;
 pub(crate) use operation::Operation;

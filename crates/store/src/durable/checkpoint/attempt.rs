@@ -25,6 +25,8 @@ const LEAVES_PER_STEP: usize = 64;
 pub(super) struct Attempt<'a> {
     core: &'a Core,
     segments: &'a Segments,
+    /// Where the images and large values of the checkpoint in force lie, sorted.
+    in_force: Arc<Vec<Place>>,
     /// Segments that are being cleaned.
     victims: BTreeSet<u64>,
     entries: Vec<Entry>,
@@ -65,10 +67,16 @@ enum Found {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(core: &'a Core, segments: &'a Segments, victims: BTreeSet<u64>) -> Self {
+    pub(super) fn new(
+        core: &'a Core,
+        segments: &'a Segments,
+        in_force: Arc<Vec<Place>>,
+        victims: BTreeSet<u64>,
+    ) -> Self {
         Self {
             core,
             segments,
+            in_force,
             victims,
             entries: Vec::new(),
             places: Vec::new(),
@@ -192,8 +200,10 @@ impl<'a> Attempt<'a> {
         if let Some((_, places)) = self.larges.get(&address) {
             return Ok(places.clone());
         }
-        let before = large.places();
-        let purpose = match before {
+        // One that moved from leaf to leaf past the last walk is not in its checkpoint: the log had it.
+        let is_in_force =
+            |places: &Arc<[Place]>| places.iter().all(|place| self.in_force.binary_search(place).is_ok());
+        let purpose = match large.places().filter(is_in_force) {
             Some(places) if !places.iter().any(|place| self.victims.contains(&place.segment)) => {
                 return Ok(places);
             }
@@ -224,9 +234,9 @@ impl<'a> Attempt<'a> {
         self.codings.values()
     }
 
-    pub(super) fn manifest(&self, number: u64, start_lsn: u64, durable_lsn: u64) -> Manifest {
+    pub(super) fn manifest(&mut self, number: u64, start_lsn: u64, durable_lsn: u64) -> Manifest {
         let generations = self.generations.iter().copied().collect();
-        Manifest { number, start_lsn, durable_lsn, generations, entries: self.entries.clone() }
+        Manifest { number, start_lsn, durable_lsn, generations, entries: std::mem::take(&mut self.entries) }
     }
 
     /// The manifest is in force: leaves and large values remember where they lie.

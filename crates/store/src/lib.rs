@@ -67,7 +67,8 @@ pub use batch::{Batch, Condition, Transferred};
 pub use durable::DiskHandle;
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use durable::take_image;
+pub use durable::fuzz_image;
+pub use durable::fuzz_log_record;
 pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
 pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::Error;

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| ziptier::take_image(bytes));
+fuzz_target!(|bytes: &[u8]| ziptier::fuzz_image(bytes));

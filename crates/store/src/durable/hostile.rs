@@ -71,7 +71,7 @@ impl Bench {
 
 /// For a fuzzer: see the module.
 #[cfg(fuzzing)]
-pub fn take_image(bytes: &[u8]) {
+pub fn fuzz_image(bytes: &[u8]) {
     thread_local!(static BENCH: Bench = Bench::with_small_codings());
     // A store loads leaves that are coded as its own are; others it decodes first.
     let codec = match super::image::LeafImage::read(bytes) {

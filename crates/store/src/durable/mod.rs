@@ -35,7 +35,7 @@ pub use checkpoint::CheckpointStats;
 pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};
 #[cfg(fuzzing)]
-pub use hostile::take_image;
+pub use hostile::fuzz_image;
 pub(crate) use image::{STORED_BYTES, Stored};
 pub(crate) use journal::Journal;
 pub(crate) use operation::Operation;
@@ -203,4 +203,14 @@ pub struct DurableStats {
     pub durable_lsn: Lsn,
     /// The first failure of a write or sync, after which every write is refused.
     pub failure: Option<String>,
+}
+
+/// Reads any bytes as a record of the log.
+#[cfg(fuzzing)]
+pub fn fuzz_log_record(bytes: &[u8]) {
+    let Ok(operations) = operation::Operations::of(bytes) else { return };
+    let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
+    let again = operation::Heads::default().lay_out(operations.iter().copied(), |parts| parts.concat());
+    let read = operation::Operations::of(&again).and_then(|read| Ok(read.collect::<Result<Vec<_>, _>>()?));
+    assert_eq!(read.as_ref(), Ok(&operations));
 }

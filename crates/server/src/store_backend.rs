@@ -226,6 +226,12 @@ impl Backend for StoreBackend {
 
     fn persistence(&self) -> Vec<(&'static str, String)> {
         let Some(stats) = self.store.durable_stats() else { return Vec::new() };
+        let Some(checkpoints) = self.store.checkpoint_stats() else { return Vec::new() };
+        let accepted = self.store.stats().logged_bytes;
+        let written =
+            stats.log_written_bytes + checkpoints.segment_written_bytes + checkpoints.other_written_bytes;
+        let amplification = written as f64 / accepted.max(1) as f64;
+        let (running, last_ok) = (checkpoints.is_running, checkpoints.last_error.is_none());
         let status = if stats.failure.is_some() { "err" } else { "ok" };
         vec![
             ("aof_last_write_status", status.to_owned()),
@@ -238,6 +244,22 @@ impl Backend for StoreBackend {
             ("log_allocated_bytes", stats.log_allocated_bytes.to_string()),
             ("log_syncs", stats.log_syncs.to_string()),
             ("log_failure", stats.failure.unwrap_or_default()),
+            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
+            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
+            ("rdb_last_bgsave_status", if last_ok { "ok" } else { "err" }.to_owned()),
+            ("checkpoints", checkpoints.checkpoints.to_string()),
+            ("checkpoints_failed", checkpoints.failed.to_string()),
+            ("checkpoint_last_failure", checkpoints.last_error.unwrap_or_default()),
+            ("checkpoint_last_took_ms", checkpoints.last_took_ms.to_string()),
+            ("images_written", checkpoints.images.to_string()),
+            ("images_kept", checkpoints.images_kept.to_string()),
+            ("segment_written_bytes", checkpoints.segment_written_bytes.to_string()),
+            ("segment_cleaned_bytes", checkpoints.cleaned_bytes.to_string()),
+            ("segment_allocated_bytes", checkpoints.segment_allocated_bytes.to_string()),
+            ("segment_live_bytes", checkpoints.segment_live_bytes.to_string()),
+            ("manifest_written_bytes", checkpoints.other_written_bytes.to_string()),
+            ("accepted_bytes", accepted.to_string()),
+            ("write_amplification", format!("{amplification:.2}")),
         ]
     }
 

@@ -106,7 +106,8 @@ impl Core {
             Operation::Put(value, _) => key.len() + value.len(),
             _ => key.len(),
         });
-        self.admit(bytes.sum())?;
+        let logged_bytes = bytes.sum();
+        self.admit(logged_bytes)?;
 
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
@@ -138,6 +139,7 @@ impl Core {
                 Operation::Delete => Some(durable::Operation::Delete { key }),
                 Operation::Require(_) => None,
             }))?;
+            self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
         let number = self.committed.load(Ordering::Relaxed) + 1;

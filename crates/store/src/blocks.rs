@@ -9,6 +9,7 @@
 mod batches;
 mod contents;
 mod engines;
+mod stored;
 mod totals;
 mod values;
 

@@ -9,7 +9,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
-use crate::durable::Journal;
+use crate::durable::{Checkpointer, Journal};
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
@@ -62,6 +62,10 @@ pub(crate) struct Core {
     pub(crate) batches: Mutex<()>,
     /// The log that writes go to, once the store has recovered; never without a folder.
     pub(crate) journal: OnceLock<Journal>,
+    /// What keeps the log short.
+    pub(crate) checkpointer: OnceLock<Checkpointer>,
+    /// Leaves are made from images: nobody else may change any.
+    pub(crate) loading: AtomicBool,
     /// Writes repeat what the log says.
     pub(crate) recovering: AtomicBool,
 }
@@ -87,6 +91,8 @@ impl Core {
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
             journal: OnceLock::new(),
+            checkpointer: OnceLock::new(),
+            loading: AtomicBool::new(options.durable.is_some()),
             recovering: AtomicBool::new(options.durable.is_some()),
         }
     }

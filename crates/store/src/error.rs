@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ziptier_media::log::LogError;
+use ziptier_media::segments::SegmentError;
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -116,6 +117,54 @@ pub enum Error {
     UnknownDurability {
         /// The name as given.
         name: String,
+    },
+    /// A file of the store's folder is damaged.
+    #[error(
+        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (salvage)",
+        path.display()
+    )]
+    FileDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A file with another signature or version.
+    #[error("{} cannot be read: {reason}", path.display())]
+    FileForeign {
+        /// The file.
+        path: PathBuf,
+        /// What was found, and what this version reads.
+        reason: String,
+    },
+    /// The segments of images refused or failed.
+    #[error(transparent)]
+    Segments(#[from] SegmentError),
+    /// A folder without a store.
+    #[error("{} holds no store: it has no MANIFEST", path.display())]
+    NoStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder that was to be empty.
+    #[error("{} is there; name a folder that is new or empty", path.display())]
+    NotEmpty {
+        /// A file in it.
+        path: PathBuf,
+    },
+    /// A dump that cannot be written or read.
+    #[error("the dump cannot be read or written: {reason}")]
+    Stream {
+        /// The system's words, or what is wrong with it.
+        reason: String,
+    },
+    /// No checkpoint is made any more.
+    #[error("no checkpoint is made since this failure: {first}")]
+    NoCheckpoint {
+        /// The failure, in its own words.
+        first: String,
     },
     /// The operating system refused a thread.
     #[error("a background thread could not be started: {reason}")]

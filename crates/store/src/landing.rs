@@ -63,6 +63,11 @@ impl RecordBytes {
         self.0.extend_from_slice(value);
     }
 
+    /// The record.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Bytes of landing that the record needs.
     pub(crate) fn landing_bytes(&self) -> usize {
         self.0.len() + SLOT_BYTES

@@ -67,10 +67,11 @@ mod write;
 pub use batch::{Batch, Condition, Transferred};
 #[doc(hidden)]
 pub use durable::DiskHandle;
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use durable::fuzz_log_record;
-pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
+pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

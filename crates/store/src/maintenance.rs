@@ -195,6 +195,10 @@ impl Core {
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
+            if self.loading.load(Ordering::Acquire) {
+                std::thread::park_timeout(NAP_MAX);
+                continue;
+            }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
                 packs += self.pack_queued(&leaf, &guard);

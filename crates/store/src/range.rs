@@ -16,7 +16,7 @@ use crate::core::{Copied, Core, copy_found};
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
-use crate::record::{Found, Kind, Meta, Payload, now_ms};
+use crate::record::{Found, Kind, Meta, Payload, PutMeta, now_ms};
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
 struct Copy {
@@ -24,6 +24,9 @@ struct Copy {
     meta: Meta,
     value: Result<CopiedValue, String>,
 }
+
+/// Key, value, and what the key carries beside it.
+pub(crate) type WholeRecord = (Vec<u8>, Vec<u8>, PutMeta);
 
 enum CopiedValue {
     /// The iterator was not asked for values.
@@ -56,22 +59,6 @@ impl<'s> Range<'s> {
             (Included(from) | Excluded(from), Excluded(to)) | (Excluded(from), Included(to)) => from >= to,
         }
     }
-
-    fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let value = match copy.value {
-            Ok(CopiedValue::Inline(value)) => Ok(value),
-            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
-            Ok(CopiedValue::Large(large)) => {
-                let mut value = Vec::new();
-                large.read_at(0, usize::MAX, &mut value).map(|()| value)
-            }
-            Err(reason) => Err(reason),
-        };
-        match value {
-            Ok(value) => Ok((copy.key, value)),
-            Err(reason) => Err(self.core.damaged(&copy.key, reason)),
-        }
-    }
 }
 
 impl Iterator for Range<'_> {
@@ -90,7 +77,7 @@ impl Iterator for Range<'_> {
             }
         }
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
-        Some(self.finish(copy))
+        Some(self.core.finish(copy))
     }
 }
 
@@ -104,7 +91,7 @@ impl DoubleEndedIterator for Range<'_> {
             self.to = Bound::Excluded(next.unwrap_or_default());
         }
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
-        Some(self.finish(copy))
+        Some(self.core.finish(copy))
     }
 }
 
@@ -242,6 +229,40 @@ impl Core {
         }
     }
 
+    /// The records of a state from `from` to `to` with their values.
+    pub(crate) fn records(
+        &self,
+        state: &LeafState,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        guard: &Guard,
+    ) -> Vec<Result<WholeRecord, Error>> {
+        let copies = self.copy_state(state, from, to, true, guard);
+        let finished = copies.into_iter().map(|copy| {
+            let meta = PutMeta { expires_at_ms: copy.meta.expires_at_ms, flags: copy.meta.flags };
+            let (key, value) = self.finish(copy)?;
+            Ok((key, value, meta))
+        });
+        finished.collect()
+    }
+
+    /// Decodes the value of a record.
+    fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let value = match copy.value {
+            Ok(CopiedValue::Inline(value)) => Ok(value),
+            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
+            Ok(CopiedValue::Large(large)) => {
+                let mut value = Vec::new();
+                large.read_at(0, usize::MAX, &mut value).map(|()| value)
+            }
+            Err(reason) => Err(reason),
+        };
+        match value {
+            Ok(value) => Ok((copy.key, value)),
+            Err(reason) => Err(self.damaged(&copy.key, reason)),
+        }
+    }
+
     fn copy_state(
         &self,
         state: &LeafState,
@@ -253,7 +274,7 @@ impl Core {
         let newest = newest(state.landings(), &self.committed);
         let mut copies = Vec::new();
         let mut unpacked = Unpacked::with(read_ahead(state, from, to));
-        merge(&state.body, &newest.pending, now_ms(), |merged| {
+        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
             let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = &merged else { return };
             if !within(entry.key, from, to) {
                 return;

@@ -11,7 +11,9 @@ use crate::batch::{Batch, Transferred, committed_now};
 use crate::blocks::{PackedValue, take_values};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
-use crate::durable::{DurableStats, Journal, Recovered, Recovery, recover};
+use crate::durable::{
+    CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Journal, Recovered, Recovery, recover,
+};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
 use crate::memory::MemoryUse;
@@ -32,6 +34,8 @@ pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
     core: Arc<Core>,
+    /// Ends before the log is sealed.
+    checkpoints: Option<CheckpointThread>,
     recovered: Option<Recovered>,
 }
 
@@ -100,9 +104,10 @@ impl Store {
         options.check()?;
         let core = Arc::new(Core::new(&options));
         let packers = Packers::start(&core, options.background_threads)?;
-        let mut store = Self { _packers: packers, core, recovered: None };
+        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
         if let Some(durable) = &options.durable {
-            store.recovered = Some(recover(&store.core, durable, &mut progress)?);
+            store.recovered = Some(recover(&store.core, &options, durable, &mut progress)?);
+            store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
             store.core.gauges.set_limit(options.memory_limit_bytes);
         }
         Ok(store)
@@ -131,12 +136,35 @@ impl Store {
         self.core.journal.get().map_or(Ok(()), Journal::wait)
     }
 
+    /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when the log
+    /// has grown much. Nothing waits for it but the caller. Without a folder it does nothing.
+    ///
+    /// # Errors
+    /// The disk's. Nothing is lost: the checkpoint before stays in force, and the log since.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        match (self.core.checkpointer.get(), self.core.journal.get()) {
+            (Some(checkpointer), Some(journal)) => checkpointer.checkpoint(&self.core, journal),
+            _ => Ok(()),
+        }
+    }
+
+    /// What checkpoints have done; `None` without a folder.
+    pub fn checkpoint_stats(&self) -> Option<CheckpointStats> {
+        self.core.checkpointer.get().map(Checkpointer::stats)
+    }
+
     /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable.
     ///
     /// # Errors
     /// The log failed, now or earlier.
-    pub fn close(self) -> Result<(), Error> {
-        self.core.journal.get().map_or(Ok(()), Journal::seal)
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        drop(self.checkpoints.take());
+        let sealed = self.core.journal.get().map_or(Ok(()), Journal::seal);
+        sealed.and(self.core.checkpointer.get().map_or(Ok(()), Checkpointer::close))
     }
 
     /// A read has ended: waits for what it has seen.
@@ -581,7 +609,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         // Nobody is left to tell; the next start finds a log without the mark of a clean stop.
-        let _ = self.core.journal.get().map(Journal::seal);
+        let _ = self.end();
     }
 }
 

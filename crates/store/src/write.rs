@@ -337,7 +337,10 @@ impl Core {
     /// lock.
     #[inline]
     fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
-        self.journal.get().map_or(Ok(()), |journal| journal.append(operation))
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        journal.append(operation)?;
+        self.stats.own().logged_bytes.add(operation.bytes());
+        Ok(())
     }
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and

@@ -120,7 +120,9 @@ impl Core {
         let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
         if let Some(journal) = self.journal.get() {
             let delete = (!keep_source).then_some(Operation::Delete { key: source });
-            journal.append_all([Operation::put(target, value.raw(), &fields)].into_iter().chain(delete))?;
+            let put = Operation::put(target, value.raw(), &fields);
+            journal.append_all([put].into_iter().chain(delete))?;
+            self.stats.own().logged_bytes.add(put.bytes());
         }
         let number = self.committed.load(Ordering::Relaxed) + 1;
         let mut record = RecordBytes::default();

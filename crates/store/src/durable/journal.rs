@@ -121,6 +121,11 @@ impl Journal {
         Ok(())
     }
 
+    /// The log itself, for checkpoints.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
     /// Marks a clean stop: everything is durable, and further writes are refused.
     pub(crate) fn seal(&self) -> Result<(), Error> {
         drop(self.keeper.lock().take());

@@ -6,15 +6,42 @@
 //! |---|---|
 //! | `operation` | what a record of the log says, byte by byte |
 //! | `journal` | the open log: who gets which number, and who waits for what |
+//! | `image`, `generation` | leaves, and what they are decoded with, as bytes that outlive the process |
+//! | `manifest` | which images make up a checkpoint |
+//! | `checkpoint` | writing what changed, so that the log can go |
+//! | `loading` | from the images of a checkpoint to leaves |
 //! | `recovery` | from a folder to a store that is ready |
+//! | `check` | whether all of a folder is what was written |
+//! | `stream`, `dump`, `restore` | a folder as one stream, and back |
 
+mod check;
+mod checkpoint;
+mod dump;
+mod generation;
+#[cfg(any(test, fuzzing))]
+mod hostile;
+mod image;
 mod journal;
+mod loading;
+mod manifest;
 mod operation;
+mod reader;
 mod recovery;
+mod restore;
+mod stream;
 
+pub use check::{CheckReport, Damage, check};
+pub use checkpoint::CheckpointStats;
+pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
+pub use dump::{DumpSummary, dump};
+#[cfg(fuzzing)]
+pub use hostile::fuzz_image;
+pub(crate) use image::{STORED_BYTES, Stored};
 pub(crate) use journal::Journal;
 pub(crate) use operation::Operation;
+pub(crate) use reader::Reader;
 pub(crate) use recovery::recover;
+pub use restore::restore;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +50,7 @@ use std::sync::Arc;
 
 use ziptier_media::disk::{Disk, RealDisk};
 use ziptier_media::log::{LogOptions, Lsn, TornTail};
+use ziptier_media::segments::SegmentOptions;
 
 use crate::Error;
 
@@ -79,6 +107,12 @@ pub struct DurableOptions {
     pub waits: bool,
     /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
     pub salvage: bool,
+    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all images
+    /// have, but 64 MiB at least and 1 GiB at most.
+    pub checkpoint_log_bytes: Option<u64>,
+    /// How segments of images are laid out, and how many bytes they may have in all.
+    #[doc(hidden)]
+    pub segments: SegmentOptions,
     /// How the log is laid out; its `first_lsn` and `salvage` are the store's to set.
     #[doc(hidden)]
     pub log: LogOptions,
@@ -95,6 +129,8 @@ impl DurableOptions {
             durability: Durability::default(),
             waits: true,
             salvage: false,
+            checkpoint_log_bytes: None,
+            segments: SegmentOptions { limit_bytes: u64::MAX, ..SegmentOptions::default() },
             log: LogOptions::default(),
             disk: DiskHandle(Arc::new(RealDisk)),
         }
@@ -129,6 +165,10 @@ pub struct Recovery {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
+    /// Images of leaves that were loaded.
+    pub images: u64,
+    /// Their bytes.
+    pub image_bytes: u64,
     /// Records of the log that were replayed.
     pub records: u64,
     /// Their bytes.

@@ -47,6 +47,12 @@ impl<'a> Operation<'a> {
         Self::Put { key, value, expires_at_ms: fields.expires_at_ms, flags: fields.flags }
     }
 
+    /// Bytes of its key and value.
+    pub(crate) fn bytes(&self) -> u64 {
+        let (_, key, value, ..) = self.parts();
+        (key.len() + value.len()) as u64
+    }
+
     /// Kind, first and second string, expiry, flags.
     fn parts(&self) -> (u8, &'a [u8], &'a [u8], Option<u64>, u32) {
         match *self {

@@ -293,7 +293,7 @@ impl Core {
 }
 
 /// Records of a state's body and their bytes.
-fn settled(state: &LeafState) -> (i64, i64) {
+pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
     let tokens = tokens(state);
     let mut unpacked = Unpacked::with(read_ahead(state));
     let bytes = (0..state.body.len()).map(|index| {

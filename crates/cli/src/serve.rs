@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
@@ -130,6 +130,7 @@ fn run(
         recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
         arguments.durable.found(backend.store().len(), recovered)
     });
+    let packer = packer(backend.store());
     let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -145,7 +146,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads{found}",
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -155,6 +156,15 @@ fn run(
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
     Ok(outcome?)
+}
+
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -26,7 +26,18 @@ use crate::sync::Mutex;
 const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
 
 crate::sync::thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+    static SCRATCHES: RefCell<Scratches> = RefCell::new(Scratches::default());
+}
+
+/// What a thread packs in: one scratch, and more while it packs a leaf during the work on another.
+#[derive(Default)]
+struct Scratches {
+    #[expect(
+        clippy::vec_box,
+        reason = "a scratch of several hundred bytes would be moved twice for each pack"
+    )]
+    idle: Vec<Box<Scratch>>,
+    in_background: bool,
 }
 
 pub(crate) struct Core {
@@ -80,9 +91,25 @@ impl Core {
         }
     }
 
-    /// Runs `work` with this thread's packing scratch.
+    /// Runs `work` with a packing scratch of this thread.
     pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-        SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
+        let mut scratch = SCRATCHES.with(|scratches| {
+            let scratches = &mut *scratches.borrow_mut();
+            scratches.idle.pop().unwrap_or_else(|| Box::new(Scratch::new(scratches.in_background)))
+        });
+        let result = work(&mut scratch);
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle.push(scratch));
+        result
+    }
+
+    /// Frees the packing scratch of this thread.
+    pub(crate) fn release_scratch() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle = Vec::new());
+    }
+
+    /// Says that this thread, which has not packed anything yet, works in the background.
+    pub(crate) fn work_in_background() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().in_background = true);
     }
 
     /// The leaf that owns `key`, and its state.

@@ -197,7 +197,7 @@ impl Dictionaries {
         live.len()
     }
 
-    fn adopt(&self, coding: Coding) {
+    pub(crate) fn adopt(&self, coding: Coding) {
         let bytes = coding.memory_bytes();
         self.gauges.dictionary.add_held(bytes);
         let share: Weak<dyn Any + Send + Sync> = match &coding {

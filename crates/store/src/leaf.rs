@@ -279,6 +279,11 @@ impl Leaf {
         self.swept_appends.swap(appends, Ordering::Relaxed) == appends
     }
 
+    /// Whether nothing was appended since [`Leaf::is_quiet`] was last asked, which this does not change.
+    pub(crate) fn stays_quiet(&self) -> bool {
+        self.swept_appends.load(Ordering::Relaxed) == self.appends()
+    }
+
     /// A share of this leaf that outlives the guard.
     pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
         self.this.upgrade().expect("the index's share is released only after the guard")

@@ -28,6 +28,7 @@
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -60,6 +61,7 @@ mod stats;
 mod store;
 mod sync;
 mod tierer;
+mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Effort;
 
-use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, tokens};
+use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::{Body, BodyLimits, Builder, Entry, EntryKey};
 use crate::coding::Coding;
@@ -49,12 +49,14 @@ impl Core {
         records <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
-    /// Merges and codes the records of adjacent leaves and cuts them into bodies.
+    /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a device packs
+    /// their blocks.
     pub(super) fn plan<'a>(
         &self,
         leaves: &'a [(&'a LeafState, Newest<'a>)],
         goal: Goal,
         scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
         let current = self.dictionaries.current();
         let first = leaves[0].0;
@@ -70,7 +72,7 @@ impl Core {
             _ => current,
         };
         if let Some(Coding::Blocks(coding)) = &target {
-            return self.plan_packed(leaves, coding, goal, scratch);
+            return self.plan_packed(leaves, coding, goal, scratch, meanwhile);
         }
         let target_generation = target.as_ref().map(Coding::generation);
         let mut pieces = Pieces { coding: target.clone(), heated, ..Pieces::default() };
@@ -82,7 +84,7 @@ impl Core {
         for (state, _) in leaves {
             let mut spans = Vec::new();
             if heated || goal == Goal::Recode || generation(state) != target_generation {
-                let mut unpacked = Unpacked::default();
+                let mut unpacked = Unpacked::with(read_ahead(state));
                 for index in 0..state.body.len() {
                     let payload = state.body.found(index, state.coding.as_ref()).payload;
                     spans.push(match payload {
@@ -90,7 +92,7 @@ impl Core {
                             match decode(&payload, &mut unpacked, &mut scratch.raw) {
                                 None if leaves.len() == 1 && goal != Goal::Keep => {
                                     self.stats.damaged.raise();
-                                    return self.plan(leaves, Goal::Keep, scratch);
+                                    return self.plan(leaves, Goal::Keep, scratch, meanwhile);
                                 }
                                 span => span,
                             }

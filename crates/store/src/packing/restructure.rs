@@ -68,7 +68,7 @@ impl Core {
             .chain(right_state)
             .map(|state| (state, newest(state.landings(), &self.committed)))
             .collect();
-        let pieces = self.plan(&states, goal, scratch);
+        let pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()

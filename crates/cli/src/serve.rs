@@ -1,4 +1,6 @@
-//! `ziptier serve`: a store in memory behind the Redis protocol.
+//! `ziptier serve`: a store behind the Redis protocol.
+
+mod durable;
 
 use std::fmt;
 use std::io::Write;
@@ -10,11 +12,14 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions};
+use ziptier::{
+    BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
+};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
 use crate::store_target::engine_name;
+use durable::{DurableArguments, Progress};
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
@@ -74,6 +79,9 @@ pub(crate) struct Arguments {
     /// Clients that may be connected at a time
     #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
     max_clients: usize,
+
+    #[command(flatten)]
+    durable: DurableArguments,
 }
 
 /// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
@@ -99,8 +107,15 @@ fn run(
     let usual = Options::default();
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let ssd = arguments.ssd.map(|Ssd(ssd)| ssd);
-    let options = Options { memory_limit_bytes: limit_bytes, ssd, codec: arguments.codec, block, ..usual };
+    let options = Options {
+        memory_limit_bytes: limit_bytes,
+        ssd: arguments.ssd.map(|Ssd(ssd)| ssd),
+        codec: arguments.codec,
+        block,
+        durable: arguments.durable.options(),
+        ..usual
+    };
+    let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -116,8 +131,16 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
-    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+    let mut progress = Progress::default();
+    let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
+    progress.end();
+    let backend = Arc::new(opened?);
+    let found = backend.store().recovered().map_or(String::new(), |recovered| {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
+        arguments.durable.found(backend.store().len(), recovered)
+    });
+    let packer = packer(backend.store());
+    let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -133,7 +156,7 @@ fn run(
     let ssd = ssd_limit_bytes.map_or(String::new(), |bytes| format!(" and {} of SSD", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}{ssd}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}{ssd}, codec {}{packer}, {threads} threads{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -143,6 +166,15 @@ fn run(
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
     Ok(outcome?)
+}
+
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

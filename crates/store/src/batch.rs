@@ -13,6 +13,7 @@ use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
+use crate::durable;
 use crate::landing::RecordBytes;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
@@ -105,21 +106,30 @@ impl Core {
             Operation::Put(value, _) => key.len() + value.len(),
             _ => key.len(),
         });
-        self.make_room(bytes.sum())?;
+        let logged_bytes = bytes.sum();
+        self.make_room(logged_bytes)?;
+
+        if let Some(journal) = self.journal.get() {
+            journal.wait_for_room()?;
+        }
         loop {
             for (key, operation, _) in &operations {
                 if let Operation::Require(_) = operation {
                     self.bring_up(key)?;
                 }
             }
-            if let Some(written) = self.try_write(&mut operations)? {
+            if let Some(written) = self.try_write(&mut operations, logged_bytes)? {
                 return Ok(written);
             }
         }
     }
 
     /// Writes a batch whose operations are in key order; `None` when memory does not know the key of a condition any more.
-    fn try_write(&self, operations: &mut [(&[u8], &Operation, NewValue<'_>)]) -> Result<Option<bool>, Error> {
+    fn try_write(
+        &self,
+        operations: &mut [(&[u8], &Operation, NewValue<'_>)],
+        logged_bytes: usize,
+    ) -> Result<Option<bool>, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
@@ -139,6 +149,17 @@ impl Core {
             if !self.holds(locked[*leaf].leaf, key, condition, &guard)? {
                 return Ok(Some(false));
             }
+        }
+
+        if let Some(journal) = self.journal.get() {
+            journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
+                Operation::Put(_, meta) => {
+                    Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
+                }
+                Operation::Delete => Some(durable::Operation::Delete { key }),
+                Operation::Require(_) => None,
+            }))?;
+            self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
         let number = self.committed.load(Ordering::Relaxed) + 1;

@@ -26,8 +26,10 @@
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `cold` | leaves whose records lie on SSD |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -39,6 +41,7 @@ mod coding;
 mod cold;
 mod core;
 mod dictionaries;
+mod durable;
 mod error;
 mod hotness;
 mod index;
@@ -60,10 +63,18 @@ mod stats;
 mod store;
 mod sync;
 mod tierer;
+mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
 pub use cold::{SsdOptions, SsdStatus};
+#[doc(hidden)]
+pub use durable::DiskHandle;
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

@@ -29,6 +29,8 @@ pub struct Stats {
     pub writes: u64,
     /// Bytes of keys and values in records appended.
     pub written_bytes: u64,
+    /// Bytes of keys and values that were given to the log.
+    pub logged_bytes: u64,
     /// Packs by background threads.
     pub packs_background: u64,
     /// Packs by writers, because no background thread exists or keeps up.
@@ -145,6 +147,7 @@ pub(crate) struct ThreadCounters {
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
     pub(crate) written_bytes: OwnCounter,
+    pub(crate) logged_bytes: OwnCounter,
 }
 
 /// A counter with one writer.
@@ -158,12 +161,12 @@ impl OwnCounter {
         self.add(1)
     }
 
-    /// Adds `count` and returns the new sum.
+    /// Adds some and returns the new count.
     #[inline]
-    pub(crate) fn add(&self, count: u64) -> u64 {
-        let sum = self.0.load(Relaxed) + count;
-        self.0.store(sum, Relaxed);
-        sum
+    pub(crate) fn add(&self, some: u64) -> u64 {
+        let count = self.0.load(Relaxed) + some;
+        self.0.store(count, Relaxed);
+        count
     }
 }
 
@@ -221,6 +224,7 @@ impl Counters {
             misses: sum(|thread| &thread.misses),
             writes: sum(|thread| &thread.writes),
             written_bytes: sum(|thread| &thread.written_bytes),
+            logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
             splits: self.splits.get(),

@@ -8,6 +8,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::cold::Below;
 use crate::core::{Copied, Core, check_key, copy_found};
+use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
@@ -44,7 +45,11 @@ pub enum Update {
 /// A value on its way into a record: its bytes, or its large value, which is dropped if the record is not written.
 pub(crate) enum NewValue<'a> {
     Inline(&'a [u8]),
-    Large(Option<Arc<Large>>),
+    Large {
+        large: Option<Arc<Large>>,
+        /// What the log is told.
+        raw: &'a [u8],
+    },
     None,
 }
 
@@ -57,14 +62,22 @@ impl<'a> NewValue<'a> {
             return Ok(Self::Inline(value));
         }
         core.make_room(value.len())?;
-        Ok(Self::Large(Some(core.new_large(value))))
+        Ok(Self::Large { large: Some(core.new_large(value)), raw: value })
+    }
+
+    /// The value as it was given; empty if there is none.
+    pub(crate) fn raw(&self) -> &'a [u8] {
+        match *self {
+            Self::Inline(raw) | Self::Large { raw, .. } => raw,
+            Self::None => &[],
+        }
     }
 
     /// Lays out the record. A reference that is laid out still belongs to this value until [`NewValue::written`].
     pub(crate) fn lay_out(&self, record: &mut RecordBytes, mut fields: Fields, key: &[u8], kind: Kind) {
         match self {
             Self::Inline(bytes) => record.lay_out(kind, &fields, key, bytes),
-            Self::Large(large) => {
+            Self::Large { large, .. } => {
                 let large = large.as_ref().expect("a value is written once");
                 record.lay_out(Kind::Large, &fields, key, &LargeHandle::to(large).reference());
             }
@@ -79,7 +92,7 @@ impl<'a> NewValue<'a> {
 
     /// The record was published: its reference belongs to it now.
     pub(crate) fn written(&mut self) {
-        if let Self::Large(large) = self
+        if let Self::Large { large, .. } = self
             && let Some(large) = large.take()
         {
             let _owned_by_record = large.into_reference();
@@ -94,7 +107,7 @@ pub(crate) enum Expected<'a> {
     Anything,
     /// The leaf was appended to so often and no more.
     Appends(u64),
-    /// Memory says nothing of the key, and this is what lies below.
+    /// Memory says nothing of the key, and this is what lies below: the record is copied up, which is no write.
     Below(&'a Arc<Below>),
 }
 
@@ -105,6 +118,18 @@ struct Seen {
     appends: u64,
     /// The value lies in a leaf with something below, where a touch may lose what it touches.
     is_cold: bool,
+}
+
+/// A write of one record, as it is tried until it succeeds.
+struct Attempt<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// What the log is told.
+    operation: Operation<'a>,
+    /// What the write depends on.
+    expected: Expected<'a>,
+    /// It frees memory, now or in time, and is never refused for want of it.
+    frees: bool,
 }
 
 /// How an attempt to append ended.
@@ -256,6 +281,17 @@ impl Core {
         Ok((Seen { meta: Some(meta), ..seen }, None))
     }
 
+    /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
+    pub(crate) fn append_bare(
+        &self,
+        key: &[u8],
+        kind: Kind,
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        let fields = Fields::of(PutMeta { expires_at_ms, flags: 0 });
+        self.append(key, kind, fields, &mut NewValue::None, Expected::Anything).map(|_| ())
+    }
+
     /// Appends a record; `Ok(false)` when the leaf is not as expected.
     pub(crate) fn append(
         &self,
@@ -265,16 +301,24 @@ impl Core {
         value: &mut NewValue<'_>,
         expected: Expected<'_>,
     ) -> Result<bool, Error> {
-        let hash = key_hash(key);
+        let operation = match kind {
+            Kind::Tombstone => Operation::Delete { key },
+            Kind::Touch => Operation::Expire { key, expires_at_ms: fields.expires_at_ms },
+            _ => Operation::put(key, value.raw(), &fields),
+        };
         let frees = matches!(kind, Kind::Tombstone | Kind::Touch);
+        let attempt = Attempt { key, hash: key_hash(key), operation, expected, frees };
+        if let Some(journal) = self.journal.get() {
+            journal.wait_for_room()?;
+        }
         RECORD.with(|record| {
             let record = &mut *record.borrow_mut();
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
             loop {
                 let guard = pin();
-                let appended = match self.try_append(key, hash, record, expected, frees, &guard) {
-                    Err(Error::MemoryLimit { .. }) => {
+                let appended = match self.try_append(&attempt, record, &guard) {
+                    Err(Error::MemoryLimit { .. }) if self.cold.is_some() => {
                         drop(guard);
                         self.make_room(record.landing_bytes())?;
                         continue;
@@ -316,7 +360,7 @@ impl Core {
     pub(crate) fn count_write(&self, key: &[u8], value: &NewValue<'_>) {
         let value_bytes = match value {
             NewValue::Inline(bytes) => bytes.len() as u64,
-            NewValue::Large(large) => large.as_ref().map_or(0, |large| large.len()),
+            NewValue::Large { raw, .. } => raw.len() as u64,
             NewValue::None => 0,
         };
         let counters = self.stats.own();
@@ -326,13 +370,11 @@ impl Core {
 
     fn try_append(
         &self,
-        key: &[u8],
-        hash: u64,
+        attempt: &Attempt<'_>,
         record: &RecordBytes,
-        expected: Expected<'_>,
-        frees: bool,
         guard: &Guard,
     ) -> Result<Append, Error> {
+        let &Attempt { key, hash, ref operation, expected, frees } = attempt;
         let (mut leaf, _) = self.locate(key, guard);
         loop {
             let writer = leaf.lock_writer();
@@ -353,8 +395,12 @@ impl Core {
                 return Ok(Append::Changed);
             }
             if let Some(open) = &state.open
-                && open.append(record, hash)
+                && open.fits(record)
             {
+                if !matches!(expected, Expected::Below(_)) {
+                    self.log(operation)?;
+                }
+                open.append(record, hash);
                 leaf.note_append();
                 if self.is_over_watermark(state) {
                     drop(writer);
@@ -366,12 +412,15 @@ impl Core {
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
             }
-            // What frees memory, now or in time, is never refused. Its landing is as small as can be then.
+            // What frees memory has a landing as small as can be then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
                 Ok(()) => self.landing_bytes,
                 Err(_) if frees => 0,
                 Err(error) => return Err(error),
             };
+            if !matches!(expected, Expected::Below(_)) {
+                self.log(operation)?;
+            }
             let sealing = state.open.is_some();
             self.open_landing(leaf, record, hash, landing_bytes, guard);
             leaf.note_append();
@@ -381,6 +430,16 @@ impl Core {
             }
             return Ok(Append::Done { packed: sealing });
         }
+    }
+
+    /// Logs what is applied next, if there is a log; if that is refused it must not be applied. The caller holds the writer
+    /// lock.
+    #[inline]
+    fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        journal.append(operation)?;
+        self.stats.own().logged_bytes.add(operation.bytes());
+        Ok(())
     }
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and

@@ -91,7 +91,7 @@ fn a_failed_write_leaves_everything_in_memory() {
     for nth in (0..40).step_by(3) {
         let dir = tempfile::tempdir().unwrap();
         let disk = FailingDisk::new(Arc::new(RealDisk), Fault::Io, nth);
-        let Ok(store) = Store::open_on(Arc::new(disk), options(&dir)) else { continue };
+        let Ok(store) = Store::open_on(Arc::new(disk), options(&dir), |_| ()) else { continue };
         fill(&store);
         let mut failed = 0;
         for _ in 0..3 {

@@ -19,6 +19,7 @@
 //! own. A look-up compares one fingerprint byte per record, 32 at a time, and then whole keys.
 
 mod build;
+mod check;
 mod packed;
 mod revise;
 
@@ -26,6 +27,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use build::{Builder, Entry, EntryKey};
+pub(crate) use check::Referents;
 pub(crate) use packed::{BLOCKS_MAX, Blocks};
 pub(crate) use revise::Edit;
 
@@ -111,16 +113,6 @@ impl Body {
     /// Bytes asked of the allocator, 0 for the shared empty body.
     pub(crate) fn asked_bytes(&self) -> usize {
         if self.is_empty() { 0 } else { self.0.len() + 2 * size_of::<usize>() }
-    }
-
-    /// The body as it is.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The body that [`Body::bytes`] gave.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        Self(Arc::from(bytes))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

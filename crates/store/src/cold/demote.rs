@@ -159,7 +159,8 @@ impl Core {
             value: &[],
         });
         let newest = Newest { pending: gone.collect(), shadowed: Vec::new() };
-        let pieces = Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch));
+        let pieces =
+            Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));
         let mut lower = pieces.bodies;
         lower[0].0 = low;
         let coding = pieces.coding;

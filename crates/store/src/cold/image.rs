@@ -1,7 +1,7 @@
 //! A body as bytes on SSD: the generation that it is coded with, 0 for none, and the body as it is.
 
 use super::Below;
-use crate::body::Body;
+use crate::body::{Body, Referents};
 use crate::coding::Coding;
 use crate::record::{Found, array, key_hash};
 
@@ -42,7 +42,12 @@ pub(crate) fn decode(bytes: &[u8], below: &Below) -> Result<Image, String> {
         None => return Err(format!("the image is coded with generation {generation}, which is not known")),
         coding => coding.cloned(),
     };
-    Ok(Image { body: Body::from_bytes(body), coding })
+    let referents = Referents {
+        tokens: coding.as_ref().is_some_and(|coding| coding.tokens().is_some()),
+        blocks: coding.as_ref().is_some_and(|coding| coding.blocks().is_some()),
+        larges: 0,
+    };
+    Ok(Image { body: Body::from_untrusted(body, referents)?, coding })
 }
 
 impl Image {

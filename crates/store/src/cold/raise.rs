@@ -57,7 +57,7 @@ impl Core {
             .zip(ranges(&pending, below))
             .map(|(state, range)| (state, Newest { pending: pending[range].to_vec(), shadowed: Vec::new() }));
         let parts: Vec<_> = parts.collect();
-        let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch));
+        let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
         pieces.released.extend(shadowed.iter().map(|reference| array(reference)));
         let (records, bytes) = upper_records(closed);
         pieces.records -= records;

@@ -152,7 +152,7 @@ impl Core {
         let state = image_state(&image.body, image.coding.as_ref());
         let goal = merge_goal(self, &state);
         let newest = Newest { pending, shadowed: Vec::new() };
-        let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch));
+        let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch, &mut || ()));
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
             sunk.written.add(low, body, pieces.coding.as_ref())?;

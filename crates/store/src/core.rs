@@ -75,7 +75,6 @@ pub(crate) struct Core {
 
 impl Core {
     /// A core without an SSD.
-    #[cfg(test)]
     pub(crate) fn new(options: &Options) -> Self {
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         Self::with_cold(options, gauges, None)

@@ -123,7 +123,7 @@ impl Core {
                 };
                 sent += usize::from(went);
             }
-            Ok(())
+            Ok::<(), Error>(())
         })?;
         Ok(sent)
     }

@@ -105,7 +105,7 @@ impl Core {
             Operation::Put(value, _) => key.len() + value.len(),
             _ => key.len(),
         });
-        self.admit(bytes.sum())?;
+        self.admit_evicting(bytes.sum())?;
 
         let one_at_a_time = self.batches.lock();
         let guard = pin();
@@ -209,7 +209,9 @@ impl Core {
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
-            leaf.publish(state, new, guard);
+            if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
+            }
         }
         leaf.note_append();
     }

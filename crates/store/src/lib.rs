@@ -27,6 +27,7 @@
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -38,12 +39,15 @@ mod coding;
 mod core;
 mod dictionaries;
 mod error;
+mod evict;
+mod ghosts;
 mod hotness;
 mod index;
 mod landing;
 mod large;
 mod leaf;
 mod maintenance;
+mod marks;
 mod memory;
 mod merge;
 mod open_value;

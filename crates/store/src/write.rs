@@ -55,7 +55,7 @@ impl<'a> NewValue<'a> {
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        core.admit(value.len())?;
+        core.admit_evicting(value.len())?;
         Ok(Self::Large(Some(core.new_large(value))))
     }
 
@@ -206,13 +206,24 @@ impl Core {
             let mut round = 0;
             loop {
                 let guard = pin();
-                match self.try_append(key, hash, record, expected, frees, &guard)? {
+                let appended = match self.try_append(key, hash, record, expected, frees, &guard) {
+                    Err(error) => {
+                        drop(guard);
+                        if !self.make_room(record.landing_bytes() as u64) {
+                            return Err(error);
+                        }
+                        continue;
+                    }
+                    Ok(appended) => appended,
+                };
+                match appended {
                     Append::Done { packed } => {
                         value.written();
                         self.stats.own().writes.raise();
                         if packed {
                             drop(guard);
                             self.wait_for_retired();
+                            self.relieve();
                         }
                         return Ok(true);
                     }
@@ -309,6 +320,7 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
                 return;
             }
         }
@@ -327,6 +339,11 @@ impl Core {
                 self.maintain_dictionary_inline();
             }
         }
+    }
+
+    /// As [`Core::admit`], but an evicting store makes room first. The caller holds no guard and no lock.
+    pub(crate) fn admit_evicting(&self, bytes: usize) -> Result<(), Error> {
+        self.admit(bytes).or_else(|error| if self.make_room(bytes as u64) { Ok(()) } else { Err(error) })
     }
 
     /// Whether `bytes` more may be held.

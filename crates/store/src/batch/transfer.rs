@@ -12,7 +12,7 @@ use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::landing::RecordBytes;
-use crate::large::Large;
+use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::NewValue;
@@ -46,7 +46,24 @@ impl Core {
     ) -> Result<Transferred, Error> {
         check_key(source)?;
         check_key(target)?;
-        self.wait_for_retired();
+        loop {
+            self.wait_for_retired();
+            match self.try_transfer(source, target, keep_source, replace) {
+                // Both leaves were locked when it was found out how much it takes.
+                Err(Error::MemoryLimit { .. })
+                    if self.make_room((source.len() + target.len() + INLINE_BYTES_MAX) as u64) => {}
+                transferred => return transferred,
+            }
+        }
+    }
+
+    fn try_transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        keep_source: bool,
+        replace: bool,
+    ) -> Result<Transferred, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };

@@ -31,6 +31,17 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
 
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    #[arg(
+        long,
+        env = "ZIPTIER_MAXMEMORY_POLICY",
+        default_value = "noeviction",
+        value_name = "POLICY",
+        action = ArgAction::Set,
+        value_parser = evicts
+    )]
+    maxmemory_policy: bool,
+
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
     codec: CodecChoice,
@@ -94,7 +105,13 @@ fn run(
     let usual = Options::default();
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
+    let options = Options {
+        memory_limit_bytes: limit_bytes,
+        eviction: arguments.maxmemory_policy,
+        codec: arguments.codec,
+        block,
+        ..usual
+    };
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -142,6 +159,14 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("say yes or no".to_owned()),
+    }
+}
+
+fn evicts(policy: &str) -> Result<bool, String> {
+    match policy {
+        "noeviction" => Ok(false),
+        "allkeys-s3fifo" => Ok(true),
+        _ => Err("say noeviction or allkeys-s3fifo".to_owned()),
     }
 }
 

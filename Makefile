@@ -6,6 +6,8 @@ CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
 IMAGES ?= 2000000
+KILLS ?= 1000
+FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 ZIPTIER_TRACES ?= $(abspath ../shared/traces)
 export ZIPTIER_CORPUS ZIPTIER_TRACES
@@ -63,8 +65,12 @@ fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 faults: setup ## ten million accelerator jobs under injected faults
 	cargo run --release --locked --package ziptier-accel --example injected_faults
 
-torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
+torture: setup ## recover from power cuts, kills and flipped bits, for as long as it takes: IMAGES=2000000 KILLS=1000 FLIPS=5000000
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
+	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_during_checkpoints_lose_nothing -- --nocapture
+	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

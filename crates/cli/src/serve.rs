@@ -1,4 +1,6 @@
-//! `ziptier serve`: a store in memory behind the Redis protocol.
+//! `ziptier serve`: a store behind the Redis protocol.
+
+mod durable;
 
 use std::fmt;
 use std::io::Write;
@@ -10,11 +12,12 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
 use crate::store_target::engine_name;
+use durable::{DurableArguments, Progress};
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
@@ -80,6 +83,9 @@ pub(crate) struct Arguments {
     /// Clients that may be connected at a time
     #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
     max_clients: usize,
+
+    #[command(flatten)]
+    durable: DurableArguments,
 }
 
 /// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
@@ -110,6 +116,7 @@ fn run(
         eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
+        durable: arguments.durable.options(),
         ..usual
     };
 
@@ -127,7 +134,16 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+    let mut progress = Progress::default();
+    let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
+    progress.end();
+    let backend = Arc::new(opened?);
+    let found = backend.store().recovered().map_or(String::new(), |recovered| {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
+        arguments.durable.found(backend.store().len(), recovered)
+    });
+    let packer = packer(backend.store());
+    let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -142,7 +158,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -152,6 +168,15 @@ fn run(
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
     Ok(outcome?)
+}
+
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -354,7 +354,7 @@ impl Core {
         if waits.compare_exchange(stamp, NOWHERE, Relaxed, Relaxed).is_err() {
             return;
         }
-        let Some(_ownership) = leaf.try_own() else {
+        let Some(ownership) = leaf.try_own() else {
             if !leaf.state(&guard).closed {
                 waits.store(stamp, Relaxed);
                 eviction.waiting(which).push(stamp.into(), leaf.share(&guard));
@@ -373,17 +373,32 @@ impl Core {
                 self.seal(leaf, &guard);
             }
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
-            for _ in 0..JOINS_PER_VISIT {
-                if !self.is_small(leaf.state(&guard), &guard) {
-                    break;
-                }
-                Self::with_scratch(|scratch| self.join_right(leaf, &guard, scratch));
-            }
+            drop(ownership);
+            self.join_around(leaf, &guard);
         } else {
             let marks = leaf.marks.all(&guard).iter().take(state.body.len());
             self.line_up(eviction, leaf, marks.map(|mark| Mark(mark.load(Relaxed))), &guard);
         }
         guard.flush();
+    }
+
+    /// Joins a leaf that lost records with small neighbours. Records that were put in key order leave in key order, too: then it is
+    /// the left one that is empty already.
+    fn join_around(&self, leaf: &Leaf, guard: &Guard) {
+        let left = self.index.find_below(&leaf.low(), guard);
+        let mut leaf = left.filter(|left| self.is_small(left.state(guard), guard)).unwrap_or(leaf);
+        for _ in 0..JOINS_PER_VISIT {
+            let Some(_ownership) = leaf.try_own() else { return };
+            if leaf.state(guard).closed || !self.is_small(leaf.state(guard), guard) {
+                return;
+            }
+            Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
+            if let Some(left) = self.index.find_below(&leaf.low(), guard)
+                && self.is_small(left.state(guard), guard)
+            {
+                leaf = left;
+            }
+        }
     }
 
     /// Gives every record of a queue whose turn it is another one, or marks it as going; whether one goes.

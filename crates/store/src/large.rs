@@ -9,17 +9,22 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
+use ziptier_media::segments::Place;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
+use crate::sync::Mutex;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
 
 /// Raw bytes of a chunk: what a read at an offset decodes at most beyond what it was asked for.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks that are written to a medium and read from it together.
+const PIECE_CHUNKS: usize = 16;
 
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;
@@ -32,6 +37,8 @@ pub(crate) struct Large {
     len: u64,
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
+    /// Where the last checkpoint has its pieces.
+    places: Mutex<Option<Arc<[Place]>>>,
 }
 
 enum Chunk {
@@ -69,9 +76,44 @@ impl Large {
             len: value.len() as u64,
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
+            places: Mutex::default(),
         };
         gauges.large.add_held(large.held_bytes());
         large
+    }
+
+    /// Pieces that it is written in.
+    pub(crate) fn pieces(&self) -> usize {
+        self.chunks.len().div_ceil(PIECE_CHUNKS)
+    }
+
+    /// Writes piece `index` in place of what is in `out`: of each chunk its bytes, behind their number times two, odd if they
+    /// are coded.
+    pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) {
+        out.clear();
+        for chunk in self.chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
+            let (bytes, coded) = match chunk {
+                Chunk::Raw(bytes) => (bytes, 0),
+                Chunk::Coded(bytes) => (bytes, 1),
+            };
+            let head = 2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + coded;
+            out.extend_from_slice(&head.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    /// Where the last checkpoint has its pieces, if it has them.
+    pub(crate) fn places(&self) -> Option<Arc<[Place]>> {
+        self.places.lock().clone()
+    }
+
+    pub(crate) fn set_places(&self, places: Arc<[Place]>) {
+        *self.places.lock() = Some(places);
+    }
+
+    /// What its chunks are coded with, if any is.
+    pub(crate) fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
     }
 
     /// Raw bytes.
@@ -136,6 +178,60 @@ impl Large {
     pub(crate) unsafe fn from_reference(reference: &[u8]) -> Arc<Self> {
         // SAFETY: by the contract this is the one owner of the share.
         unsafe { Arc::from_raw(pointer(reference)) }
+    }
+}
+
+/// A large value that is put together from its pieces, which may be any bytes.
+pub(crate) struct LargePieces {
+    len: u64,
+    coding: Option<Coding>,
+    chunks: Vec<Chunk>,
+}
+
+impl LargePieces {
+    /// For a value of `len` bytes, at least one.
+    pub(crate) fn new(len: u64, coding: Option<Coding>) -> Self {
+        Self { len, coding, chunks: Vec::new() }
+    }
+
+    /// Pieces of a value of `len` bytes.
+    pub(crate) fn count(len: u64) -> usize {
+        (len as usize).div_ceil(PIECE_CHUNKS * CHUNK_BYTES)
+    }
+
+    /// Adds the next piece.
+    pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), &'static str> {
+        let ends = "a chunk of a large value ends too early";
+        while !piece.is_empty() {
+            let (head, rest) = piece.split_first_chunk().ok_or(ends)?;
+            let head = u32::from_le_bytes(*head);
+            let (bytes, rest) = rest.split_at_checked(head as usize / 2).ok_or(ends)?;
+            piece = rest;
+            let before = (self.chunks.len() * CHUNK_BYTES) as u64;
+            let raw_bytes = self.len.saturating_sub(before).min(CHUNK_BYTES as u64) as usize;
+            self.chunks.push(match head % 2 {
+                0 if bytes.len() == raw_bytes && raw_bytes > 0 => Chunk::Raw(bytes.into()),
+                1 if self.coding.is_some() && raw_bytes > 0 => Chunk::Coded(bytes.into()),
+                _ => return Err("a chunk of a large value does not fit it"),
+            });
+        }
+        Ok(())
+    }
+
+    /// The value, which is at `places`.
+    pub(crate) fn finish(self, places: Arc<[Place]>, gauges: &Arc<Gauges>) -> Result<Large, &'static str> {
+        if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
+            return Err("a large value has too few chunks");
+        }
+        let large = Large {
+            gauges: gauges.clone(),
+            len: self.len,
+            coding: self.coding,
+            chunks: self.chunks.into(),
+            places: Mutex::new(Some(places)),
+        };
+        gauges.large.add_held(large.held_bytes());
+        Ok(large)
     }
 }
 

@@ -15,6 +15,7 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::coding::Coding;
+use crate::durable::{STORED_BYTES, Stored};
 use crate::evict::NOWHERE;
 use crate::hotness::Clock;
 use crate::landing::Landing;
@@ -43,6 +44,8 @@ pub(crate) struct LeafState {
     /// The first key that belongs to the right sibling.
     pub(crate) high: Option<Arc<[u8]>>,
     pub(crate) right: RightSibling,
+    /// The image of what the leaf says, if it was taken since the leaf was cut or joined last.
+    pub(crate) stored: Option<Arc<Stored>>,
 }
 
 /// Points at the right sibling, which is alive as long as the state with this pointer can be read.
@@ -78,6 +81,7 @@ impl LeafState {
             closed: false,
             high,
             right,
+            stored: None,
         }
     }
 
@@ -92,6 +96,11 @@ impl LeafState {
         // SAFETY: a leaf is retired only after the state that pointed at it was replaced, and this state was read
         // under a guard that is still held.
         unsafe { self.right.0.as_ref() }
+    }
+
+    /// Whether both remember the same image, or none.
+    fn has_stored_of(&self, other: &Self) -> bool {
+        self.stored.as_ref().map(Arc::as_ptr) == other.stored.as_ref().map(Arc::as_ptr)
     }
 
     /// Landings, newest first.
@@ -287,6 +296,11 @@ impl Leaf {
         self.swept_appends.swap(appends, Ordering::Relaxed) == appends
     }
 
+    /// Whether nothing was appended since [`Leaf::is_quiet`] was last asked, which this does not change.
+    pub(crate) fn stays_quiet(&self) -> bool {
+        self.swept_appends.load(Ordering::Relaxed) == self.appends()
+    }
+
     /// A share of this leaf that outlives the guard.
     pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
         self.this.upgrade().expect("the index's share is released only after the guard")
@@ -329,6 +343,9 @@ fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
         landing.count(gauges, add);
     }
     hold_body(gauges, &state.body, add);
+    if state.stored.is_some() {
+        if add { gauges.index.add(STORED_BYTES) } else { gauges.index.take(STORED_BYTES) }
+    }
 }
 
 /// Accounts for `new` in the place of `old`: only for what differs.
@@ -336,6 +353,10 @@ fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
     if !old.body.is_same(&new.body) {
         hold_body(gauges, &new.body, true);
         hold_body(gauges, &old.body, false);
+    }
+    if !old.has_stored_of(new) {
+        new.stored.iter().for_each(|_| gauges.index.add(STORED_BYTES));
+        old.stored.iter().for_each(|_| gauges.index.take(STORED_BYTES));
     }
     landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
     landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
@@ -367,6 +388,9 @@ impl Dead {
         if !old.body.is_same(&new.body) {
             let asked = old.body.asked_bytes();
             self.add(asked, allocated_bytes(asked));
+        }
+        if old.stored.is_some() && !old.has_stored_of(new) {
+            self.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
         }
         for landing in landings_only_in(old, new) {
             self.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());

@@ -25,9 +25,11 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
 //! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
+//! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -38,6 +40,7 @@ mod body;
 mod coding;
 mod core;
 mod dictionaries;
+mod durable;
 mod error;
 mod evict;
 mod ghosts;
@@ -62,9 +65,17 @@ mod stats;
 mod store;
 mod sync;
 mod tierer;
+mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+#[doc(hidden)]
+pub use durable::DiskHandle;
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;

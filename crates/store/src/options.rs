@@ -8,6 +8,7 @@ use ziptier_codec::format::Format;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
+use crate::durable::DurableOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;
@@ -150,6 +151,8 @@ pub struct Options {
     /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that is
     /// before its writer has to wait. Without `background_packing` it means nothing.
     pub landing_watermark_pct: u8,
+    /// Where the store is kept; without, it ends with its process.
+    pub durable: Option<DurableOptions>,
 }
 
 impl Default for Options {
@@ -164,6 +167,7 @@ impl Default for Options {
             background_threads: 1,
             background_packing: false,
             landing_watermark_pct: 100,
+            durable: None,
         }
     }
 }
@@ -184,6 +188,9 @@ impl Options {
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
             return Err(Error::LimitTooSmall { limit_bytes, min_bytes: MEMORY_LIMIT_BYTES_MIN });
+        }
+        if self.eviction && self.durable.is_some() {
+            return Err(Error::EvictionIsNotDurable);
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

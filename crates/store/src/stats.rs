@@ -23,6 +23,8 @@ pub struct Stats {
     pub misses: u64,
     /// Records appended.
     pub writes: u64,
+    /// Bytes of keys and values that were given to the log.
+    pub logged_bytes: u64,
     /// Packs by background threads.
     pub packs_background: u64,
     /// Packs by writers, because no background thread exists or keeps up.
@@ -130,6 +132,7 @@ pub(crate) struct ThreadCounters {
     pub(crate) reads_large: OwnCounter,
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
+    pub(crate) logged_bytes: OwnCounter,
 }
 
 /// A counter with one writer.
@@ -140,7 +143,13 @@ impl OwnCounter {
     /// Adds one and returns the new count.
     #[inline]
     pub(crate) fn raise(&self) -> u64 {
-        let count = self.0.load(Relaxed) + 1;
+        self.add(1)
+    }
+
+    /// Adds some and returns the new count.
+    #[inline]
+    pub(crate) fn add(&self, some: u64) -> u64 {
+        let count = self.0.load(Relaxed) + some;
         self.0.store(count, Relaxed);
         count
     }
@@ -194,6 +203,7 @@ impl Counters {
             reads_large: sum(|thread| &thread.reads_large),
             misses: sum(|thread| &thread.misses),
             writes: sum(|thread| &thread.writes),
+            logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
             evicted: self.evicted.get(),

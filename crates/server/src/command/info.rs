@@ -105,9 +105,13 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
 }
 
-fn persistence(page: &mut String, _shared: &Shared) {
+fn persistence(page: &mut String, shared: &Shared) {
     field(page, "loading", 0);
-    field(page, "aof_enabled", 0);
+    let fields = shared.backend.persistence();
+    field(page, "aof_enabled", u8::from(!fields.is_empty()));
+    for (name, value) in fields {
+        field(page, name, value);
+    }
 }
 
 fn stats(page: &mut String, shared: &Shared) {

@@ -19,6 +19,7 @@
 //! own. A look-up compares one fingerprint byte per record, 32 at a time, and then whole keys.
 
 mod build;
+mod check;
 mod packed;
 mod revise;
 
@@ -26,6 +27,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use build::{Builder, Entry, EntryKey};
+pub(crate) use check::Referents;
 pub(crate) use packed::{BLOCKS_MAX, Blocks};
 pub(crate) use revise::Edit;
 

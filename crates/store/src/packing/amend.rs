@@ -2,6 +2,7 @@
 
 use ziptier_codec::token::Effort;
 
+use super::revise_blocks::revise_blocks;
 use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
 use crate::body::{Edit, Entry, EntryKey};
 use crate::coding::Coding;
@@ -17,6 +18,7 @@ impl Core {
         state: &LeafState,
         newest: &Newest<'_>,
         scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
     ) -> Option<Pieces> {
         let body = &state.body;
         let simple = newest.pending.iter().all(|record| {
@@ -101,10 +103,11 @@ impl Core {
             edits.push(Edit { place, replaces, entry: Some(entry) });
         }
         pieces.marks.extend_from_slice(newest.marks.get(marked..).unwrap_or_default());
-        let amended = match packer {
-            Some(packer) => self.revise_packed(body, packer, &mut edits, &mut pieces, packed, builder)?,
-            None => body.revised(&edits, None, self.limits, &mut builder.bytes)?,
+        let blocks = match packer {
+            Some(packer) => Some(revise_blocks(body, packer, &mut edits, &mut pieces, packed, meanwhile)?),
+            None => None,
         };
+        let amended = body.revised(&edits, blocks, self.limits, &mut builder.bytes)?;
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)

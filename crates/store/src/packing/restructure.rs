@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use super::{Goal, Pieces, Scratch, settled};
+use crate::Error;
 use crate::body::Body;
 use crate::core::Core;
+use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::{large_references, newest};
 
@@ -74,7 +76,7 @@ impl Core {
                 (state, newest)
             })
             .collect();
-        let pieces = self.plan(&states, goal, scratch);
+        let pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
@@ -142,19 +144,30 @@ impl Core {
     }
 
     /// Takes every record out of `leaf`, which the caller owns.
-    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) {
+    ///
+    /// # Errors
+    /// The log's; the leaf is as it was then.
+    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
         let state = self.close(leaf, guard);
         let (records, logical_bytes) = settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
         new.coding = state.coding.clone();
-        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let writer = leaf.lock_writer();
+        if let Some(journal) = self.journal.get() {
+            let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
+            if let Err(error) = journal.append(&range) {
+                self.reopen(leaf, state, guard);
+                return Err(error);
+            }
+        }
+        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let published = leaf.publish(state, new, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         // Who decided on an update from what was there must look again.
         leaf.note_append();
         drop(writer);
         self.settle_large(Vec::new(), large_references(state), guard);
+        Ok(())
     }
 
     /// Stops appends to `leaf`, which the caller owns, until another state is published.

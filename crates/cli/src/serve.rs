@@ -34,6 +34,17 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
 
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    #[arg(
+        long,
+        env = "ZIPTIER_MAXMEMORY_POLICY",
+        default_value = "noeviction",
+        value_name = "POLICY",
+        action = ArgAction::Set,
+        value_parser = evicts
+    )]
+    maxmemory_policy: bool,
+
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
     codec: CodecChoice,
@@ -102,6 +113,7 @@ fn run(
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
     let options = Options {
         memory_limit_bytes: limit_bytes,
+        eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
         durable: arguments.durable.options(),
@@ -172,6 +184,14 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("say yes or no".to_owned()),
+    }
+}
+
+fn evicts(policy: &str) -> Result<bool, String> {
+    match policy {
+        "noeviction" => Ok(false),
+        "allkeys-s3fifo" => Ok(true),
+        _ => Err("say noeviction or allkeys-s3fifo".to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
+use crate::evict::Eviction;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
+    /// Nothing in a store that refuses writes at its limit.
+    pub(crate) eviction: Option<Box<Eviction>>,
     /// The newest batch that exists; records of later ones do not, yet.
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
@@ -88,6 +91,7 @@ impl Core {
             gauges,
             stats: Counters::default(),
             queue: Queue::default(),
+            eviction: options.eviction.then(Box::default),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
             journal: OnceLock::new(),
@@ -168,10 +172,13 @@ impl Core {
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
                         (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
-                    if let Some(place) = place
-                        && (reads as u32).is_multiple_of(SAMPLE)
-                    {
-                        leaf.clock.touch(place);
+                    if let Some(place) = place {
+                        if (reads as u32).is_multiple_of(SAMPLE) {
+                            leaf.clock.touch(place);
+                        }
+                        if self.eviction.is_some() {
+                            leaf.marks.touch(place, guard);
+                        }
                     }
                     return Some(take(found));
                 }

@@ -30,6 +30,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
 use crate::merge::newest;
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
@@ -159,9 +160,18 @@ struct Pieces {
     blocks_packed_fast: u64,
     blocks_packed_dense: u64,
     blocks_unpacked: u64,
+    /// Marks of all bodies' records; empty in a store that does not evict.
+    marks: Vec<Mark>,
+    /// Records that eviction took out.
+    evicted: u64,
 }
 
 impl Pieces {
+    /// The marks of one of the bodies, whose first record is `first` of all.
+    fn marks_of(&self, first: usize, body: &Body) -> &[Mark] {
+        self.marks.get(first..first + body.len()).unwrap_or_default()
+    }
+
     /// Records of one of the bodies that were coded fast, at most.
     fn loose_of(&self, body: &Body) -> u16 {
         self.loose.min(body.len()) as u16
@@ -201,7 +211,9 @@ impl Core {
         meanwhile: &mut dyn FnMut(),
     ) {
         let state = leaf.state(guard);
-        let newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut evicted_keys = Vec::new();
+        self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
         if goal == Goal::Keep
             && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
         {
@@ -236,6 +248,7 @@ impl Core {
                 break;
             }
         }
+        self.remember(leaf, &pieces.marks, guard);
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
@@ -269,6 +282,7 @@ impl Core {
             let fresh = pieces.blocks_packed_dense == 0;
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
+        self.stats.evicted.add(pieces.evicted);
         self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
         self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);
         self.stats.blocks_unpacked.add(pieces.blocks_unpacked);

@@ -118,6 +118,9 @@ impl Core {
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
+        // Readers come to the new leaves before the index has them; who maintains leaves must not.
+        let new_leaves = added.clone();
+        let unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
         let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
         state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
@@ -136,6 +139,7 @@ impl Core {
         if right.is_some() || !added.is_empty() {
             self.index.change(right.as_ref().map(|(right, _)| *right), added, guard);
         }
+        drop(unlisted);
         // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
         if let Some((_, ownership)) = right {
             std::mem::forget(ownership);

@@ -2,6 +2,7 @@
 //! taken of closed stores and of stores under load, restored, and compared.
 
 #![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
 
 mod durable;
 

@@ -2,6 +2,7 @@
 //! everything must be there again after checkpoints, with every codec, while leaves are split, joined, recoded and written to.
 
 #![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
 
 mod durable;
 

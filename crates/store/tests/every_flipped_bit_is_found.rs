@@ -5,6 +5,7 @@
 //! `ZIPTIER_FLIPS=n` flips so many bits.
 
 #![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
 
 mod durable;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::heap;
@@ -33,6 +33,17 @@ pub(crate) struct Arguments {
     /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
+
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    #[arg(
+        long,
+        env = "ZIPTIER_MAXMEMORY_POLICY",
+        default_value = "noeviction",
+        value_name = "POLICY",
+        action = ArgAction::Set,
+        value_parser = evicts
+    )]
+    maxmemory_policy: bool,
 
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
@@ -102,6 +113,7 @@ fn run(
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
     let options = Options {
         memory_limit_bytes: limit_bytes,
+        eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
         durable: arguments.durable.options(),
@@ -130,6 +142,7 @@ fn run(
         recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
         arguments.durable.found(backend.store().len(), recovered)
     });
+    let packer = packer(backend.store());
     let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -145,7 +158,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads{found}",
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -157,11 +170,28 @@ fn run(
     Ok(outcome?)
 }
 
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
+}
+
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("say yes or no".to_owned()),
+    }
+}
+
+fn evicts(policy: &str) -> Result<bool, String> {
+    match policy {
+        "noeviction" => Ok(false),
+        "allkeys-s3fifo" => Ok(true),
+        _ => Err("say noeviction or allkeys-s3fifo".to_owned()),
     }
 }
 

@@ -19,6 +19,8 @@ fn ziptier() -> Command {
         "THREADS",
         "PROTECTED_MODE",
         "MAX_CLIENTS",
+        "CODEC_ENGINE",
+        "MODEL",
         "DIR",
         "DURABILITY",
         "SALVAGE",
@@ -92,6 +94,24 @@ fn one_line_says_where_and_how_much() {
     let output = server.end();
     assert!(output.status.success());
     assert_eq!((output.stdout, output.stderr), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn the_line_says_who_packs_if_it_is_not_the_plain_processor() {
+    for (args, words) in [
+        (&["--codec", "deflate", "--model", "devices=1,timing=off"][..], ", codec deflate (iaa, modelled), "),
+        (
+            &["--codec", "deflate", "--codec-engine", "iaa", "--model", "timing=off"],
+            ", codec deflate (iaa, modelled), ",
+        ),
+        (&["--codec", "deflate"], ", codec deflate, "),
+        (&["--codec", "zstd"], ", codec zstd, "),
+    ] {
+        let server = Running::start(ziptier().args(["--port", "0"]).args(args));
+        assert!(server.line.contains(words), "{args:?}: {}", server.line);
+        signal(&server.child, "-TERM");
+        assert!(server.end().status.success());
+    }
 }
 
 #[test]

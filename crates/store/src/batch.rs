@@ -107,7 +107,7 @@ impl Core {
             _ => key.len(),
         });
         let logged_bytes = bytes.sum();
-        self.admit(logged_bytes)?;
+        self.admit_evicting(logged_bytes)?;
 
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
@@ -225,7 +225,9 @@ impl Core {
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
-            leaf.publish(state, new, guard);
+            if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
+            }
         }
         leaf.note_append();
     }

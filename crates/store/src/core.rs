@@ -10,6 +10,7 @@ use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
+use crate::evict::Eviction;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
@@ -26,7 +27,18 @@ use crate::sync::Mutex;
 const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
 
 crate::sync::thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+    static SCRATCHES: RefCell<Scratches> = RefCell::new(Scratches::default());
+}
+
+/// What a thread packs in: one scratch, and more while it packs a leaf during the work on another.
+#[derive(Default)]
+struct Scratches {
+    #[expect(
+        clippy::vec_box,
+        reason = "a scratch of several hundred bytes would be moved twice for each pack"
+    )]
+    idle: Vec<Box<Scratch>>,
+    in_background: bool,
 }
 
 pub(crate) struct Core {
@@ -45,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
+    /// Nothing in a store that refuses writes at its limit.
+    pub(crate) eviction: Option<Box<Eviction>>,
     /// The newest batch that exists; records of later ones do not, yet.
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
@@ -77,6 +91,7 @@ impl Core {
             gauges,
             stats: Counters::default(),
             queue: Queue::default(),
+            eviction: options.eviction.then(Box::default),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
             journal: OnceLock::new(),
@@ -86,9 +101,25 @@ impl Core {
         }
     }
 
-    /// Runs `work` with this thread's packing scratch.
+    /// Runs `work` with a packing scratch of this thread.
     pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-        SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
+        let mut scratch = SCRATCHES.with(|scratches| {
+            let scratches = &mut *scratches.borrow_mut();
+            scratches.idle.pop().unwrap_or_else(|| Box::new(Scratch::new(scratches.in_background)))
+        });
+        let result = work(&mut scratch);
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle.push(scratch));
+        result
+    }
+
+    /// Frees the packing scratch of this thread.
+    pub(crate) fn release_scratch() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle = Vec::new());
+    }
+
+    /// Says that this thread, which has not packed anything yet, works in the background.
+    pub(crate) fn work_in_background() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().in_background = true);
     }
 
     /// The leaf that owns `key`, and its state.
@@ -141,10 +172,13 @@ impl Core {
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
                         (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
-                    if let Some(place) = place
-                        && (reads as u32).is_multiple_of(SAMPLE)
-                    {
-                        leaf.clock.touch(place);
+                    if let Some(place) = place {
+                        if (reads as u32).is_multiple_of(SAMPLE) {
+                            leaf.clock.touch(place);
+                        }
+                        if self.eviction.is_some() {
+                            leaf.marks.touch(place, guard);
+                        }
                     }
                     return Some(take(found));
                 }

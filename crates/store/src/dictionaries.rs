@@ -246,7 +246,7 @@ impl Dictionaries {
         live.len()
     }
 
-    fn adopt(&self, coding: Coding) {
+    pub(crate) fn adopt(&self, coding: Coding) {
         self.count(&coding);
         *self.current.lock() = Some(coding);
     }

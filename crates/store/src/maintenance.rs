@@ -16,9 +16,10 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, Scratch, generation};
+use crate::packing::{Goal, generation};
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
+use crate::together::LEAVES_AHEAD_MAX;
 
 /// Leaves that wait at most; above this, writers pack themselves.
 const QUEUE_LEAVES_MAX: usize = 512;
@@ -82,7 +83,8 @@ impl Queue {
         true
     }
 
-    fn pop(&self) -> Option<Arc<Leaf>> {
+    /// The leaf that waits longest.
+    pub(crate) fn pop(&self) -> Option<Arc<Leaf>> {
         let leaf = self.leaves.lock().pop_front()?;
         leaf.dequeue();
         Some(leaf)
@@ -186,7 +188,7 @@ impl Laps {
 
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
-        Self::with_scratch(|scratch| scratch.in_background = true);
+        Self::work_in_background();
         let mut sweep = Sweep::default();
         let mut laps = Laps::default();
         let mut tierer = Tierer::default();
@@ -199,19 +201,17 @@ impl Core {
             }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
-                if self.is_over_watermark(leaf.state(&guard)) {
-                    self.seal(&leaf, &guard);
-                }
-                if self.pack_unowned(&leaf, &guard) {
-                    self.stats.packs_background.raise();
-                }
+                packs += self.pack_queued(&leaf, &guard);
                 guard.flush();
                 nap = NAP_MIN;
-                packs += 1;
-                if packs % DICTIONARY_PACKS == 0 {
+                if packs >= DICTIONARY_PACKS {
+                    packs = 0;
                     drop(guard);
                     self.maintain_dictionary();
                 }
+                continue;
+            }
+            if sweeps && self.relieve_in_background() {
                 continue;
             }
             if sweeps && tierer.is_due(self) {
@@ -225,7 +225,7 @@ impl Core {
                 laps.swept(began, worked);
                 if ended {
                     self.dictionaries.release_idle();
-                    Self::with_scratch(Scratch::release);
+                    Self::release_scratch();
                 }
                 continue;
             }
@@ -265,7 +265,7 @@ impl Core {
         }
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
-        Self::with_scratch(Scratch::release);
+        Self::release_scratch();
         // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
         // something of what other stores left behind.
         (0..3).for_each(|_| pin().flush());
@@ -318,19 +318,11 @@ impl Core {
         let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet) };
         if let Some(goal) = goal {
             sweep.worked = true;
-            // A landing that is sealed already is packed first, so that the open one can be.
-            if quiet && state.sealed.is_some() && state.open.is_some() {
-                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
-            }
             if quiet {
-                self.seal(leaf, guard);
-            }
-            Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
-            match goal {
-                Goal::Heat => self.stats.heated.raise(),
-                Goal::Recode if state.heated => self.stats.cooled.raise(),
-                Goal::Recode => self.stats.recoded.raise(),
-                Goal::Keep => self.stats.packs_background.raise(),
+                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard);
+            } else {
+                Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+                self.count_settled(goal, state.heated);
             }
         }
         if quiet {
@@ -350,7 +342,7 @@ impl Core {
     }
 
     /// What a leaf needs, if anything.
-    fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
+    pub(crate) fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
         if quiet && !state.heated && !state.body.is_empty() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
@@ -365,7 +357,7 @@ impl Core {
     }
 
     /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
-    fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let pair = [state, right.state(guard)];
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();

@@ -130,6 +130,9 @@ pub struct Options {
     /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts
     /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
     pub memory_limit_bytes: Option<u64>,
+    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
+    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.
+    pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,
     /// How values are packed in blocks; the codecs without blocks ignore it.
@@ -156,6 +159,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_limit_bytes: None,
+            eviction: false,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
             heating: false,
@@ -184,6 +188,9 @@ impl Options {
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
             return Err(Error::LimitTooSmall { limit_bytes, min_bytes: MEMORY_LIMIT_BYTES_MIN });
+        }
+        if self.eviction && self.durable.is_some() {
+            return Err(Error::EvictionIsNotDurable);
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

@@ -9,8 +9,9 @@ use std::ops::Bound;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
-use crate::blocks::Unpacked;
+use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
+use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
@@ -165,7 +166,7 @@ impl Core {
             if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.committed);
                 merge(&state.body, &newest.pending, now_ms(), |merged| {
-                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(_)));
+                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
                 });
             } else {
                 count += state.body.len() as u64;
@@ -272,9 +273,9 @@ impl Core {
     ) -> Vec<Copy> {
         let newest = newest(state.landings(), &self.committed);
         let mut copies = Vec::new();
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = Unpacked::with(read_ahead(state, from, to));
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
-            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = &merged else { return };
+            let (Merged::Kept(_, entry) | Merged::Fresh(entry, _)) = &merged else { return };
             if !within(entry.key, from, to) {
                 return;
             }
@@ -302,10 +303,35 @@ impl Core {
     }
 }
 
+/// The blocks of a leaf with records between the bounds, if a device unpacks them.
+fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> ReadAhead {
+    let body = &state.body;
+    let Some(coding) = state
+        .coding
+        .as_ref()
+        .and_then(Coding::blocks)
+        .filter(|coding| body.is_packed() && coding.unpacks_in_batches())
+    else {
+        return ReadAhead::default();
+    };
+    let first = match from {
+        Bound::Included(key) | Bound::Excluded(key) => body.seek_from(0, key).0,
+        Bound::Unbounded => 0,
+    };
+    let end = match to {
+        Bound::Included(key) | Bound::Excluded(key) => (body.seek_from(0, key).0 + 1).min(body.len()),
+        Bound::Unbounded => body.len(),
+    };
+    if first >= end {
+        return ReadAhead::default();
+    }
+    ReadAhead::of(coding, body.frames_of(body.block_of(first)..body.block_of(end - 1) + 1))
+}
+
 /// The key of a record that exists.
 fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
     match merged {
-        Merged::Kept(_, entry) | Merged::Fresh(entry) => Some(entry.key),
+        Merged::Kept(_, entry) | Merged::Fresh(entry, _) => Some(entry.key),
         _ => None,
     }
 }

@@ -8,6 +8,7 @@ use crossbeam_epoch::pin;
 
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
+use crate::blocks::{PackedValue, take_values};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
 use crate::durable::{
@@ -274,14 +275,26 @@ impl Store {
         values.clear();
         let committed = committed_now(core);
         let mut large = Vec::new();
+        // Of blocks that a device unpacks, those of a group together.
+        let mut packed = Vec::new();
         let guard = pin();
         let approached = keys.chunks(GROUP_KEYS).flat_map(|group| core.approach(group, &guard));
         for (key, (leaf, hash)) in keys.iter().zip(approached) {
             let key = key.as_ref();
             let start = values.bytes.len();
-            let copied = core.look_up_from(leaf, key, hash, &guard, &committed, |found| {
-                copy_found(found, &mut values.bytes)
-            });
+            let index = values.spans.len();
+            let copied =
+                core.look_up_from(leaf, key, hash, &guard, &committed, |found| match found.payload {
+                    Payload::Packed(value) if value.coding.unpacks_in_batches() => {
+                        packed.push((index, value));
+                        Copied::Inline(Meta {
+                            len: 0,
+                            expires_at_ms: found.expires_at_ms,
+                            flags: found.flags,
+                        })
+                    }
+                    _ => copy_found(found, &mut values.bytes),
+                });
             values.spans.push(match copied {
                 None => None,
                 Some(Copied::Inline(meta)) => {
@@ -290,7 +303,7 @@ impl Store {
                 }
                 Some(Copied::Large(share, meta)) => {
                     if meta.len <= len_max {
-                        large.push((values.spans.len(), share));
+                        large.push((index, share));
                     }
                     Some(Span { range: None, meta })
                 }
@@ -299,7 +312,11 @@ impl Store {
                     return Err(core.damaged(key, reason));
                 }
             });
+            if packed.len() == GROUP_KEYS {
+                self.unpack_all(keys, &mut packed, values)?;
+            }
         }
+        self.unpack_all(keys, &mut packed, values)?;
         drop(guard);
         for (index, share) in large {
             let start = values.bytes.len();
@@ -312,6 +329,27 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Fills in the values that lie in these blocks, and empties `packed`.
+    fn unpack_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        packed: &mut Vec<(usize, PackedValue<'_>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let taken = take_values(packed, |index, value| {
+            let value = value.map_err(|reason| self.core.damaged(keys[index].as_ref(), reason))?;
+            let range = bytes.len()..bytes.len() + value.len();
+            bytes.extend_from_slice(value);
+            if let Some(span) = &mut spans[index] {
+                span.meta.len = value.len() as u64;
+                span.range = Some(range);
+            }
+            Ok(())
+        });
+        taken.inspect_err(|_| values.clear())
     }
 
     /// Replaces the contents of `out` by up to `len` bytes of the value of `key`, from `offset` on. Of a large
@@ -551,10 +589,21 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
+    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without blocks.
+    pub fn block_engine(&self) -> Option<&'static str> {
+        Some(self.core.dictionaries.current()?.blocks()?.engine_name())
+    }
+
     /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`, `modelled`,
     /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
+    }
+
+    /// Evicts records until `bytes` more may be held, which are the caller's to use for a moment; `false` when more than half of
+    /// the limit is asked for, when others are as quick to use what becomes free, or without [`Options::eviction`].
+    pub fn make_room(&self, bytes: u64) -> bool {
+        self.core.make_room(bytes)
     }
 
     /// Changes the memory limit; `None` lifts it.

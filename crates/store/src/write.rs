@@ -60,7 +60,7 @@ impl<'a> NewValue<'a> {
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        core.admit(value.len())?;
+        core.admit_evicting(value.len())?;
         Ok(Self::Large { large: Some(core.new_large(value)), raw: value })
     }
 
@@ -250,13 +250,24 @@ impl Core {
             let mut round = 0;
             loop {
                 let guard = pin();
-                match self.try_append(&attempt, record, &guard)? {
+                let appended = match self.try_append(&attempt, record, &guard) {
+                    Err(error @ Error::MemoryLimit { .. }) => {
+                        drop(guard);
+                        if !self.make_room(record.landing_bytes() as u64) {
+                            return Err(error);
+                        }
+                        continue;
+                    }
+                    appended => appended?,
+                };
+                match appended {
                     Append::Done { packed } => {
                         value.written();
                         self.stats.own().writes.raise();
                         if packed {
                             drop(guard);
                             self.wait_for_retired();
+                            self.relieve();
                         }
                         return Ok(true);
                     }
@@ -364,6 +375,7 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
                 return;
             }
         }
@@ -382,6 +394,11 @@ impl Core {
                 self.maintain_dictionary_inline();
             }
         }
+    }
+
+    /// As [`Core::admit`], but an evicting store makes room first. The caller holds no guard and no lock.
+    pub(crate) fn admit_evicting(&self, bytes: usize) -> Result<(), Error> {
+        self.admit(bytes).or_else(|error| if self.make_room(bytes as u64) { Ok(()) } else { Err(error) })
     }
 
     /// Whether `bytes` more may be held.
@@ -404,7 +421,9 @@ impl Core {
     pub(crate) fn wait_for_retired(&self) {
         for round in 0..RETIRED_ROUNDS_MAX {
             let retired_bytes = self.gauges.retired.held();
-            if retired_bytes <= RETIRED_BYTES_MIN || retired_bytes <= self.gauges.held() / 100 {
+            // In a small store the least is a large part of it.
+            let least_bytes = RETIRED_BYTES_MIN.min(self.gauges.limit() / 64);
+            if retired_bytes <= least_bytes || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
             self.reclaim();

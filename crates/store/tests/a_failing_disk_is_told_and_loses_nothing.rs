@@ -35,7 +35,7 @@ fn live(fault: Fault, nth: u64, durability: Durability) -> bool {
         outcome
     });
     if let Err(error) = outcome {
-        assert!(disk.has_failed(), "{fault:?} {nth}: {error}");
+        assert!(disk.has_failed(), "{fault:?} {nth}: {error:?}");
         assert!(!error.to_string().contains('\n'));
     }
     let what = format!("{fault:?} at operation {nth}");

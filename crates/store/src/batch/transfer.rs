@@ -13,7 +13,7 @@ use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
 use crate::landing::RecordBytes;
-use crate::large::Large;
+use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::NewValue;
@@ -54,10 +54,16 @@ impl Core {
             if let Some(journal) = self.journal.get() {
                 journal.wait_for_room()?;
             }
-            if let Some(transferred) =
-                self.try_transfer(source, target, keep_source, replace, &mut carried)?
-            {
-                return Ok(transferred);
+            match self.try_transfer(source, target, keep_source, replace, &mut carried) {
+                // Both leaves were locked when it was found out how much it takes.
+                Err(Error::MemoryLimit { .. })
+                    if self.make_room((source.len() + target.len() + INLINE_BYTES_MAX) as u64) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error),
+                Ok(Some(transferred)) => return Ok(transferred),
+                Ok(None) => {}
             }
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };

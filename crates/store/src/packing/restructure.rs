@@ -64,11 +64,19 @@ impl Core {
             self.reopen(right, right_state, guard);
             return;
         }
-        let states: Vec<_> = std::iter::once(left_state)
-            .chain(right_state)
-            .map(|state| (state, newest(state.landings(), &self.committed)))
+        let closed = [Some((leaf, left_state)), right.as_ref().map(|(right, _)| *right).zip(right_state)];
+        let mut evicted_keys = [Vec::new(), Vec::new()];
+        let states: Vec<_> = closed
+            .into_iter()
+            .flatten()
+            .zip(&mut evicted_keys)
+            .map(|((leaf, state), keys)| {
+                let mut newest = newest(state.landings(), &self.committed);
+                self.weigh(leaf, state, &mut newest, keys, guard);
+                (state, newest)
+            })
             .collect();
-        let pieces = self.plan(&states, goal, scratch);
+        let pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
@@ -97,6 +105,7 @@ impl Core {
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
             new.clock.inherit(&leaf.clock, first_record, 0);
+            self.remember(&new, pieces.marks_of(first_record, body), guard);
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
@@ -115,6 +124,7 @@ impl Core {
         state.heated = pieces.heated;
         let published = leaf.publish(left_state, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
+        self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if let Some((right, _)) = &right {
             leaf.clock.inherit(&right.clock, 0, left_state.body.len());
         }

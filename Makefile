@@ -9,7 +9,8 @@ IMAGES ?= 2000000
 KILLS ?= 1000
 FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
-export ZIPTIER_CORPUS
+ZIPTIER_TRACES ?= $(abspath ../shared/traces)
+export ZIPTIER_CORPUS ZIPTIER_TRACES
 
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
 # share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare.
@@ -23,7 +24,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -42,6 +43,9 @@ test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and sta
 
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(ZIPTIER_CORPUS)/calgary/book1 --seconds $(SECONDS_PER_RUN)
+
+bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
+	cargo bench --locked --package ziptier-store --bench eviction
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

@@ -41,6 +41,17 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES:FOLDER")]
     ssd: Option<Ssd>,
 
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    #[arg(
+        long,
+        env = "ZIPTIER_MAXMEMORY_POLICY",
+        default_value = "noeviction",
+        value_name = "POLICY",
+        action = ArgAction::Set,
+        value_parser = evicts
+    )]
+    maxmemory_policy: bool,
+
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
     codec: CodecChoice,
@@ -110,6 +121,7 @@ fn run(
     let options = Options {
         memory_limit_bytes: limit_bytes,
         ssd: arguments.ssd.map(|Ssd(ssd)| ssd),
+        eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
         durable: arguments.durable.options(),
@@ -182,6 +194,14 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("say yes or no".to_owned()),
+    }
+}
+
+fn evicts(policy: &str) -> Result<bool, String> {
+    match policy {
+        "noeviction" => Ok(false),
+        "allkeys-s3fifo" => Ok(true),
+        _ => Err("say noeviction or allkeys-s3fifo".to_owned()),
     }
 }
 

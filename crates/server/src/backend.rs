@@ -253,6 +253,21 @@ pub trait Backend: Send + Sync {
     /// Changes the limit on what the store holds; `None` lifts it. A store without a limit does nothing.
     fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
 
+    /// What becomes of writes beyond the limit, in Redis's words.
+    fn eviction_policy(&self) -> &'static str {
+        "noeviction"
+    }
+
+    /// Evicts keys until `bytes` more may be held; `false` where that can't be, or where nothing is evicted.
+    fn make_room(&self, _bytes: u64) -> bool {
+        false
+    }
+
+    /// Keys evicted since the start.
+    fn evicted_keys(&self) -> u64 {
+        0
+    }
+
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
 

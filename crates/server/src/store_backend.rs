@@ -24,6 +24,7 @@ pub struct StoreBackend {
     store: Store,
     codec: CodecChoice,
     limit_bytes: Option<u64>,
+    evicts: bool,
 }
 
 impl StoreBackend {
@@ -42,11 +43,11 @@ impl StoreBackend {
     ///
     /// As [`Store::open`].
     pub fn open_with(mut options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
-        let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
+        let (codec, limit_bytes, evicts) = (options.codec, options.memory_limit_bytes, options.eviction);
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
         }
-        Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes })
+        Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes, evicts })
     }
 
     /// The store itself.
@@ -216,6 +217,18 @@ impl Backend for StoreBackend {
         Ok(self.store.clear()?)
     }
 
+    fn eviction_policy(&self) -> &'static str {
+        if self.evicts { "allkeys-s3fifo" } else { "noeviction" }
+    }
+
+    fn make_room(&self, bytes: u64) -> bool {
+        self.evicts && self.store.make_room(bytes)
+    }
+
+    fn evicted_keys(&self) -> u64 {
+        self.store.stats().evicted
+    }
+
     fn holds_replies(&self) -> bool {
         self.store.durable_stats().is_some()
     }
@@ -276,6 +289,7 @@ impl Backend for StoreBackend {
                 ("coded_body_bytes", memory.coded_body_bytes),
                 ("large_bytes", memory.large_bytes),
                 ("dictionary_bytes", memory.dictionary_bytes),
+                ("eviction_bytes", memory.eviction_bytes),
                 ("retired_bytes", memory.retired_bytes),
                 ("slack_bytes", memory.slack_bytes),
             ],

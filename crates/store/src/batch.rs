@@ -252,7 +252,9 @@ impl Core {
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
-            leaf.publish(state, new, guard);
+            if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
+            }
         }
         leaf.note_append();
     }

@@ -11,6 +11,7 @@ use crate::body::{Body, BodyLimits};
 use crate::cold::{Cold, Looked};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
+use crate::evict::Eviction;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
 use crate::large::{INLINE_BYTES_MAX, Large};
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
+    /// Nothing in a store that refuses writes at its limit.
+    pub(crate) eviction: Option<Box<Eviction>>,
     /// The newest batch that exists; records of later ones do not, yet.
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
@@ -97,6 +100,7 @@ impl Core {
             cold,
             stats: Counters::default(),
             queue: Queue::default(),
+            eviction: options.eviction.then(Box::default),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
             journal: OnceLock::new(),
@@ -177,10 +181,13 @@ impl Core {
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
                         (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
-                    if let Some(place) = place
-                        && (reads as u32).is_multiple_of(SAMPLE)
-                    {
-                        leaf.clock.touch(place);
+                    if let Some(place) = place {
+                        if (reads as u32).is_multiple_of(SAMPLE) {
+                            leaf.clock.touch(place);
+                        }
+                        if self.eviction.is_some() {
+                            leaf.marks.touch(place, guard);
+                        }
                     }
                     return Looked::Found(take(found));
                 }

@@ -8,7 +8,7 @@
 //! * The *ownership flag* serialises maintenance: pack, split, merge, heat and cool exclude each other.
 //! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
@@ -17,9 +17,11 @@ use crate::body::{Body, DIRECTORY_BYTES};
 use crate::coding::Coding;
 use crate::cold::Below;
 use crate::durable::{STORED_BYTES, Stored};
+use crate::evict::NOWHERE;
 use crate::hotness::Clock;
 use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
+use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Lookup};
@@ -163,6 +165,10 @@ pub(crate) struct Leaf {
     /// Waits in the queue of the packers.
     queued: AtomicBool,
     pub(crate) clock: Clock,
+    /// Empty in a store that does not evict.
+    pub(crate) marks: Marks,
+    /// The stamps under which the leaf waits for its turn on probation and in the main queue.
+    pub(crate) waits: [AtomicU8; 2],
     low: Arc<[u8]>,
     gauges: Arc<Gauges>,
     /// For those who must share it.
@@ -208,6 +214,8 @@ impl Leaf {
             owned: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             clock: Clock::default(),
+            marks: Marks::default(),
+            waits: [AtomicU8::new(NOWHERE), AtomicU8::new(NOWHERE)],
             low,
             gauges,
             this: this.clone(),
@@ -333,6 +341,7 @@ impl Drop for Leaf {
         // SAFETY: the last share of the leaf goes away, so nobody reads its state any more.
         let state = unsafe { state.into_owned() };
         hold(&self.gauges, &state, false);
+        self.marks.free(&self.gauges);
         self.gauges.index.take(STATE_BYTES);
         self.gauges.index.take(LEAF_BYTES);
         self.gauges.index.take(self.low.len() + 16);

@@ -29,6 +29,7 @@
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
 //! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
@@ -43,12 +44,15 @@ mod core;
 mod dictionaries;
 mod durable;
 mod error;
+mod evict;
+mod ghosts;
 mod hotness;
 mod index;
 mod landing;
 mod large;
 mod leaf;
 mod maintenance;
+mod marks;
 mod memory;
 mod merge;
 mod open_value;

@@ -225,6 +225,9 @@ impl Core {
                 }
                 continue;
             }
+            if sweeps && self.relieve_in_background() {
+                continue;
+            }
             if sweeps && tierer.is_due(self) {
                 self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
@@ -372,7 +375,7 @@ impl Core {
     }
 
     /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
-    fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let pair = [state, right.state(guard)];
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();

@@ -133,6 +133,9 @@ pub struct Options {
     pub memory_limit_bytes: Option<u64>,
     /// Where leaves go that memory has no room for; `None` keeps all in memory.
     pub ssd: Option<SsdOptions>,
+    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
+    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.
+    pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,
     /// How values are packed in blocks; the codecs without blocks ignore it.
@@ -160,6 +163,7 @@ impl Default for Options {
         Self {
             memory_limit_bytes: None,
             ssd: None,
+            eviction: false,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
             heating: false,
@@ -193,6 +197,13 @@ impl Options {
             let reason =
                 "a store with a folder keeps all in memory so far; leave out one of the two".to_owned();
             return Err(Error::Ssd { reason });
+        }
+        if self.ssd.is_some() && self.eviction {
+            let reason = "a store that evicts keeps nothing on SSD; leave out one of the two".to_owned();
+            return Err(Error::Ssd { reason });
+        }
+        if self.eviction && self.durable.is_some() {
+            return Err(Error::EvictionIsNotDurable);
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

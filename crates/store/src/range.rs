@@ -204,7 +204,7 @@ impl Core {
             } else if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.committed);
                 merge(&state.body, &newest.pending, now_ms(), |merged| {
-                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(_)));
+                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
                 });
             } else {
                 count += state.body.len() as u64;
@@ -345,7 +345,7 @@ impl Core {
         let mut copies = Vec::new();
         let mut unpacked = Unpacked::with(read_ahead(state, from, to));
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
-            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = &merged else { return };
+            let (Merged::Kept(_, entry) | Merged::Fresh(entry, _)) = &merged else { return };
             if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
                 return;
             }
@@ -393,7 +393,7 @@ fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> 
 /// The key of a record that exists.
 fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
     match merged {
-        Merged::Kept(_, entry) | Merged::Fresh(entry) => Some(entry.key),
+        Merged::Kept(_, entry) | Merged::Fresh(entry, _) => Some(entry.key),
         _ => None,
     }
 }

@@ -35,6 +35,8 @@ pub struct Stats {
     pub packs_background: u64,
     /// Packs by writers, because no background thread exists or keeps up.
     pub packs_foreground: u64,
+    /// Records evicted.
+    pub evicted: u64,
     /// Leaves that were split.
     pub splits: u64,
     /// Leaves that were merged with their neighbour.
@@ -176,6 +178,7 @@ pub(crate) struct Counters {
     pub(crate) threads: ThreadLocal<ThreadCounters>,
     pub(crate) packs_background: Counter,
     pub(crate) packs_foreground: Counter,
+    pub(crate) evicted: Counter,
     pub(crate) splits: Counter,
     pub(crate) merges: Counter,
     pub(crate) heated: Counter,
@@ -227,6 +230,7 @@ impl Counters {
             logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
+            evicted: self.evicted.get(),
             splits: self.splits.get(),
             merges: self.merges.get(),
             heated: self.heated.get(),

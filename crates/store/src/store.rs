@@ -641,6 +641,12 @@ impl Store {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 
+    /// Evicts records until `bytes` more may be held, which are the caller's to use for a moment; `false` when more than half of
+    /// the limit is asked for, when others are as quick to use what becomes free, or without [`Options::eviction`].
+    pub fn make_room(&self, bytes: u64) -> bool {
+        self.core.evict_for(bytes)
+    }
+
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         self.core.gauges.set_limit(bytes);

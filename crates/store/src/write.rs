@@ -318,7 +318,7 @@ impl Core {
             loop {
                 let guard = pin();
                 let appended = match self.try_append(&attempt, record, &guard) {
-                    Err(Error::MemoryLimit { .. }) if self.cold.is_some() => {
+                    Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
                         self.make_room(record.landing_bytes())?;
                         continue;
@@ -335,6 +335,7 @@ impl Core {
                             drop(guard);
                             self.wait_for_retired();
                             self.ease();
+                            self.evict_some();
                         }
                         return Ok(true);
                     }
@@ -463,6 +464,7 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
                 return;
             }
         }
@@ -480,6 +482,15 @@ impl Core {
             if !self.has_background {
                 self.maintain_dictionary_inline();
             }
+        }
+    }
+
+    /// As [`Core::admit`], but an evicting store makes room first. The caller holds no guard and no lock.
+    pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        match self.admit(bytes) {
+            Err(_) if self.cold.is_some() => self.send_down_for(bytes),
+            Err(_) if self.evict_for(bytes as u64) => Ok(()),
+            outcome => outcome,
         }
     }
 
@@ -503,7 +514,9 @@ impl Core {
     pub(crate) fn wait_for_retired(&self) {
         for round in 0..RETIRED_ROUNDS_MAX {
             let retired_bytes = self.gauges.retired.held();
-            if retired_bytes <= RETIRED_BYTES_MIN || retired_bytes <= self.gauges.held() / 100 {
+            // In a small store the least is a large part of it.
+            let least_bytes = RETIRED_BYTES_MIN.min(self.gauges.limit() / 64);
+            if retired_bytes <= least_bytes || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
             self.reclaim();

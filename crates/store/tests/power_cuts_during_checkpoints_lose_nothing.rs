@@ -4,6 +4,7 @@
 //! `ZIPTIER_IMAGES=n` recovers so many crash images.
 
 #![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
 
 mod durable;
 

@@ -204,7 +204,7 @@ impl Blocks {
                 if offset.is_multiple_of(PAGE_BYTES) {
                     return Ok(None);
                 }
-                self.offset = offset.next_multiple_of(PAGE_BYTES);
+                self.skip_padding(offset, offset.next_multiple_of(PAGE_BYTES))?;
                 continue;
             }
             if offset + format::block_bytes(length as usize) > end {
@@ -220,10 +220,23 @@ impl Blocks {
             if header != format::encode_block_header(self.file.number, offset, &self.body) {
                 return Err(self.file.damaged(offset, "the block fails its check"));
             }
-            self.offset += format::block_bytes(length as usize);
+            let padding = offset + (BLOCK_HEADER_BYTES + length as usize) as u64;
+            self.skip_padding(padding, offset + format::block_bytes(length as usize))?;
             let place = Place { segment: self.file.number, offset: offset as u32, bytes: length };
             return Ok(Some((place, &self.body)));
         }
+    }
+
+    /// Goes on at `end`; only zeros lie before that.
+    fn skip_padding(&mut self, offset: u64, end: u64) -> Result<(), SegmentError> {
+        let mut padding = [0; PAGE_BYTES as usize];
+        let padding = &mut padding[..(end - offset) as usize];
+        self.copy(offset, padding)?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(self.file.damaged(offset, "the padding is not zero"));
+        }
+        self.offset = end;
+        Ok(())
     }
 
     /// Copies bytes out of the window, which moves along.

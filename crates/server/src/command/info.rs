@@ -100,7 +100,7 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "maxmemory_human", human(limit_bytes));
     // What the limit leaves to the store, when it is the limit of the whole process.
     field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
-    field(page, "maxmemory_policy", "noeviction");
+    field(page, "maxmemory_policy", shared.backend.eviction_policy());
     field(page, "mem_clients_normal", clients);
     field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
 }
@@ -120,6 +120,7 @@ fn stats(page: &mut String, shared: &Shared) {
     field(page, "total_net_input_bytes", shared.total(|counters| &counters.bytes_in));
     field(page, "total_net_output_bytes", shared.total(|counters| &counters.bytes_out));
     field(page, "rejected_connections", shared.connections_rejected.load(Relaxed));
+    field(page, "evicted_keys", shared.backend.evicted_keys());
     field(page, "keyspace_hits", shared.total(|counters| &counters.hits));
     field(page, "keyspace_misses", shared.total(|counters| &counters.misses));
     field(page, "total_error_replies", shared.total(|counters| &counters.errors));

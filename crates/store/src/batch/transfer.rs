@@ -49,10 +49,6 @@ impl Core {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
-        if self.cold.is_some() {
-            // No room can be made once leaves are locked; whether it is enough is seen then.
-            let _ = self.make_room(source.len() + target.len() + INLINE_BYTES_MAX);
-        }
         let mut carried = Carried::default();
         loop {
             if let Some(journal) = self.journal.get() {
@@ -60,10 +56,16 @@ impl Core {
             }
             self.bring_up(source)?;
             self.bring_up(target)?;
-            if let Some(transferred) =
-                self.try_transfer(source, target, keep_source, replace, &mut carried)?
-            {
-                return Ok(transferred);
+            match self.try_transfer(source, target, keep_source, replace, &mut carried) {
+                // Both leaves were locked when it was found out how much it takes.
+                Err(Error::MemoryLimit { .. })
+                    if self.make_room(source.len() + target.len() + INLINE_BYTES_MAX).is_ok() =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error),
+                Ok(Some(transferred)) => return Ok(transferred),
+                Ok(None) => {}
             }
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };

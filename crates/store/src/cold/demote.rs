@@ -15,6 +15,7 @@ use crate::body::{Body, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::{Fields, Kind};
@@ -157,8 +158,9 @@ impl Core {
             kind: Kind::Tombstone,
             fields: Fields::default(),
             value: &[],
+            mark: Mark::default(),
         });
-        let newest = Newest { pending: gone.collect(), shadowed: Vec::new() };
+        let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces =
             Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));
         let mut lower = pieces.bodies;

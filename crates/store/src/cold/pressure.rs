@@ -122,14 +122,11 @@ impl Core {
         }
     }
 
-    /// As [`Core::admit`], but makes room first if there is an SSD. The caller holds no guard and no lock.
-    pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+    /// As [`Core::admit`], but sends leaves to SSD first. The caller holds no guard and no lock.
+    pub(crate) fn send_down_for(&self, bytes: usize) -> Result<(), Error> {
         for round in 0..ROUNDS_MAX {
             let refused = self.admit(bytes);
-            let (Err(Error::MemoryLimit { limit_bytes, used_bytes }), true) = (&refused, self.cold.is_some())
-            else {
-                return refused;
-            };
+            let Err(Error::MemoryLimit { limit_bytes, used_bytes }) = &refused else { return refused };
             let over = used_bytes + bytes as u64 - limit_bytes;
             if !self.send_coldest(over) && self.gauges.retired.held() < over {
                 return refused;

@@ -51,11 +51,11 @@ impl Core {
         guard: &Guard,
     ) {
         let landed = newest(closed.landings(), &self.committed);
-        let Newest { pending, shadowed } = over_upper(landed, upper);
+        let Newest { pending, shadowed, .. } = over_upper(landed, upper);
         let parts = images
             .iter()
             .zip(ranges(&pending, below))
-            .map(|(state, range)| (state, Newest { pending: pending[range].to_vec(), shadowed: Vec::new() }));
+            .map(|(state, range)| (state, Newest { pending: pending[range].to_vec(), ..Newest::default() }));
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
         pieces.released.extend(shadowed.iter().map(|reference| array(reference)));
@@ -65,17 +65,14 @@ impl Core {
         let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
         self.account(&pieces);
-        let added = self.replace(leaf, closed, closed, &pieces, guard, |_, _| {});
-        if !added.is_empty() {
-            self.index.change(None, added, guard);
-        }
+        self.replace(leaf, closed, closed, None, &pieces, guard, |_, _| {});
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 }
 
 /// What landings say, and under it the records of an upper body.
 fn over_upper<'a>(landed: Newest<'a>, upper: &'a Upper) -> Newest<'a> {
-    let mut merged = Newest { pending: Vec::new(), shadowed: landed.shadowed };
+    let mut merged = Newest { shadowed: landed.shadowed, ..Newest::default() };
     let mut at = 0;
     for mut record in landed.pending {
         while at < upper.len() && upper.key(at) < record.key {

@@ -14,6 +14,7 @@ use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::packing::{Pieces, settled};
 use crate::record::{Fields, Found, Kind, Payload};
@@ -61,7 +62,14 @@ impl Upper {
     /// Record `index` as a landing would have it.
     pub(super) fn pending(&self, index: usize) -> Pending<'_> {
         let (kind, fields, fingerprint) = self.kinds[index];
-        Pending { key: &self.keys[index], fingerprint, kind, fields, value: &self.values[index] }
+        Pending {
+            key: &self.keys[index],
+            fingerprint,
+            kind,
+            fields,
+            value: &self.values[index],
+            mark: Mark::default(),
+        }
     }
 
     /// What an image is to be merged with: what is large stays above, so that nothing of it is wanted below.
@@ -151,7 +159,7 @@ impl Core {
         }
         let state = image_state(&image.body, image.coding.as_ref());
         let goal = merge_goal(self, &state);
-        let newest = Newest { pending, shadowed: Vec::new() };
+        let newest = Newest { pending, ..Newest::default() };
         let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch, &mut || ()));
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };

@@ -5,9 +5,10 @@
 //! is whole, and what is before it is there.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
-use ziptier_media::disk::DiskError;
+use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions, Lsn};
 use ziptier_media::segments::{Place, Segments};
 
@@ -24,6 +25,9 @@ use crate::options::Options;
 /// What is written while it is read may look damaged for a moment.
 const LOG_ROUNDS: u32 = 100;
 const LOG_PAUSE: Duration = Duration::from_millis(20);
+/// How often the lock is tried: for ten seconds, after which somebody else is dumping.
+const LOCK_ROUNDS: u32 = 5000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// What a dump has, or what was restored from one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
         return Err(Error::NoStore { path: dir.clone() });
     }
     disk.create_dir(&dir.join(BACKUP_DIR))?;
-    let _nothing_is_removed = disk.lock_dir(&dir.join(BACKUP_DIR))?;
+    let _nothing_is_removed = lock_backup(&*disk, &dir.join(BACKUP_DIR))?;
     let (_closed, is_open) = match disk.lock_dir(dir) {
         Ok(lock) => (Some(lock), false),
         Err(DiskError::Locked { .. }) => (None, true),
@@ -73,6 +77,18 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     dump.log(&manifest, is_open)?;
     let bytes = dump.output.end()?;
     Ok(DumpSummary { bytes, ..dump.summary })
+}
+
+/// A checkpoint that removes something holds the lock for a moment.
+fn lock_backup(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, Error> {
+    let mut round = 0;
+    loop {
+        match disk.lock_dir(dir) {
+            Err(DiskError::Locked { .. }) if round < LOCK_ROUNDS => std::thread::sleep(LOCK_PAUSE),
+            lock => return Ok(lock?),
+        }
+        round += 1;
+    }
 }
 
 struct Dump<'a> {

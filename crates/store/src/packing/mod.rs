@@ -30,6 +30,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
 use crate::merge::newest;
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
@@ -165,9 +166,18 @@ pub(crate) struct Pieces {
     pub(crate) blocks_packed_fast: u64,
     pub(crate) blocks_packed_dense: u64,
     pub(crate) blocks_unpacked: u64,
+    /// Marks of all bodies' records; empty in a store that does not evict.
+    pub(crate) marks: Vec<Mark>,
+    /// Records that eviction took out.
+    pub(crate) evicted: u64,
 }
 
 impl Pieces {
+    /// The marks of one of the bodies, whose first record is `first` of all.
+    fn marks_of(&self, first: usize, body: &Body) -> &[Mark] {
+        self.marks.get(first..first + body.len()).unwrap_or_default()
+    }
+
     /// Records of one of the bodies that were coded fast, at most.
     fn loose_of(&self, body: &Body) -> u16 {
         self.loose.min(body.len()) as u16
@@ -210,7 +220,9 @@ impl Core {
         if state.below.is_some() {
             return self.pack_upper(leaf, guard, scratch);
         }
-        let newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut evicted_keys = Vec::new();
+        self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
         if goal == Goal::Keep
             && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
         {
@@ -245,6 +257,7 @@ impl Core {
                 break;
             }
         }
+        self.remember(leaf, &pieces.marks, guard);
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
@@ -278,6 +291,7 @@ impl Core {
             let fresh = pieces.blocks_packed_dense == 0;
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
+        self.stats.evicted.add(pieces.evicted);
         self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
         self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);
         self.stats.blocks_unpacked.add(pieces.blocks_unpacked);

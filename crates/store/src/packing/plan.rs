@@ -40,7 +40,7 @@ impl Core {
                     _ => entry.payload.len(),
                 } + 8
             }
-            Merged::Fresh(entry) => {
+            Merged::Fresh(entry, _) => {
                 records += 1;
                 bytes += entry.payload.len() + entry.key.len() + 8;
             }
@@ -116,10 +116,15 @@ impl Core {
         let mut uncoded: Vec<usize> = Vec::new();
         let mut fresh = 0;
         let mut fresh_at_end = 0;
+        let evicts = self.eviction.is_some();
         for ((state, newest), spans) in leaves.iter().zip(&decoded) {
             let dictionary = tokens(state);
+            pieces.evicted += newest.evicted;
             merge(&state.body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(index, mut entry) => {
+                    if evicts {
+                        pieces.marks.push(newest.mark(index));
+                    }
                     if entry.kind == Kind::Packed {
                         // What could not be unpacked has no place in a body without blocks.
                         entry.kind = Kind::Lost;
@@ -138,7 +143,10 @@ impl Core {
                     entries.push(entry);
                     fresh_at_end = 0;
                 }
-                Merged::Fresh(entry) => {
+                Merged::Fresh(entry, mark) => {
+                    if evicts {
+                        pieces.marks.push(mark);
+                    }
                     if entry.kind == Kind::Raw {
                         uncoded.push(entries.len());
                     }

@@ -53,6 +53,7 @@ impl Core {
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
         let now_ms = self.expiry_now_ms();
+        let evicts = self.eviction.is_some();
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);
@@ -63,10 +64,14 @@ impl Core {
                     opened[body.block_of(record)] = true;
                 }
             };
+            pieces.evicted += newest.evicted;
             let mut last = None;
             let mut inserted = false;
             merge(body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(record, entry) => {
+                    if evicts {
+                        pieces.marks.push(newest.mark(record));
+                    }
                     if std::mem::take(&mut inserted) && last.is_none() {
                         open(Some(record));
                     }
@@ -74,7 +79,10 @@ impl Core {
                     entries.push((entry, Origin::Body { leaf, record }));
                     fresh_at_end = 0;
                 }
-                Merged::Fresh(entry) => {
+                Merged::Fresh(entry, mark) => {
+                    if evicts {
+                        pieces.marks.push(mark);
+                    }
                     open(last);
                     inserted = true;
                     pieces.records += 1;

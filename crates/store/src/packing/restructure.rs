@@ -69,9 +69,17 @@ impl Core {
             self.reopen(right, right_state, guard);
             return;
         }
-        let states: Vec<_> = std::iter::once(left_state)
-            .chain(right_state)
-            .map(|state| (state, newest(state.landings(), &self.committed)))
+        let closed = [Some((leaf, left_state)), right.as_ref().map(|(right, _)| *right).zip(right_state)];
+        let mut evicted_keys = [Vec::new(), Vec::new()];
+        let states: Vec<_> = closed
+            .into_iter()
+            .flatten()
+            .zip(&mut evicted_keys)
+            .map(|((leaf, state), keys)| {
+                let mut newest = newest(state.landings(), &self.committed);
+                self.weigh(leaf, state, &mut newest, keys, guard);
+                (state, newest)
+            })
             .collect();
         let pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
@@ -86,7 +94,8 @@ impl Core {
         }
         self.account(&pieces);
         let last = right_state.unwrap_or(left_state);
-        let added = self.replace(leaf, left_state, last, &pieces, guard, |new, first_record| {
+        let removed = right.as_ref().map(|(right, _)| *right);
+        let added = self.replace(leaf, left_state, last, removed, &pieces, guard, |new, first_record| {
             new.clock.inherit(&leaf.clock, first_record, 0);
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
@@ -103,11 +112,8 @@ impl Core {
         }
         match &right {
             Some(_) => self.stats.merges.raise(),
-            None if !added.is_empty() => self.stats.splits.raise(),
+            None if added > 0 => self.stats.splits.raise(),
             None => {}
-        }
-        if right.is_some() || !added.is_empty() {
-            self.index.change(right.as_ref().map(|(right, _)| *right), added, guard);
         }
         // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
         if let Some((_, ownership)) = right {
@@ -116,17 +122,19 @@ impl Core {
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
-    /// Publishes the bodies of `pieces` in place of all between `leaf`, closed in state `closed`, and the right sibling of `last`.
-    /// Each new leaf, and the number of its first record, is shown to `each`; the index does not know of them yet.
+    /// Publishes the bodies of `pieces` in place of all between `leaf`, closed in state `closed`, and the right sibling of `last`,
+    /// and brings the index up to date, from which `removed` goes. Each new leaf, and the number of its first record, is shown to
+    /// `each` before anybody else comes to it. Returns how many leaves are new.
     pub(crate) fn replace(
         &self,
         leaf: &Leaf,
         closed: &LeafState,
         last: &LeafState,
+        removed: Option<&Leaf>,
         pieces: &Pieces,
         guard: &Guard,
         each: impl Fn(&Leaf, usize),
-    ) -> Vec<Arc<Leaf>> {
+    ) -> usize {
         // New leaves from right to left, so that each knows its neighbour.
         let mut high = last.high.clone();
         let mut neighbour = last.right;
@@ -142,6 +150,7 @@ impl Core {
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
             each(&new, first_record);
+            self.remember(&new, pieces.marks_of(first_record, body), guard);
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
@@ -149,9 +158,16 @@ impl Core {
         state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
         state.heated = pieces.heated;
+        // Readers come to the new leaves before the index has them; who maintains leaves must not.
+        let new_leaves = added.clone();
+        let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
         let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
-        added
+        self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
+        if removed.is_some() || !added.is_empty() {
+            self.index.change(removed, added, guard);
+        }
+        new_leaves.len()
     }
 
     /// Takes every record out of `leaf`, which the caller owns.

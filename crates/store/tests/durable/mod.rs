@@ -5,10 +5,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Options, Store};
 use ziptier_media::disk::Disk;
 use ziptier_media::segments::SegmentOptions;
+
+/// Ends the threads beside a test, also when that fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 pub(crate) const DIR: &str = "/data";
 

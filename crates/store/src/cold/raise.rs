@@ -65,7 +65,7 @@ impl Core {
         let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
         self.account(&pieces);
-        self.replace(leaf, closed, closed, None, &pieces, guard, |_, _| {});
+        self.replace(leaf, closed, None, &pieces, guard, |_, _| {});
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 }

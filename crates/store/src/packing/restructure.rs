@@ -93,9 +93,8 @@ impl Core {
             return;
         }
         self.account(&pieces);
-        let last = right_state.unwrap_or(left_state);
-        let removed = right.as_ref().map(|(right, _)| *right);
-        let added = self.replace(leaf, left_state, last, removed, &pieces, guard, |new, first_record| {
+        let removed = right.as_ref().map(|(right, _)| *right).zip(right_state);
+        let added = self.replace(leaf, left_state, removed, &pieces, guard, |new, first_record| {
             new.clock.inherit(&leaf.clock, first_record, 0);
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
@@ -122,19 +121,19 @@ impl Core {
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
-    /// Publishes the bodies of `pieces` in place of all between `leaf`, closed in state `closed`, and the right sibling of `last`,
-    /// and brings the index up to date, from which `removed` goes. Each new leaf, and the number of its first record, is shown to
+    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling `removed`, if that is given
+    /// with its closed state, and brings the index up to date. Each new leaf, and the number of its first record, is shown to
     /// `each` before anybody else comes to it. Returns how many leaves are new.
     pub(crate) fn replace(
         &self,
         leaf: &Leaf,
         closed: &LeafState,
-        last: &LeafState,
-        removed: Option<&Leaf>,
+        removed: Option<(&Leaf, &LeafState)>,
         pieces: &Pieces,
         guard: &Guard,
         each: impl Fn(&Leaf, usize),
     ) -> usize {
+        let last = removed.map_or(closed, |(_, state)| state);
         // New leaves from right to left, so that each knows its neighbour.
         let mut high = last.high.clone();
         let mut neighbour = last.right;
@@ -165,7 +164,7 @@ impl Core {
         assert!(published, "nobody changes a closed leaf but its owner");
         self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if removed.is_some() || !added.is_empty() {
-            self.index.change(removed, added, guard);
+            self.index.change(removed.map(|(leaf, _)| leaf), added, guard);
         }
         new_leaves.len()
     }

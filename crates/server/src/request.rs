@@ -19,6 +19,9 @@ pub const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Longest request, framing included: 1 GiB. It also keeps offsets within 32 bits.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
 
+/// Most arguments of a request that [`Parser::look_ahead`] understands.
+const ANNOUNCED_ARGUMENTS_MAX: i64 = 8;
+
 /// Longest decimal i64 with its sign.
 const NUMBER_BYTES_MAX: usize = 20;
 
@@ -113,6 +116,37 @@ impl<'a> Args<'a> {
     }
 }
 
+/// The beginning of a request that was not parsed yet.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Announced<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) key: &'a [u8],
+}
+
+impl<'a> Announced<'a> {
+    /// Reads the request at `at`, if it is whole and has as many arguments as most; where it ends.
+    fn read(&mut self, input: &'a [u8], at: usize) -> Option<usize> {
+        input.get(at).filter(|&&byte| byte == b'*')?;
+        let (count, mut at) = number_line(input, at + 1).ok()??;
+        if !(2..=ANNOUNCED_ARGUMENTS_MAX).contains(&count) {
+            return None;
+        }
+        for index in 0..count {
+            input.get(at).filter(|&&byte| byte == b'$')?;
+            let (len, start) = number_line(input, at + 1).ok()??;
+            let end = start.checked_add(usize::try_from(len).ok()?)?;
+            let argument = input.get(start..end)?;
+            match index {
+                0 => self.name = argument,
+                1 => self.key = argument,
+                _ => {}
+            }
+            at = end + 2;
+        }
+        (at <= input.len()).then_some(at)
+    }
+}
+
 /// Where in the current request the parser stands.
 #[derive(Debug, Default)]
 pub struct Parser {
@@ -180,6 +214,20 @@ impl Parser {
             self.complete = true;
             return Ok(Some(Args { text: &input[self.start..], spans: &self.spans }));
         }
+    }
+
+    /// Name and first argument of each whole request that comes next in `input`, until `found` is full or one is unusual;
+    /// how many. [`Parser::next`] still judges all of them.
+    pub(crate) fn look_ahead<'a>(&self, input: &'a [u8], found: &mut [Announced<'a>]) -> usize {
+        if !self.is_idle() {
+            return 0;
+        }
+        let mut at = self.position;
+        for (count, announced) in found.iter_mut().enumerate() {
+            let Some(next) = announced.read(input, at) else { return count };
+            at = next;
+        }
+        found.len()
     }
 
     /// Reads arguments until the request is whole (`true`) or the input ends (`false`).

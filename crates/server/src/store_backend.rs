@@ -7,8 +7,8 @@ use std::ops::Bound;
 use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
 
 use crate::backend::{
-    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer, Transferred,
-    Update, ValueReader,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer,
+    Transferred, Update, ValueReader,
 };
 
 /// Bytes of a multi-get's values that a thread keeps for its next one.
@@ -127,6 +127,13 @@ impl Backend for StoreBackend {
         }
         if values.held_bytes() <= VALUES_KEPT_BYTES {
             VALUES.set(values);
+        }
+    }
+
+    fn prepare(&self, keys: &[&[u8]], access: Access) {
+        match access {
+            Access::Read => self.store.prepare_reads(keys),
+            Access::Write => self.store.prepare_writes(keys),
         }
     }
 

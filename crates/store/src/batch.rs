@@ -86,6 +86,8 @@ impl Batch {
 /// A leaf that the batch has locked.
 struct Locked<'g> {
     leaf: &'g Leaf,
+    /// Its landing was made larger for the batch.
+    has_grown: bool,
     _writer: MutexGuard<'g, ()>,
 }
 
@@ -172,7 +174,8 @@ impl Core {
             };
             let fields = Fields { batch: Some(number), ..Fields::of(meta) };
             value.lay_out(&mut record, fields, key, kind);
-            self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
+            let locked = &mut locked[*leaf];
+            locked.has_grown |= self.append_growing(locked.leaf, &record, key_hash(key), &guard);
             self.count_write(key, value);
             value.written();
         }
@@ -183,12 +186,11 @@ impl Core {
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
     fn commit(&self, number: u64, locked: Vec<Locked<'_>>, one_at_a_time: MutexGuard<'_, ()>, guard: &Guard) {
         self.committed.store(number, Ordering::Release);
-        let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
+        let leaves: Vec<(&Leaf, bool)> =
+            locked.into_iter().map(|locked| (locked.leaf, locked.has_grown)).collect();
         drop(one_at_a_time);
-        for leaf in leaves {
-            let grown =
-                leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
-            if grown {
+        for (leaf, has_grown) in leaves {
+            if has_grown {
                 self.seal(leaf, guard);
                 self.sealed(leaf, guard);
             }
@@ -204,7 +206,7 @@ impl Core {
             let writer = leaf.lock_writer();
             let state = leaf.state(guard);
             if !state.closed && state.covers(key) {
-                return Locked { leaf, _writer: writer };
+                return Locked { leaf, has_grown: false, _writer: writer };
             }
             drop(writer);
             back_off(round);
@@ -241,13 +243,18 @@ impl Core {
         })
     }
 
-    /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room.
-    fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
+    /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room; whether that
+    /// was so.
+    fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) -> bool {
+        let mut has_grown = false;
         loop {
             let state = leaf.state(guard);
             let larger = match &state.open {
                 Some(open) if open.append(record, hash) => break,
-                Some(open) => open.grown(2 * open.capacity() + record.landing_bytes()),
+                Some(open) => {
+                    has_grown = true;
+                    open.grown(2 * open.capacity() + record.landing_bytes())
+                }
                 None => crate::landing::Landing::new(self.landing_bytes.max(record.landing_bytes())),
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
@@ -257,6 +264,7 @@ impl Core {
             }
         }
         leaf.note_append();
+        has_grown
     }
 }
 

@@ -577,6 +577,20 @@ mod tests {
         core.reclaim();
         assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
     }
+
+    #[test]
+    fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
+        let options = Options { background_threads: 0, landing_bytes: 256, ..Options::default() };
+        let core = Core::new(&options);
+        let writes = 4_000;
+        for n in 0u32..writes {
+            core.put(&(n * 7 % 200).to_be_bytes(), &[7; 20], PutMeta::default()).expect("no limit is set");
+        }
+        // Seven of these records take 256 bytes, and a twentieth of all are ten.
+        let packs = core.stats.packs_foreground.get();
+        assert!(packs <= u64::from(writes) / 9, "{packs}");
+    }
+
     #[test]
     fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile() {
         let options = Options {

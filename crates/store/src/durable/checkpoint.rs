@@ -34,8 +34,9 @@ use crate::core::Core;
 use crate::record::now_ms;
 use attempt::{Attempt, Written};
 
-/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all images have, within these
-/// bounds. Writing them then costs about as much as the log did, and a recovery reads 1 GiB of log at most.
+/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have, or all
+/// images, within these bounds: about when it is as long as one that says everything once. Writing images then costs no more
+/// than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
@@ -146,9 +147,12 @@ impl Checkpointer {
     }
 
     /// Whether the log has grown so much that a checkpoint is due.
-    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
-        let live_bytes = || self.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(live_bytes)
+    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
+        let data_bytes = || {
+            let live_bytes = self.segments.stats().live_bytes.max(core.gauges.logical.get());
+            live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        };
+        self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(data_bytes)
     }
 
     /// Bytes that the log has grown by since the last checkpoint.

@@ -247,6 +247,11 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Whether [`Backend::wait`] usually takes as long as the disk does.
+    fn waits_for_disk(&self) -> bool {
+        false
+    }
+
     /// Returns when everything that the calling thread has written or seen is as durable as the store promises. A worker calls it once
     /// for all requests of a round, before any of their replies leaves.
     ///

@@ -225,19 +225,21 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize 
     if count < 2 {
         return count;
     }
-    let mut keys = [&[][..]; ANNOUNCED_MAX];
-    let accesses = announced[..count].iter().map(|request| find(request.name).and_then(Command::access));
-    let mut known = 0;
-    let mut access = Access::Read;
-    for (request, wanted) in announced.iter().zip(accesses) {
-        let Some(wanted) = wanted else { continue };
-        keys[known] = request.key;
-        known += 1;
-        if wanted == Access::Write {
-            access = wanted;
+    let mut keys = [[&[][..]; ANNOUNCED_MAX]; 2];
+    let mut known = [0; 2];
+    for request in &announced[..count] {
+        if let Some(access) = find(request.name).and_then(Command::access) {
+            let index = access as usize;
+            keys[index][known[index]] = request.key;
+            known[index] += 1;
         }
     }
-    shared.backend.prepare(&keys[..known], access);
+    for access in [Access::Read, Access::Write] {
+        let (keys, known) = (&keys[access as usize], known[access as usize]);
+        if known > 0 {
+            shared.backend.prepare(&keys[..known], access);
+        }
+    }
     count
 }
 

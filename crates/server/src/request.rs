@@ -431,6 +431,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whole_requests_are_announced_and_none_is_consumed() {
+        let set = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
+        let get = b"*2\r\n$3\r\nGET\r\n$2\r\nbb\r\n";
+        let input = [&set[..], get, get].concat();
+        let mut parser = Parser::default();
+        for end in 0..=input.len() {
+            let mut found = [Announced::default(); 4];
+            let count = parser.look_ahead(&input[..end], &mut found);
+            let whole = [set.len(), set.len() + get.len(), input.len()];
+            assert_eq!(count, whole.iter().filter(|&&len| len <= end).count());
+            let keys: Vec<_> = found[..count].iter().map(|request| (request.name, request.key)).collect();
+            assert_eq!(keys, [(&b"SET"[..], &b"a"[..]), (b"GET", b"bb"), (b"GET", b"bb")][..count]);
+        }
+        let mut found = [Announced::default(); 1];
+        assert_eq!(parser.next(&input).unwrap().unwrap().at(1), b"a");
+        assert_eq!(parser.look_ahead(&input, &mut found), 1);
+        assert_eq!(found[0].key, b"bb");
+        let unusual: [&[u8]; 5] = [
+            b"PING\r\n",
+            b"*1\r\n$4\r\nPING\r\n",
+            b"*2\r\n$-1\r\n",
+            b"*2\r\nx",
+            b"*2\r\n$9223372036854775807\r\n",
+        ];
+        for input in unusual {
+            assert_eq!(Parser::default().look_ahead(input, &mut found), 0);
+        }
+    }
+
+    #[test]
     fn what_is_dropped_is_dropped_to_its_end() {
         let dropped = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$30\r\n012345678901234567890123456789\r\n$2\r\nNX\r\n";
         let input = [&dropped[..], b"*1\r\n$4\r\nPING\r\n"].concat();

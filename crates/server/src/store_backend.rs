@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
+use ziptier::{
+    Batch, CodecChoice, Condition, Durability, Error, OpenValue, Options, PutMeta, Recovery, Store, Values,
+};
 
 use crate::backend::{
     Access, Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer,
@@ -238,6 +240,10 @@ impl Backend for StoreBackend {
 
     fn holds_replies(&self) -> bool {
         self.store.durable_stats().is_some()
+    }
+
+    fn waits_for_disk(&self) -> bool {
+        self.store.durable_stats().is_some_and(|stats| stats.durability == Durability::Always)
     }
 
     fn wait(&self) -> Result<(), BackendError> {

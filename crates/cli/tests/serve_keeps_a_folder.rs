@@ -87,7 +87,7 @@ fn a_clean_stop_and_a_start_say_what_is_kept() {
 
     let server = start(&dir, &["--durability", "always"]);
     assert!(server.1.contains("durability always (fdatasync before replies)"), "{}", server.1);
-    assert!(server.1.contains("recovered 3 keys, 2 records of"), "{}", server.1);
+    assert!(server.1.contains("recovered 3 keys after a clean stop, 2 records of"), "{}", server.1);
     assert!(!server.1.contains("torn tail"), "{}", server.1);
     assert_eq!(ask(server.2, b"GET b\r\nDBSIZE\r\n"), "$1\r\n2\r\n:3\r\n");
     assert_eq!(ask(server.2, b"FLUSHALL\r\n"), "+OK\r\n");

@@ -50,6 +50,15 @@ impl StoreBackend {
         Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes, evicts })
     }
 
+    /// Ends the store, and tells whether everything is durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::close`].
+    pub fn close(self) -> Result<(), Error> {
+        self.store.close()
+    }
+
     /// The store itself.
     pub fn store(&self) -> &Store {
         &self.store

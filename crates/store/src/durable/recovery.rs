@@ -139,7 +139,8 @@ fn load(
         generations.keep_only(&manifest.generations.iter().copied().collect())?;
     }
     let places = std::mem::take(&mut loaded.places).into_iter().collect();
-    let in_force = InForce { segments, generations, number: manifest.number, places };
+    let Manifest { number, start_lsn, .. } = manifest;
+    let in_force = InForce { segments, generations, number, start_lsn, places };
     Ok((manifest, in_force, loaded))
 }
 

@@ -270,6 +270,11 @@ impl Core {
         self.gauges.held().saturating_sub(self.gauges.retired.held())
     }
 
+    /// Whether so much is held that room comes before everything else that is done in the background.
+    pub(crate) fn is_eviction_due(&self) -> bool {
+        self.eviction.is_some() && self.live_bytes() > self.gauges.limit() / 100 * GOAL_PCT
+    }
+
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
         if let Some(eviction) = &self.eviction {

@@ -317,6 +317,8 @@ impl Core {
         }
         let goal = (limit / 100 * GOAL_PCT).min(limit.saturating_sub(wanted_bytes));
         for _ in 0..visits {
+            // What a visit packs and joins is held twice until nobody reads the old any more.
+            self.wait_for_retired();
             let live = self.live_bytes();
             let full = live > (limit / 100 * FULL_PCT).min(goal);
             eviction.full.store(full, Relaxed);

@@ -290,6 +290,7 @@ impl Backend for StoreBackend {
             ("aof_last_write_status", status(stats.failure.is_none())),
             ("aof_current_size", stats.log_allocated_bytes.to_string()),
             ("durability", stats.durability.to_string()),
+            ("log_durable_after", stats.durable_after),
             ("log_first_lsn", stats.first_lsn.to_string()),
             ("log_last_lsn", stats.last_lsn.to_string()),
             ("log_durable_lsn", stats.durable_lsn.to_string()),

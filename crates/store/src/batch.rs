@@ -105,7 +105,7 @@ impl Core {
             Operation::Put(value, _) => key.len() + value.len(),
             _ => key.len(),
         });
-        self.admit(bytes.sum())?;
+        self.make_room(bytes.sum())?;
 
         let one_at_a_time = self.batches.lock();
         let guard = pin();

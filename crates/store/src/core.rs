@@ -9,14 +9,16 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
+use crate::far::FarMemory;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
-use crate::large::{INLINE_BYTES_MAX, Large};
+use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
+use crate::pressure::Pressure;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
@@ -41,6 +43,9 @@ pub(crate) struct Core {
     landing_watermark_pct: usize,
     pub(crate) index: Index,
     pub(crate) gauges: Arc<Gauges>,
+    /// The place below DRAM.
+    pub(crate) far: Option<Arc<FarMemory>>,
+    pub(crate) pressure: Pressure,
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
@@ -51,7 +56,13 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    #[cfg(test)]
     pub(crate) fn new(options: &Options) -> Self {
+        Self::over(options, None)
+    }
+
+    /// With far memory, if any.
+    pub(crate) fn over(options: &Options, far: Option<Arc<FarMemory>>) -> Self {
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
@@ -66,6 +77,8 @@ impl Core {
             dictionaries: Dictionaries::new(gauges.clone(), options),
             limits: BodyLimits::of(options),
             gauges,
+            far,
+            pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
             committed: AtomicU64::new(0),
@@ -216,9 +229,38 @@ impl Core {
                 .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
     }
 
-    /// A large value coded by the calling thread.
-    pub(crate) fn new_large(&self, value: &[u8]) -> Arc<Large> {
-        Arc::new(Large::new(value, self.dictionaries.current().as_ref(), &self.gauges))
+    /// A large value coded by the calling thread, which holds no guard.
+    pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
+        let place = self.chunk_place(value.len());
+        let dram_bytes = match place {
+            ChunkPlace::Dram => value.len(),
+            // Lent for the moment in which it is coded.
+            ChunkPlace::Far(_) => 0,
+            ChunkPlace::Ratio(_, placement) => (value.len() as f64 * placement.dram_share()) as usize,
+        };
+        self.make_room(dram_bytes)?;
+        Ok(Arc::new(Large::new(value, self.dictionaries.current().as_ref(), place, &self.gauges)))
+    }
+
+    /// Where the chunks of a large value are to lie that takes the place of `old`.
+    pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
+        match self.far.as_ref().map(|far| (far, far.placement())) {
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !old.is_in_dram() => ChunkPlace::Far(far),
+            _ => ChunkPlace::Dram,
+        }
+    }
+
+    /// Where the chunks of a new large value of `bytes` bytes are to lie.
+    pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
+        match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
+            None => ChunkPlace::Dram,
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if self.gauges.held() + bytes as u64 > self.watermarks().low => {
+                ChunkPlace::Far(far)
+            }
+            Some(_) => ChunkPlace::Dram,
+        }
     }
 }
 

@@ -3,15 +3,19 @@
 //! The reference is owned by the record: it moves with the record from landing to body and from body to body,
 //! and the merge that drops the record releases it, by way of the epoch. Whoever reads a large value takes a share
 //! of it first and lets the epoch go before it copies.
+//!
+//! Chunks lie in DRAM or in far memory, one by one.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
+use ziptier_media::placement::{Placement, Side};
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
+use crate::far::{FarBytes, FarMemory};
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 
@@ -32,16 +36,37 @@ pub(crate) struct Large {
     len: u64,
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
+    far: Option<Arc<FarMemory>>,
 }
 
-enum Chunk {
-    Raw(Box<[u8]>),
-    Coded(Box<[u8]>),
+struct Chunk {
+    coded: bool,
+    bytes: ChunkBytes,
+}
+
+enum ChunkBytes {
+    Dram(Box<[u8]>),
+    Far(FarBytes),
+}
+
+/// Where the chunks of a large value are to lie.
+#[derive(Clone, Copy)]
+pub(crate) enum ChunkPlace<'a> {
+    Dram,
+    /// In far memory as long as it has room.
+    Far(&'a Arc<FarMemory>),
+    /// At the ratio that far memory is set to.
+    Ratio(&'a Arc<FarMemory>, &'a Placement),
 }
 
 impl Large {
     /// Cuts and codes `value`. The scratch, six times a chunk, is not worth keeping.
-    pub(crate) fn new(value: &[u8], coding: Option<&Coding>, gauges: &Arc<Gauges>) -> Self {
+    pub(crate) fn new(
+        value: &[u8],
+        coding: Option<&Coding>,
+        place: ChunkPlace<'_>,
+        gauges: &Arc<Gauges>,
+    ) -> Self {
         let mut encoder = Encoder::new();
         let mut coded = Vec::new();
         let mut any_coded = false;
@@ -58,10 +83,10 @@ impl Large {
                     }
                     if coded.len() < raw.len() - raw.len() / 8 {
                         any_coded = true;
-                        return Chunk::Coded(coded.as_slice().into());
+                        return Chunk::new(true, &coded, place);
                     }
                 }
-                Chunk::Raw(raw.into())
+                Chunk::new(false, raw, place)
             })
             .collect();
         let large = Self {
@@ -69,9 +94,44 @@ impl Large {
             len: value.len() as u64,
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
+            far: place.far().cloned(),
         };
-        gauges.large.add_held(large.held_bytes());
+        if let Some(placement) = large.placement() {
+            placement.count(Side::Dram, large.own_bytes() as u64);
+        }
+        large.count(true);
         large
+    }
+
+    /// A copy of which no chunk is in DRAM; `None` when there is no room.
+    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<Self> {
+        let put = |chunk: &Chunk| {
+            Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
+        };
+        let chunks = self.chunks.iter().map(put).collect::<Option<_>>()?;
+        let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
+        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()) };
+        large.count(true);
+        Some(large)
+    }
+
+    /// Whether any chunk is in DRAM.
+    pub(crate) fn is_in_dram(&self) -> bool {
+        self.chunks.iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
+    }
+
+    /// Adds (or takes) what this holds to (or from) the gauges.
+    fn count(&self, add: bool) {
+        let (dram, far) = (&self.gauges.large, &self.gauges.far_large);
+        if add {
+            dram.add_held(self.held_bytes())
+        } else {
+            dram.take_held(self.held_bytes())
+        }
+        for chunk in self.chunks.iter().filter(|chunk| matches!(chunk.bytes, ChunkBytes::Far(_))) {
+            let bytes = allocated_bytes(chunk.bytes().len());
+            if add { far.add_held(bytes) } else { far.take_held(bytes) }
+        }
     }
 
     /// Raw bytes.
@@ -84,10 +144,25 @@ impl Large {
         self.coding.as_ref().map(Coding::generation)
     }
 
-    /// Bytes held for an `Arc` of this value.
+    /// Bytes held in DRAM for an `Arc` of this value.
     pub(crate) fn held_bytes(&self) -> usize {
-        let chunks: usize = self.chunks.iter().map(|chunk| allocated_bytes(chunk.stored_bytes())).sum();
-        arc_bytes(size_of::<Self>()) + allocated_bytes(self.chunks.len() * size_of::<Chunk>()) + chunks
+        let chunks: usize = self.chunks.iter().map(Chunk::dram_bytes).sum();
+        self.own_bytes() + chunks
+    }
+
+    /// Bytes held in DRAM besides the chunks.
+    fn own_bytes(&self) -> usize {
+        arc_bytes(size_of::<Self>()) + allocated_bytes(self.chunks.len() * size_of::<Chunk>())
+    }
+
+    /// What placed its chunks.
+    fn placement(&self) -> Option<&Placement> {
+        self.far.as_ref()?.placement()
+    }
+
+    /// Bytes of its chunks, wherever they lie.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes().len()).sum()
     }
 
     /// Appends up to `len` bytes from `offset` on to `out`.
@@ -102,9 +177,11 @@ impl Large {
             let index = (at / CHUNK_BYTES as u64) as usize;
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            match (&self.chunks[index], &self.coding) {
-                (Chunk::Raw(bytes), _) => out.extend_from_slice(&bytes[skip..skip + take]),
-                (Chunk::Coded(coded), Some(coding)) => {
+            let chunk = &self.chunks[index];
+            match (chunk.coded, &self.coding) {
+                (false, _) => out.extend_from_slice(&chunk.bytes()[skip..skip + take]),
+                (true, Some(coding)) => {
+                    let coded = chunk.bytes();
                     raw.clear();
                     let decoded = match coding {
                         Coding::Tokens(tokens) => tokens
@@ -117,7 +194,7 @@ impl Large {
                     let part = raw.get(skip..skip + take);
                     out.extend_from_slice(part.ok_or_else(|| format!("chunk {index} is too short"))?);
                 }
-                (Chunk::Coded(_), None) => return Err(format!("chunk {index} has no dictionary")),
+                (true, None) => return Err(format!("chunk {index} has no dictionary")),
             }
             at += take as u64;
         }
@@ -141,16 +218,68 @@ impl Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.gauges.large.take_held(self.held_bytes());
+        self.count(false);
+        let Some(placement) = self.placement() else { return };
+        placement.uncount(Side::Dram, self.own_bytes() as u64);
+        for chunk in &self.chunks {
+            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
+        }
+    }
+}
+
+impl<'a> ChunkPlace<'a> {
+    fn far(self) -> Option<&'a Arc<FarMemory>> {
+        match self {
+            Self::Dram => None,
+            Self::Far(far) | Self::Ratio(far, _) => Some(far),
+        }
     }
 }
 
 impl Chunk {
-    fn stored_bytes(&self) -> usize {
-        match self {
-            Chunk::Raw(bytes) | Chunk::Coded(bytes) => bytes.len(),
+    fn new(coded: bool, bytes: &[u8], place: ChunkPlace<'_>) -> Self {
+        let in_far = match place {
+            ChunkPlace::Dram => None,
+            ChunkPlace::Far(far) => far.put(bytes),
+            ChunkPlace::Ratio(far, placement) => put_at_ratio(bytes, far, placement),
+        };
+        Self { coded, bytes: in_far.map_or_else(|| ChunkBytes::Dram(bytes.into()), ChunkBytes::Far) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            ChunkBytes::Dram(bytes) => bytes,
+            ChunkBytes::Far(bytes) => bytes.bytes(),
         }
     }
+
+    fn side(&self) -> Side {
+        match self.bytes {
+            ChunkBytes::Dram(_) => Side::Dram,
+            ChunkBytes::Far(_) => Side::Far,
+        }
+    }
+
+    fn dram_bytes(&self) -> usize {
+        match &self.bytes {
+            ChunkBytes::Dram(bytes) => allocated_bytes(bytes.len()),
+            ChunkBytes::Far(_) => 0,
+        }
+    }
+}
+
+/// A copy in far memory, if it is its turn and there is room; counted where it is then.
+fn put_at_ratio(bytes: &[u8], far: &Arc<FarMemory>, placement: &Placement) -> Option<FarBytes> {
+    let counted = allocated_bytes(bytes.len()) as u64;
+    let put = match placement.place(counted) {
+        Side::Dram => return None,
+        Side::Far => far.put(bytes),
+    };
+    if put.is_none() {
+        placement.uncount(Side::Far, counted);
+        placement.count(Side::Dram, counted);
+    }
+    put
 }
 
 fn pointer(reference: &[u8]) -> *const Large {

@@ -26,7 +26,8 @@
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
-//! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
+//! | `far`, `moving`, `pressure` | far memory as a place for bodies; how they move; what goes there when DRAM runs short |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -38,6 +39,7 @@ mod coding;
 mod core;
 mod dictionaries;
 mod error;
+mod far;
 mod hotness;
 mod index;
 mod landing;
@@ -46,14 +48,17 @@ mod leaf;
 mod maintenance;
 mod memory;
 mod merge;
+mod moving;
 mod open_value;
 mod options;
 mod packing;
+mod pressure;
 mod range;
 mod reclaim;
 mod record;
 #[cfg(all(test, shuttle))]
 mod schedules;
+mod spread;
 mod stats;
 mod store;
 mod sync;
@@ -62,10 +67,11 @@ mod write;
 
 pub use batch::{Batch, Condition, Transferred};
 pub use error::Error;
+pub use far::FarStatus;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;
 pub use options::{
-    BlockOptions, CodecChoice, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
+    BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
 };
 pub use range::Range;
 pub use record::{Meta, PutMeta};
@@ -73,3 +79,4 @@ pub use stats::Stats;
 pub use store::{Store, Values};
 pub use write::Update;
 pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};
+pub use ziptier_media::far::{FarOptions, FarPlace};

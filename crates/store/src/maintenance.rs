@@ -194,6 +194,9 @@ impl Core {
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
+            if sweeps && self.relieve() {
+                continue;
+            }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
                 if self.is_over_watermark(leaf.state(&guard)) {
@@ -273,6 +276,7 @@ impl Core {
     /// Visits up to `leaves` leaves; `true` when that ended a lap.
     fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
         for _ in 0..leaves {
+            self.wait_for_retired();
             let guard = pin();
             let (leaf, _) = self.locate(&sweep.cursor, &guard);
             self.visit(leaf, sweep, &guard);
@@ -315,14 +319,11 @@ impl Core {
         let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet) };
         if let Some(goal) = goal {
             sweep.worked = true;
-            // A landing that is sealed already is packed first, so that the open one can be.
-            if quiet && state.sealed.is_some() && state.open.is_some() {
-                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
-            }
             if quiet {
-                self.seal(leaf, guard);
+                self.settle_leaf(leaf, goal, guard);
+            } else {
+                Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
             }
-            Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
             match goal {
                 Goal::Heat => self.stats.heated.raise(),
                 Goal::Recode if state.heated => self.stats.cooled.raise(),
@@ -332,7 +333,7 @@ impl Core {
         }
         if quiet {
             sweep.fullness.add(self.full_pct(leaf.state(guard)));
-            for _ in 0..FILLS_MAX {
+            for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
                 if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
                     break;
                 }
@@ -344,6 +345,31 @@ impl Core {
             Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
         }
         drop(ownership);
+    }
+
+    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
+    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
+        let state = leaf.state(guard);
+        // A landing that is sealed already is packed first, so that the open one can be.
+        if state.sealed.is_some() && state.open.is_some() {
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+        }
+        self.seal(leaf, guard);
+        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+    }
+
+    /// Whether a leaf that nobody writes to would be smaller in its dense form.
+    pub(crate) fn is_loose(&self, state: &LeafState) -> bool {
+        self.goal(state, true) == Some(Goal::Recode)
+    }
+
+    /// Wakes the background thread that makes room.
+    pub(crate) fn call_packer(&self) {
+        if !self.pressure.is_called()
+            && let Some(packer) = self.queue.packers.lock().first()
+        {
+            packer.unpark();
+        }
     }
 
     /// What a leaf needs, if anything.

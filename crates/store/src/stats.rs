@@ -37,6 +37,10 @@ pub struct Stats {
     pub cooled: u64,
     /// Leaves coded anew with a later dictionary.
     pub recoded: u64,
+    /// Leaves whose body went to far memory.
+    pub demoted: u64,
+    /// Leaves whose body came back from there.
+    pub promoted: u64,
     /// Dictionaries trained.
     pub trainings: u64,
     /// Dictionaries taken into use.
@@ -155,6 +159,8 @@ pub(crate) struct Counters {
     pub(crate) heated: Counter,
     pub(crate) cooled: Counter,
     pub(crate) recoded: Counter,
+    pub(crate) demoted: Counter,
+    pub(crate) promoted: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
@@ -198,6 +204,8 @@ impl Counters {
             heated: self.heated.get(),
             cooled: self.cooled.get(),
             recoded: self.recoded.get(),
+            demoted: self.demoted.get(),
+            promoted: self.promoted.get(),
             trainings: self.trainings.get(),
             adoptions: self.adoptions.get(),
             dictionary_generation: 0,

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
+use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
 use crate::memory::MemoryUse;
@@ -84,10 +85,11 @@ impl Store {
     /// Opens an empty store.
     ///
     /// # Errors
-    /// An option out of range, or a thread that the system refuses.
+    /// An option out of range, far memory that is not as it was asked for, or a thread that the system refuses.
     pub fn open(options: Options) -> Result<Self, Error> {
         options.check()?;
-        let core = Arc::new(Core::new(&options));
+        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
+        let core = Arc::new(Core::over(&options, far));
         let packers = Packers::start(&core, options.background_threads)?;
         Ok(Self { _packers: packers, core })
     }
@@ -433,7 +435,17 @@ impl Store {
     /// What the store holds, by purpose, in allocator bytes.
     pub fn memory(&self) -> MemoryUse {
         self.core.dictionaries.count_live();
-        self.core.gauges.memory_use()
+        let far = self.core.far.as_ref().map(|far| far.usage());
+        MemoryUse {
+            far_used_bytes: far.map_or(0, |far| far.used_bytes),
+            far_limit_bytes: far.map_or(0, |far| far.capacity_bytes),
+            ..self.core.gauges.memory_use()
+        }
+    }
+
+    /// What far memory is in force, if any.
+    pub fn far(&self) -> Option<FarStatus> {
+        Some(self.core.far.as_ref()?.status())
     }
 
     /// What the store did since it was opened.
@@ -459,7 +471,7 @@ impl Store {
 
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
-        self.core.gauges.set_limit(bytes);
+        self.core.set_memory_limit(bytes);
     }
 }
 

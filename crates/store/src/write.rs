@@ -19,8 +19,9 @@ crate::sync::thread_local! {
     static VALUE: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// Retired bytes that writers do not wait for, however small the store.
+/// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at most.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
+const RETIRED_LIMIT_PART: u64 = 64;
 /// How much sooner that wait turns into sleep than others do.
 const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
@@ -55,8 +56,7 @@ impl<'a> NewValue<'a> {
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        core.admit(value.len())?;
-        Ok(Self::Large(Some(core.new_large(value))))
+        Ok(Self::Large(Some(core.new_large(value)?)))
     }
 
     /// Lays out the record. A reference that is laid out still belongs to this value until [`NewValue::written`].
@@ -206,13 +206,22 @@ impl Core {
             let mut round = 0;
             loop {
                 let guard = pin();
-                match self.try_append(key, hash, record, expected, frees, &guard)? {
+                let appended = match self.try_append(key, hash, record, expected, frees, &guard) {
+                    Err(Error::MemoryLimit { .. }) => {
+                        drop(guard);
+                        self.make_room(record.landing_bytes())?;
+                        continue;
+                    }
+                    other => other?,
+                };
+                match appended {
                     Append::Done { packed } => {
                         value.written();
                         self.stats.own().writes.raise();
                         if packed {
                             drop(guard);
                             self.wait_for_retired();
+                            self.ease();
                         }
                         return Ok(true);
                     }
@@ -347,9 +356,10 @@ impl Core {
     /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
     /// at it all the time.
     pub(crate) fn wait_for_retired(&self) {
+        let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
             let retired_bytes = self.gauges.retired.held();
-            if retired_bytes <= RETIRED_BYTES_MIN || retired_bytes <= self.gauges.held() / 100 {
+            if retired_bytes <= few || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
             self.reclaim();

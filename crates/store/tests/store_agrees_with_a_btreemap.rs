@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use ziptier::{Batch, BlockOptions, CodecChoice, Condition, Meta, Options, PutMeta, Store, Update, Values};
+use ziptier::{
+    Batch, BlockOptions, CodecChoice, Condition, FarOptions, FarPlace, FarRatio, Meta, Options, PutMeta,
+    Store, Update, Values,
+};
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
 
@@ -30,11 +33,14 @@ struct Run {
     random: fastrand::Rng,
     keys: u32,
     text: Vec<u8>,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    /// With far memory in a file and little DRAM, or in DRAM alone.
+    fn new(seed: u64, with_far: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        let folder = with_far.then(|| tempfile::tempdir().unwrap());
         let options = Options {
             codec: CODECS[(seed % CODECS.len() as u64) as usize],
             block: BlockOptions {
@@ -50,10 +56,27 @@ impl Run {
             landing_watermark_pct: [100, 75, 1][random.usize(..3)],
             ..Options::default()
         };
+        let options = Options {
+            memory_limit_bytes: folder.as_ref().map(|_| [2 << 20, 4 << 20, 8 << 20][random.usize(..3)]),
+            far: folder.as_ref().map(|folder| FarOptions {
+                place: FarPlace::File(folder.path().join("far")),
+                capacity_bytes: 512 << 20,
+                require_dax: false,
+            }),
+            far_ratio: FarRatio::new(1, 9).filter(|_| with_far && random.bool()),
+            ..options
+        };
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
         let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
         let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
-        Self { store: Store::open(options).unwrap(), model: Model::new(), random, keys, text }
+        Self {
+            store: Store::open(options).unwrap(),
+            model: Model::new(),
+            random,
+            keys,
+            text,
+            _folder: folder,
+        }
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -277,13 +300,22 @@ impl Run {
 
 #[test]
 fn store_agrees_with_a_btreemap() {
+    agrees(0..36, false);
+}
+
+#[test]
+fn store_with_far_memory_agrees_with_a_btreemap() {
+    agrees(0..12, true);
+}
+
+fn agrees(seeds: std::ops::Range<u64>, with_far: bool) {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
-        Err(_) => (0..36).collect(),
+        Err(_) => seeds.collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {
-            let mut run = Run::new(seed);
+            let mut run = Run::new(seed, with_far);
             for _ in 0..20_000 {
                 run.step();
             }

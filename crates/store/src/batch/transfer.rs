@@ -12,7 +12,7 @@ use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::landing::RecordBytes;
-use crate::large::Large;
+use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::NewValue;
@@ -47,6 +47,8 @@ impl Core {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
+        // How much it takes is known under the locks only, where nobody waits for room.
+        let _may_be_less = self.make_room(source.len() + target.len() + INLINE_BYTES_MAX);
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };

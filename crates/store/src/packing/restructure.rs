@@ -66,7 +66,7 @@ impl Core {
             .chain(right_state)
             .map(|state| (state, newest(state.landings(), &self.committed)))
             .collect();
-        let pieces = self.plan(&states, goal, scratch);
+        let mut pieces = self.plan(&states, goal, scratch);
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
@@ -77,6 +77,8 @@ impl Core {
             self.reopen(right, right_state, guard);
             return;
         }
+        let planned: Vec<&LeafState> = states.iter().map(|(state, _)| *state).collect();
+        self.keep_place(&planned, &mut pieces);
         self.account(&pieces);
         let last = right_state.unwrap_or(left_state);
 
@@ -95,6 +97,7 @@ impl Core {
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
             new.clock.inherit(&leaf.clock, first_record, 0);
+            new.set_warm(leaf.is_warm());
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));

@@ -6,6 +6,8 @@ CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
 IMAGES ?= 2000000
+OPERATIONS ?= 20000000
+FAR ?= /dev/shm/ziptier-soak
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 export ZIPTIER_CORPUS
 
@@ -21,7 +23,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench figures fmt lint fuzz faults torture soak miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -61,6 +63,9 @@ faults: setup ## ten million accelerator jobs under injected faults
 
 torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
+
+soak: setup ## twenty million operations on eight times what DRAM may hold: OPERATIONS=20000000 FAR=a file
+	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

@@ -3,6 +3,7 @@
 mod bench;
 mod codec_checks;
 mod doctor;
+mod far;
 mod heap;
 mod linked_versions;
 mod serve;

@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
 use ziptier_server::{Config, Server, StoreBackend};
 
+use crate::far::FarArguments;
 use crate::heap;
 use crate::store_target::engine_name;
 
@@ -30,6 +31,9 @@ pub(crate) struct Arguments {
     /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
+
+    #[command(flatten)]
+    far: FarArguments,
 
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
@@ -95,6 +99,7 @@ fn run(
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
     let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
+    let options = arguments.far.apply(options);
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -110,7 +115,12 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let server = Server::bind(config, Arc::new(StoreBackend::open(options)?))?;
+    let backend = Arc::new(StoreBackend::open(options)?);
+    let far = backend
+        .store()
+        .far()
+        .map_or(String::new(), |far| format!(", far memory of {}: {far}", Bytes(far.limit_bytes)));
+    let server = Server::bind(config, backend)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -125,7 +135,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads",
+        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads{far}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -147,7 +157,7 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 
 /// A number of bytes, which people write with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bytes(u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 /// Names of units; the longer ones first, because the shorter ones end them.
 const UNITS: [(&str, u64); 13] = [

@@ -7,8 +7,8 @@ use std::ops::Bound;
 use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Store, Values};
 
 use crate::backend::{
-    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer, Transferred,
-    Update, ValueReader,
+    Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Transfer,
+    Transferred, Update, ValueReader,
 };
 
 /// Bytes of a multi-get's values that a thread keeps for its next one.
@@ -24,6 +24,7 @@ pub struct StoreBackend {
     store: Store,
     codec: CodecChoice,
     limit_bytes: Option<u64>,
+    far_anonymous_bytes: u64,
 }
 
 impl StoreBackend {
@@ -34,7 +35,9 @@ impl StoreBackend {
     /// As [`Store::open`].
     pub fn open(options: Options) -> Result<Self, Error> {
         let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
-        Ok(Self { store: Store::open(options)?, codec, limit_bytes })
+        let store = Store::open(options)?;
+        let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes })
     }
 
     /// The store itself.
@@ -46,7 +49,7 @@ impl StoreBackend {
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         match error {
-            Error::MemoryLimit { .. } => Self::MemoryLimit,
+            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } => Self::MemoryLimit,
             other => Self::Refused(other.to_string()),
         }
     }
@@ -220,7 +223,23 @@ impl Backend for StoreBackend {
                 ("retired_bytes", memory.retired_bytes),
                 ("slack_bytes", memory.slack_bytes),
             ],
+            far_anonymous_bytes: self.far_anonymous_bytes,
         }
+    }
+
+    fn far(&self) -> Option<FarUse> {
+        let (far, memory) = (self.store.far()?, self.store.memory());
+        Some(FarUse {
+            kind: far.kind,
+            persistence: far.persistence,
+            used_bytes: far.used_bytes,
+            limit_bytes: far.limit_bytes,
+            parts: vec![
+                ("far_body_bytes", memory.far_body_bytes),
+                ("far_large_bytes", memory.far_large_bytes),
+                ("far_retired_bytes", memory.far_retired_bytes),
+            ],
+        })
     }
 
     fn codec(&self) -> String {
@@ -245,6 +264,8 @@ impl Backend for StoreBackend {
             ("heated", stats.heated),
             ("cooled", stats.cooled),
             ("recoded", stats.recoded),
+            ("demoted", stats.demoted),
+            ("promoted", stats.promoted),
             ("dictionary_generation", stats.dictionary_generation.into()),
             ("dictionary_bits", stats.dictionary_bits.into()),
             ("dictionary_trainings", stats.trainings),

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn readers_of_leaves_that_move_see_every_value() {
-        let far = FarMemory::on_heap(1 << 20);
+        // What was replaced may wait for the reader as long as that runs.
+        let far = FarMemory::on_heap(1 << 30);
         let (records, rounds) = if cfg!(miri) { (25u32, 3) } else { (500, 50) };
         {
             let core = core_over(&far, None);

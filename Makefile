@@ -8,8 +8,11 @@ FUZZ_SECONDS ?= 60
 IMAGES ?= 2000000
 OPERATIONS ?= 20000000
 FAR ?= /dev/shm/ziptier-soak
+KILLS ?= 1000
+FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
-export ZIPTIER_CORPUS
+ZIPTIER_TRACES ?= $(abspath ../shared/traces)
+export ZIPTIER_CORPUS ZIPTIER_TRACES
 
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
 # share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare.
@@ -23,7 +26,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench figures fmt lint fuzz faults torture soak miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -43,6 +46,9 @@ test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and sta
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(ZIPTIER_CORPUS)/calgary/book1 --seconds $(SECONDS_PER_RUN)
 
+bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
+	cargo bench --locked --package ziptier-store --bench eviction
+
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)
 
@@ -61,8 +67,12 @@ fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 faults: setup ## ten million accelerator jobs under injected faults
 	cargo run --release --locked --package ziptier-accel --example injected_faults
 
-torture: setup ## recover from power cuts, for as long as it takes: IMAGES=2000000
+torture: setup ## recover from power cuts, kills and flipped bits, for as long as it takes: IMAGES=2000000 KILLS=1000 FLIPS=5000000
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
+	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_during_checkpoints_lose_nothing -- --nocapture
+	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
 
 soak: setup ## twenty million operations on eight times what DRAM may hold: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)

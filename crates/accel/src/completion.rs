@@ -198,6 +198,10 @@ impl Outcome {
         Outcome(bytes)
     }
 
+    pub(crate) fn from_bytes(bytes: [u8; 64]) -> Outcome {
+        Outcome(bytes)
+    }
+
     /// The bytes as they lie in memory.
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.0

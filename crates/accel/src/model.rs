@@ -6,7 +6,8 @@
 //!
 //! Jobs run on a thread of the device's own, or within their submission. With [`Timing`] each one completes when the modelled
 //! device would have completed it, provided that the software is fast enough: executing a job takes the
-//! processor longer than it would take the device. [`Model::lateness`] says how far behind it fell; a prediction from
+//! processor longer than it would take the device. So a timed model answers from memory what it has decompressed before, which what it
+//! packed and verified has been. [`Model::lateness`] says how far behind it fell; a prediction from
 //! a run that fell behind underestimates the device.
 //!
 //! Every figure that comes from it is labelled *modelled*: see [`Device::is_modelled`](crate::Device::is_modelled).
@@ -21,6 +22,7 @@ mod inflate;
 mod injection;
 mod input;
 mod matches;
+mod memo;
 mod memory;
 mod options;
 mod queue;

@@ -25,6 +25,7 @@ fn modelled() -> ModelledWork {
         late_jobs: usage.late_jobs,
         late_sec: usage.late.as_secs_f64(),
         cpu_sec: usage.cpu.as_secs_f64(),
+        memo_bytes: usage.memo_bytes,
     }
 }
 

@@ -4,6 +4,7 @@ mod bench;
 mod codec_checks;
 mod doctor;
 mod far;
+mod folder;
 mod heap;
 mod linked_versions;
 mod serve;
@@ -32,17 +33,26 @@ enum Command {
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
     BenchRun,
+    /// Verify the folder of a store, and list what is damaged
+    Check(folder::CheckArguments),
+    /// Write the folder of a store, which may be served meanwhile, as one stream
+    Dump(folder::DumpArguments),
+    /// Make a folder of what dump wrote
+    Restore(folder::RestoreArguments),
     /// Say what this machine offers, which path each codec takes, and what would help
     Doctor(doctor::Arguments),
     /// Serve a store to Redis clients
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::BenchRun => bench::run_one(),
+        Command::Check(arguments) => folder::check(&arguments),
+        Command::Dump(arguments) => folder::dump(&arguments),
+        Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
-        Command::Serve(arguments) => serve::serve(arguments, Some(heap::held_bytes)),
+        Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }
 }

@@ -1,4 +1,6 @@
-//! `ziptier serve`: a store in memory behind the Redis protocol.
+//! `ziptier serve`: a store behind the Redis protocol.
+
+mod durable;
 
 use std::fmt;
 use std::io::Write;
@@ -10,12 +12,13 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path};
+use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::far::FarArguments;
 use crate::heap;
 use crate::store_target::engine_name;
+use durable::{DurableArguments, Progress};
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
 #[derive(Debug, Args)]
@@ -34,6 +37,16 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     far: FarArguments,
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    #[arg(
+        long,
+        env = "ZIPTIER_MAXMEMORY_POLICY",
+        default_value = "noeviction",
+        value_name = "POLICY",
+        action = ArgAction::Set,
+        value_parser = evicts
+    )]
+    maxmemory_policy: bool,
 
     /// auto, none, token, lz4, zstd or deflate
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
@@ -73,6 +86,9 @@ pub(crate) struct Arguments {
     /// Clients that may be connected at a time
     #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
     max_clients: usize,
+
+    #[command(flatten)]
+    durable: DurableArguments,
 }
 
 /// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
@@ -98,7 +114,14 @@ fn run(
     let usual = Options::default();
     let block =
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let options = Options { memory_limit_bytes: limit_bytes, codec: arguments.codec, block, ..usual };
+    let options = Options {
+        memory_limit_bytes: limit_bytes,
+        eviction: arguments.maxmemory_policy,
+        codec: arguments.codec,
+        block,
+        durable: arguments.durable.options(),
+        ..usual
+    };
     let options = arguments.far.apply(options);
 
     let mut config = Config::default();
@@ -115,7 +138,15 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
-    let backend = Arc::new(StoreBackend::open(options)?);
+    let mut progress = Progress::default();
+    let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
+    progress.end();
+    let backend = Arc::new(opened?);
+    let found = backend.store().recovered().map_or(String::new(), |recovered| {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
+        arguments.durable.found(backend.store().len(), recovered)
+    });
+    let packer = packer(backend.store());
     let far = backend
         .store()
         .far()
@@ -135,7 +166,7 @@ fn run(
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}, {threads} threads{far}",
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads{far}{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -147,11 +178,28 @@ fn run(
     Ok(outcome?)
 }
 
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
+/// processor that stands in for a device.
+fn packer(store: &Store) -> String {
+    match (store.block_engine(), store.block_worker()) {
+        (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
+        _ => String::new(),
+    }
+}
+
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("say yes or no".to_owned()),
+    }
+}
+
+fn evicts(policy: &str) -> Result<bool, String> {
+    match policy {
+        "noeviction" => Ok(false),
+        "allkeys-s3fifo" => Ok(true),
+        _ => Err("say noeviction or allkeys-s3fifo".to_owned()),
     }
 }
 

@@ -139,6 +139,7 @@ fn all_well() {
     let folder = "usr/lib/x86_64-linux-gnu";
     write(root.path(), &format!("{folder}/libqpl.so.1.9.0"), "");
     symlink("libqpl.so.1.9.0", made(root.path(), &format!("{folder}/libqpl.so.1"))).unwrap();
+    write(root.path(), &format!("{folder}/libaccel-config.so.1"), "");
     write(root.path(), "proc/self/maps", "7f30-7f40 r-xp 0 08:01 43  /usr/local/lib/libzlib-accel.so\n");
     write(root.path(), "etc/zlib-accel.conf", "# by hand\nuse_iaa_compress = 1\nuse_iaa_uncompress = 1\n");
     write(root.path(), "sys/devices/system/node/node2/cpulist", "\n");
@@ -150,6 +151,20 @@ fn all_well() {
 #[test]
 fn a_queue_that_is_not_used_hinders_nobody() {
     compare("shared", xeon("shared").path());
+}
+
+#[test]
+fn libqpl_finds_no_device_without_its_library() {
+    let root = xeon("shared");
+    write(root.path(), "usr/lib/x86_64-linux-gnu/libqpl.so.1", "");
+    let shown = screen(root.path());
+    assert!(
+        shown.contains("CPU: libqpl finds devices through libaccel-config, which is not installed"),
+        "{shown}"
+    );
+    write(root.path(), "usr/lib64/libaccel-config.so.1", "");
+    let shown = screen(root.path());
+    assert!(!shown.contains("libqpl finds"), "{shown}");
 }
 
 #[test]

@@ -11,7 +11,20 @@ use std::time::Duration;
 fn ziptier() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
     command.arg("serve").stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["PORT", "BIND", "MEMORY", "CODEC", "THREADS", "PROTECTED_MODE", "MAX_CLIENTS"] {
+    for variable in [
+        "PORT",
+        "BIND",
+        "MEMORY",
+        "CODEC",
+        "THREADS",
+        "PROTECTED_MODE",
+        "MAX_CLIENTS",
+        "CODEC_ENGINE",
+        "MODEL",
+        "DIR",
+        "DURABILITY",
+        "SALVAGE",
+    ] {
         command.env_remove(format!("ZIPTIER_{variable}"));
     }
     command
@@ -81,6 +94,24 @@ fn one_line_says_where_and_how_much() {
     let output = server.end();
     assert!(output.status.success());
     assert_eq!((output.stdout, output.stderr), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn the_line_says_who_packs_if_it_is_not_the_plain_processor() {
+    for (args, words) in [
+        (&["--codec", "deflate", "--model", "devices=1,timing=off"][..], ", codec deflate (iaa, modelled), "),
+        (
+            &["--codec", "deflate", "--codec-engine", "iaa", "--model", "timing=off"],
+            ", codec deflate (iaa, modelled), ",
+        ),
+        (&["--codec", "deflate"], ", codec deflate, "),
+        (&["--codec", "zstd"], ", codec zstd, "),
+    ] {
+        let server = Running::start(ziptier().args(["--port", "0"]).args(args));
+        assert!(server.line.contains(words), "{args:?}: {}", server.line);
+        signal(&server.child, "-TERM");
+        assert!(server.end().status.success());
+    }
 }
 
 #[test]

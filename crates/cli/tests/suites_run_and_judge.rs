@@ -68,7 +68,7 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
             ["codec", "engine", "qpl_mode"].map(|name| row[name].as_str()),
             ["deflate", "hardware", "NA"]
         );
-        let why = "unavailable: engine iaa is unavailable: no path hardware: ";
+        let why = "unavailable: engine iaa cannot work here: path hardware needs a device, but ";
         assert!(row["status"] == "measured" || row["status"].starts_with(why), "{row:?}");
     }
     for run in ["software_fixed", "software_dynamic", "qpl_iaa_fixed", "qpl_iaa_dynamic", "zlib_accel"] {
@@ -220,7 +220,7 @@ fn an_engine_that_is_missing_is_named_and_nothing_takes_its_place() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("engine qpl is unavailable: libqpl is not installed (/nonexistent/libqpl.so: "),
+            said.contains("engine qpl cannot work here: libqpl is not installed (/nonexistent/libqpl.so: "),
             "{said}"
         );
         assert!(said.lines().count() == 1 && output.stdout.is_empty(), "{said}");

@@ -118,7 +118,22 @@ fn settings(file: &[u8]) -> Result<Vec<(Setting, &'static str)>, Box<dyn std::er
             settings.push((setting, engine));
         }
     }
+    settings.extend(with_library());
     Ok(settings)
+}
+
+/// Intel's library, if it is installed: it has neither dictionaries nor our canned codes.
+fn with_library() -> Vec<(Setting, &'static str)> {
+    let deflate = Setting::new(Format::Deflate).with_path(Path::Software);
+    if let Err(error) = deflate.engine_named("qpl") {
+        println!("without qpl: {error}");
+        return Vec::new();
+    }
+    let settings = [1, 6].into_iter().flat_map(|level| {
+        [Huffman::Fixed, Huffman::Dynamic]
+            .map(|huffman| (deflate.clone().with_level(level).with_huffman(huffman), "qpl"))
+    });
+    settings.collect()
 }
 
 impl Subject {

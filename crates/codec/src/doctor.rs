@@ -18,13 +18,15 @@ const FOLDERS: [&str; 7] = [
 ];
 
 /// What is told where the library is not.
-const NO_QPL: &str = "not installed (engine qpl needs it, no other)";
+const NO_QPL: &str = "not installed (engine qpl needs it, no other; ZIPTIER_QPL names its file elsewhere)";
 
 /// What a machine has for the engines.
 struct Libraries {
     qpl: Option<PathBuf>,
     /// What came of loading it; a library of a recorded tree is not loaded.
     qpl_loaded: Option<Result<&'static str, String>>,
+    /// The library through which libqpl finds devices.
+    accel_config: Option<PathBuf>,
     zlib: Option<PathBuf>,
     shim: Option<PathBuf>,
     /// The shim, mapped into this process before libz.
@@ -48,6 +50,7 @@ impl Libraries {
         Libraries {
             qpl: first(&["libqpl.so.1", "libqpl.so"]),
             qpl_loaded: is_here.then(Qpl::library_version),
+            accel_config: first(&["libaccel-config.so.1"]),
             zlib: first(&["libz.so.1"]),
             shim: first(&["libzlib-accel.so", "libzlib_accel.so"]),
             preloaded: Preloaded::find_below(root),
@@ -73,6 +76,16 @@ impl Libraries {
             (None, Some(path)) => Finding::good("libqpl", told(root, path)),
             (None, None) => Finding::note("libqpl", NO_QPL),
         });
+        match &self.accel_config {
+            _ if !self.has_qpl() => {}
+            Some(path) => section.add(Finding::good("accel-config", told(root, path))),
+            None => {
+                section.add(Finding::note(
+                    "accel-config",
+                    "no libaccel-config: libqpl finds no devices without it",
+                ));
+            }
+        }
         section.add(match &self.zlib {
             Some(path) => Finding::good("libz", told(root, path)),
             None => Finding::note("libz", "not where libraries usually lie"),
@@ -145,6 +158,10 @@ fn qpl(libraries: &Libraries, found: &Discovery, why_not: Option<&str>) -> Findi
     let shared = found.usable().filter(|usable| usable.queue.mode == QueueMode::Shared);
     let shared: Vec<String> = shared.map(|usable| usable.name()).collect();
     match (&shared[..], why_not) {
+        ([_, ..], _) if libraries.accel_config.is_none() => Finding::note(
+            subject,
+            "CPU: libqpl finds devices through libaccel-config, which is not installed",
+        ),
         ([], Some(why)) => Finding::note(subject, format!("CPU: {why}")),
         ([], None) => Finding::note(subject, "CPU: libqpl takes shared queues only"),
         (names, _) => Finding::good(subject, format!("device: {}", listed(names))),

@@ -225,6 +225,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("modelled_late_pct", Cell::number(modelled.map(|m| m.late_jobs as f64 / m.jobs as f64 * 100.0), 1)),
         ("modelled_late_us_mean", Cell::number(modelled.map(|m| m.late_sec * 1e6 / m.jobs as f64), 3)),
         ("modelled_cpu_sec", Cell::number(modelled.map(|m| m.cpu_sec), 3)),
+        ("modelled_memo_bytes", modelled.map_or(Cell::Missing, |m| Cell::Count(m.memo_bytes as i64))),
         ("status", Cell::Text("measured".into())),
     ]
 }

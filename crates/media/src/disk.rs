@@ -37,6 +37,16 @@ pub enum DiskError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder belongs to another user, who could not use it any more if this process wrote there.
+    #[error("{} belongs to user {owner}, and this process runs as user {user}; run it as the owner or name another folder", path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// The owner's number.
+        owner: u32,
+        /// The number of this process's user.
+        user: u32,
+    },
     /// Anything else.
     #[error("cannot {operation} {}: {reason}", path.display())]
     Failed {

@@ -319,6 +319,11 @@ impl Log {
         self.segments.first_lsn()
     }
 
+    /// The first failure of a write or sync, which has poisoned the log.
+    pub fn failure(&self) -> Option<String> {
+        self.buffer.lock().failure.clone()
+    }
+
     /// What the log has done.
     pub fn stats(&self) -> LogStats {
         let written_bytes = self.writer.lock().written_bytes;

@@ -218,8 +218,8 @@ struct Shared {
     dir: PathBuf,
     options: SegmentOptions,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
-    /// Only one segment is made at a time, so that the limit holds.
-    creating: Mutex<()>,
+    /// Only one segment is made at a time, so that the limit holds. The newest number that was there, readable or not.
+    creating: Mutex<u64>,
     failure: Mutex<Option<String>>,
     new_body_bytes: AtomicU64,
     cleaned_body_bytes: AtomicU64,
@@ -233,20 +233,35 @@ impl Segments {
     /// No body is live until the caller says so with [`Segments::keep`]. Nothing is appended to the segments that were found.
     /// The caller holds the folder's lock, or that of a folder above it.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: SegmentOptions) -> Result<Segments, SegmentError> {
+        let (segments, mut damaged) = Segments::salvage(disk, dir, options)?;
+        if damaged.is_empty() { Ok(segments) } else { Err(damaged.swap_remove(0).1) }
+    }
+
+    /// As [`Segments::open`], whatever the headers are. Bodies are read without that of their file, which has its number only;
+    /// a file of another version is left out. What is wrong is returned by number.
+    pub fn salvage(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: SegmentOptions,
+    ) -> Result<(Segments, Vec<(u64, SegmentError)>), SegmentError> {
         check_options(&options)?;
         disk.create_dir(dir)?;
-        let mut files = BTreeMap::new();
+        let (mut files, mut damaged, mut newest) = (BTreeMap::new(), Vec::new(), 0);
         for name in disk.list(dir)? {
-            if let Some(number) = format::number_of(&name) {
-                files.insert(number, Arc::new(SegmentFile::open(&*disk, &dir.join(&name), number)?));
+            let Some(number) = format::number_of(&name) else { continue };
+            newest = newest.max(number);
+            let (file, fault) = SegmentFile::open(&*disk, &dir.join(&name), number)?;
+            if !matches!(fault, Some(SegmentError::Foreign { .. })) {
+                files.insert(number, Arc::new(file));
             }
+            damaged.extend(fault.map(|fault| (number, fault)));
         }
         let shared = Arc::new(Shared {
             disk,
             dir: dir.to_path_buf(),
             options,
             files: RwLock::new(files),
-            creating: Mutex::new(()),
+            creating: Mutex::new(newest),
             failure: Mutex::new(None),
             new_body_bytes: AtomicU64::new(0),
             cleaned_body_bytes: AtomicU64::new(0),
@@ -255,7 +270,8 @@ impl Segments {
         });
         let appender = |purpose| Mutex::new(Appender::new(purpose));
         let appenders = [appender(Purpose::New), appender(Purpose::Cleaning)];
-        Ok(Segments { shared, appenders, reader: Reader::start(options.read_threads) })
+        let reader = Reader::start(options.read_threads);
+        Ok((Segments { shared, appenders, reader }, damaged))
     }
 
     /// Appends a body, which is live from now on and durable after [`Segments::sync`].
@@ -329,6 +345,11 @@ impl Segments {
 
     /// The segment with the smallest share of live bytes, of those that nobody appends to.
     pub fn candidate(&self) -> Option<Candidate> {
+        self.candidates().into_iter().next()
+    }
+
+    /// All segments that nobody appends to, the smallest share of live bytes first.
+    pub fn candidates(&self) -> Vec<Candidate> {
         let files = self.shared.files.read();
         let finished = files.iter().filter(|(_, file)| file.is_finished() && !file.is_emptied());
         let candidates = finished.map(|(&segment, file)| Candidate {
@@ -336,11 +357,13 @@ impl Segments {
             live_bytes: file.live_bytes(),
             allocated_bytes: file.allocated_bytes(),
         });
-        candidates.min_by(|a, b| {
+        let mut candidates: Vec<Candidate> = candidates.collect();
+        candidates.sort_by(|a, b| {
             let shares = (u128::from(a.live_bytes) * u128::from(b.allocated_bytes))
                 .cmp(&(u128::from(b.live_bytes) * u128::from(a.allocated_bytes)));
             shares.then(a.segment.cmp(&b.segment))
-        })
+        });
+        candidates
     }
 
     /// All bodies of a segment in their order, live or not, read in large pieces.
@@ -362,6 +385,21 @@ impl Segments {
         self.shared.disk.remove(file.path())?;
         self.shared.files.write().remove(&segment);
         Ok(())
+    }
+
+    /// All segment files together have at most so many bytes.
+    pub fn limit_bytes(&self) -> u64 {
+        self.shared.options.limit_bytes
+    }
+
+    /// The file of a segment, whether it is there or not.
+    pub fn path_of(&self, segment: u64) -> PathBuf {
+        self.shared.dir.join(format::segment_name(segment))
+    }
+
+    /// Writes the header of a segment anew, durably.
+    pub fn mend(&self, segment: u64) -> Result<(), SegmentError> {
+        Ok(self.shared.file(segment)?.write_header()?)
     }
 
     /// Numbers of all segments, ascending.
@@ -439,22 +477,17 @@ impl Shared {
 
     /// Makes a segment with room for a body.
     fn create(&self, body_bytes: usize, purpose: Purpose) -> Result<Arc<SegmentFile>, SegmentError> {
-        let _one_at_a_time = self.creating.lock();
+        let mut newest = self.creating.lock();
         let bytes = format::segment_bytes_for(self.options.segment_bytes, body_bytes);
-        let (allocated_bytes, newest) = {
-            let files = self.files.read();
-            (
-                files.values().map(|file| file.allocated_bytes()).sum::<u64>(),
-                files.keys().next_back().copied(),
-            )
-        };
+        let allocated_bytes: u64 = self.files.read().values().map(|file| file.allocated_bytes()).sum();
         let kept_free = if purpose == Purpose::New { self.options.segment_bytes } else { 0 };
         let limit_bytes = self.options.limit_bytes;
         if allocated_bytes + bytes + kept_free > limit_bytes {
             return Err(SegmentError::Full { allocated_bytes, limit_bytes });
         }
-        let number = newest.map_or(1, |newest| newest + 1);
+        let number = *newest + 1;
         let file = Arc::new(SegmentFile::create(&*self.disk, &self.dir, number, bytes)?);
+        *newest = number;
         self.written_bytes.fetch_add(format::HEADER_BYTES, Ordering::Relaxed);
         let mut files = self.files.write();
         files.insert(number, file.clone());

@@ -247,8 +247,43 @@ pub trait Backend: Send + Sync {
     /// Removes every key.
     fn clear(&self) -> Result<(), BackendError>;
 
+    /// Whether replies are held until [`Backend::wait`] has returned.
+    fn holds_replies(&self) -> bool {
+        false
+    }
+
+    /// Returns when everything that the calling thread has written or seen is as durable as the store promises. A worker calls it once
+    /// for all requests of a round, before any of their replies leaves.
+    ///
+    /// # Errors
+    ///
+    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and reads go on.
+    fn wait(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// What `INFO persistence` shows beside Redis's fields: lower-case names, plain values. Empty without a folder.
+    fn persistence(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// Changes the limit on what the store holds; `None` lifts it. A store without a limit does nothing.
     fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
+
+    /// What becomes of writes beyond the limit, in Redis's words.
+    fn eviction_policy(&self) -> &'static str {
+        "noeviction"
+    }
+
+    /// Evicts keys until `bytes` more may be held; `false` where that can't be, or where nothing is evicted.
+    fn make_room(&self, _bytes: u64) -> bool {
+        false
+    }
+
+    /// Keys evicted since the start.
+    fn evicted_keys(&self) -> u64 {
+        0
+    }
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;

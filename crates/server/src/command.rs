@@ -30,6 +30,8 @@ pub(crate) struct Client {
     pub(crate) info: Arc<ClientInfo>,
     /// Close once the replies have left.
     pub(crate) closing: bool,
+    /// Some command since replies were last released may have written.
+    pub(crate) wrote: bool,
     /// The reply to the last command is still being produced; later commands wait.
     pub(crate) streaming: Option<Box<Streaming>>,
 }
@@ -69,9 +71,13 @@ impl Command {
     /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
     fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
         if args.text_len() > UNMEASURED_BYTES_MAX && self.flags.contains(&"denyoom") {
-            session.shared.check_room(args.text_len())?;
+            // A log has a copy until it is written.
+            let copies = 1 + usize::from(session.shared.holds_replies);
+            session.shared.check_room(copies * args.text_len())?;
         }
-        (self.run)(session, args)
+        let outcome = (self.run)(session, args);
+        session.client.wrote |= outcome.is_ok() && self.flags.first() == Some(&"write");
+        outcome
     }
 }
 

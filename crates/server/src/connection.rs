@@ -30,6 +30,9 @@ const WRITE_BYTES: usize = 64 << 10;
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// The same when all connections together hold too much.
 const OUTPUT_BYTES_MAX_CROWDED: usize = 64 << 10;
+/// Buffers of replies that a worker keeps for the next ones that have to wait, and how large.
+const KEPT_OUTPUTS: usize = 64;
+const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 /// Reads, or pieces of a large reply, in one turn.
 const STEPS_PER_TURN: usize = 16;
 
@@ -39,6 +42,8 @@ pub(crate) struct Workspace {
     reply: Reply,
     value: Vec<u8>,
     parsers: Vec<Parser>,
+    /// Emptied buffers for replies that have to wait.
+    outputs: Vec<Output>,
 }
 
 impl Workspace {
@@ -48,6 +53,7 @@ impl Workspace {
             reply: Reply::default(),
             value: Vec::new(),
             parsers: Vec::new(),
+            outputs: Vec::new(),
         }
     }
 }
@@ -82,6 +88,8 @@ pub(crate) struct Connection {
     held_bytes: usize,
     /// A further turn is due.
     pub(crate) queued: bool,
+    /// The worker knows that replies have to wait.
+    pub(crate) held: bool,
 }
 
 struct Socket {
@@ -96,10 +104,10 @@ struct Socket {
 struct Gone;
 
 impl Socket {
-    /// Writes as much as the socket takes.
+    /// Writes as much of what may leave as the socket takes.
     fn flush(&mut self, output: &mut Output, counters: &Counters) -> Result<(), Gone> {
-        while self.writable && !output.is_empty() {
-            match self.stream.write(output.unsent()) {
+        while self.writable && !output.sendable().is_empty() {
+            match self.stream.write(output.sendable()) {
                 Ok(0) => return Err(Gone),
                 Ok(count) => {
                     counters.bytes_out.add(count as u64);
@@ -167,7 +175,7 @@ impl Connection {
     pub(crate) fn new(stream: TcpStream, info: Arc<ClientInfo>) -> Self {
         Self {
             socket: Socket { stream, readable: false, writable: true, half_closed: false },
-            client: Client { info, closing: false, streaming: None },
+            client: Client { info, closing: false, wrote: false, streaming: None },
             resp3: false,
             input: Vec::new(),
             parser: None,
@@ -176,6 +184,7 @@ impl Connection {
             output: Output::default(),
             held_bytes: 0,
             queued: false,
+            held: false,
         }
     }
 
@@ -204,20 +213,47 @@ impl Connection {
         space.reply.resp3 = self.resp3;
         let next = self.work(space, shared, counters).unwrap_or(Next::Close);
         self.resp3 = space.reply.resp3;
-        if waiting || !space.reply.output.is_empty() {
+        if waiting {
             mem::swap(&mut self.output, &mut space.reply.output);
+        } else if !space.reply.output.is_empty() {
+            let empty = space.outputs.pop().unwrap_or_default();
+            self.output = mem::replace(&mut space.reply.output, empty);
         }
         if self.output.is_empty() && self.output.held_bytes() > 0 {
-            self.output = Output::default();
+            let output = mem::take(&mut self.output);
+            if output.held_bytes() <= KEPT_OUTPUT_BYTES && space.outputs.len() < KEPT_OUTPUTS {
+                space.outputs.push(output);
+            }
         }
         space.reply.output.recycle(4 * WRITE_BYTES);
         self.account(shared);
         next
     }
 
+    /// Whether there are replies that must wait for what they say to be durable.
+    pub(crate) fn holds_replies(&self) -> bool {
+        self.output.is_held()
+    }
+
+    /// What the replies say is durable, or that cannot be known: then those who wrote are told so, and no more. Another turn is due.
+    pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
+        if let Err(refusal) = durable
+            && self.client.wrote
+        {
+            self.output.drop_held();
+            let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
+            reply.error(refusal);
+            self.output = reply.output;
+            self.client.streaming = None;
+            self.client.closing = true;
+        }
+        self.client.wrote = false;
+        self.output.release();
+    }
+
     fn work(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<Next, Gone> {
         for _ in 0..STEPS_PER_TURN {
-            self.socket.flush(&mut space.reply.output, counters)?;
+            self.flush(space, shared, counters)?;
             let unsent = space.reply.output.unsent().len();
             if self.client.streaming.is_some() {
                 if unsent > 0 {
@@ -246,8 +282,16 @@ impl Connection {
                 self.read_large(space, shared, counters)?;
             }
         }
-        self.socket.flush(&mut space.reply.output, counters)?;
+        self.flush(space, shared, counters)?;
         Ok(Next::Again)
+    }
+
+    /// Writes what the socket takes, of replies that need not wait.
+    fn flush(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
+        if !shared.holds_replies {
+            space.reply.output.release();
+        }
+        self.socket.flush(&mut space.reply.output, counters)
     }
 
     /// Adds the next piece of a long reply.
@@ -410,7 +454,7 @@ impl Connection {
                 break true;
             }
             if space.reply.output.unsent().len() >= WRITE_BYTES {
-                outcome = self.socket.flush(&mut space.reply.output, counters);
+                outcome = self.flush(space, shared, counters);
                 if outcome.is_err() || space.reply.output.unsent().len() > output_bytes_max(shared) {
                     break true;
                 }
@@ -454,8 +498,9 @@ impl Connection {
         self.held_bytes = 0;
     }
 
-    /// Last words at a stop: what the socket takes at once.
-    pub(crate) fn dismiss(&mut self, counters: &Counters) {
+    /// Last words at a stop: what may leave and the socket takes at once.
+    pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
+        self.release(durable);
         let _ = self.socket.flush(&mut self.output, counters);
         let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
     }

@@ -100,6 +100,6 @@ impl MemoryLimit {
         self.store_bytes.store(store_bytes, Relaxed);
         self.room_bytes.store(room_bytes, Relaxed);
         backend.set_memory_limit(Some(store_bytes));
-        bytes <= room_bytes
+        bytes <= room_bytes || backend.make_room(bytes)
     }
 }

@@ -5,11 +5,13 @@
 
 use crate::refusal::Refusal;
 
-/// Bytes for one client, of which a part may have left already.
+/// Bytes for one client, of which a part may have left already, and a part may have to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     bytes: Vec<u8>,
     sent: usize,
+    /// Bytes before this may leave.
+    released: usize,
 }
 
 impl Output {
@@ -21,14 +23,35 @@ impl Output {
         &self.bytes[self.sent..]
     }
 
-    /// Marks the first `count` unsent bytes as sent.
+    /// What may leave now.
+    pub(crate) fn sendable(&self) -> &[u8] {
+        &self.bytes[self.sent..self.released]
+    }
+
+    /// Whether something has to wait.
+    pub(crate) fn is_held(&self) -> bool {
+        self.released < self.bytes.len()
+    }
+
+    /// Lets everything leave.
+    pub(crate) fn release(&mut self) {
+        self.released = self.bytes.len();
+    }
+
+    /// Forgets what has to wait.
+    pub(crate) fn drop_held(&mut self) {
+        self.bytes.truncate(self.released);
+    }
+
+    /// Marks the first `count` sendable bytes as sent.
     pub(crate) fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.bytes.len() {
             self.bytes.clear();
-            self.sent = 0;
+            (self.sent, self.released) = (0, 0);
         } else if self.sent >= 1 << 20 && self.sent >= self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
+            self.released -= self.sent;
             self.sent = 0;
         }
     }
@@ -40,7 +63,7 @@ impl Output {
     /// Empties the buffer and keeps at most `capacity_max` bytes of it.
     pub(crate) fn recycle(&mut self, capacity_max: usize) {
         self.bytes.clear();
-        self.sent = 0;
+        (self.sent, self.released) = (0, 0);
         if self.bytes.capacity() > capacity_max {
             self.bytes.shrink_to(capacity_max);
         }
@@ -165,10 +188,16 @@ mod tests {
 
     #[test]
     fn output_forgets_what_was_sent() {
-        let mut output = Output { bytes: vec![7; 3 << 20], sent: 0 };
+        let mut output = Output { bytes: vec![7; 3 << 20], sent: 0, released: 0 };
+        assert!(output.is_held() && output.sendable().is_empty());
+        output.release();
+        output.bytes.push(8);
+        assert_eq!(output.sendable().len(), 3 << 20);
         output.advance(10);
         output.advance(2 << 20);
-        assert_eq!(output.unsent().len(), (1 << 20) - 10);
+        assert_eq!((output.sendable().len(), output.unsent().len()), ((1 << 20) - 10, (1 << 20) - 9));
+        output.drop_held();
+        assert!(!output.is_held());
         output.advance((1 << 20) - 10);
         assert!(output.is_empty());
         output.recycle(1 << 10);

@@ -21,6 +21,8 @@ pub(crate) const UNMEASURED_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: Config,
+    /// Replies wait for what they say to be durable.
+    pub(crate) holds_replies: bool,
     pub(crate) address: SocketAddr,
     pub(crate) started: Instant,
     pub(crate) started_unix_ms: u64,
@@ -49,6 +51,7 @@ impl Shared {
         let memory_limit = MemoryLimit::new(config.memory_limit_bytes, config.release_memory);
         let counters = (0..config.threads).map(|_| Counters::default()).collect();
         Self {
+            holds_replies: backend.holds_replies(),
             backend,
             config,
             address,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Store, Values};
+use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
 
 use crate::backend::{
     Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Transfer,
@@ -25,19 +25,32 @@ pub struct StoreBackend {
     codec: CodecChoice,
     limit_bytes: Option<u64>,
     far_anonymous_bytes: u64,
+    evicts: bool,
 }
 
 impl StoreBackend {
-    /// Opens an empty store.
+    /// Opens a store. Its calls do not wait to be durable; workers do, once for all requests of a round.
     ///
     /// # Errors
     ///
     /// As [`Store::open`].
     pub fn open(options: Options) -> Result<Self, Error> {
-        let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
-        let store = Store::open(options)?;
+        Self::open_with(options, |_| {})
+    }
+
+    /// As [`StoreBackend::open`], and tells how far the recovery has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_with(mut options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
+        let (codec, limit_bytes, evicts) = (options.codec, options.memory_limit_bytes, options.eviction);
+        if let Some(durable) = &mut options.durable {
+            durable.waits = false;
+        }
+        let store = Store::open_with(options, progress)?;
         let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
-        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes })
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, evicts })
     }
 
     /// The store itself.
@@ -207,6 +220,65 @@ impl Backend for StoreBackend {
         Ok(self.store.clear()?)
     }
 
+    fn eviction_policy(&self) -> &'static str {
+        if self.evicts { "allkeys-s3fifo" } else { "noeviction" }
+    }
+
+    fn make_room(&self, bytes: u64) -> bool {
+        self.store.make_room(bytes)
+    }
+
+    fn evicted_keys(&self) -> u64 {
+        self.store.stats().evicted
+    }
+
+    fn holds_replies(&self) -> bool {
+        self.store.durable_stats().is_some()
+    }
+
+    fn wait(&self) -> Result<(), BackendError> {
+        Ok(self.store.wait()?)
+    }
+
+    fn persistence(&self) -> Vec<(&'static str, String)> {
+        let Some(stats) = self.store.durable_stats() else { return Vec::new() };
+        let Some(checkpoints) = self.store.checkpoint_stats() else { return Vec::new() };
+        let accepted = self.store.stats().logged_bytes;
+        let written =
+            stats.log_written_bytes + checkpoints.segment_written_bytes + checkpoints.other_written_bytes;
+        let amplification = written as f64 / accepted.max(1) as f64;
+        let (running, last_ok) = (checkpoints.is_running, checkpoints.last_error.is_none());
+        let status = if stats.failure.is_some() { "err" } else { "ok" };
+        vec![
+            ("aof_last_write_status", status.to_owned()),
+            ("durability", stats.durability.to_string()),
+            ("log_first_lsn", stats.first_lsn.to_string()),
+            ("log_last_lsn", stats.last_lsn.to_string()),
+            ("log_durable_lsn", stats.durable_lsn.to_string()),
+            ("log_records", stats.log_records.to_string()),
+            ("log_written_bytes", stats.log_written_bytes.to_string()),
+            ("log_allocated_bytes", stats.log_allocated_bytes.to_string()),
+            ("log_syncs", stats.log_syncs.to_string()),
+            ("log_failure", stats.failure.unwrap_or_default()),
+            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
+            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
+            ("rdb_last_bgsave_status", if last_ok { "ok" } else { "err" }.to_owned()),
+            ("checkpoints", checkpoints.checkpoints.to_string()),
+            ("checkpoints_failed", checkpoints.failed.to_string()),
+            ("checkpoint_last_failure", checkpoints.last_error.unwrap_or_default()),
+            ("checkpoint_last_took_ms", checkpoints.last_took_ms.to_string()),
+            ("images_written", checkpoints.images.to_string()),
+            ("images_kept", checkpoints.images_kept.to_string()),
+            ("segment_written_bytes", checkpoints.segment_written_bytes.to_string()),
+            ("segment_cleaned_bytes", checkpoints.cleaned_bytes.to_string()),
+            ("segment_allocated_bytes", checkpoints.segment_allocated_bytes.to_string()),
+            ("segment_live_bytes", checkpoints.segment_live_bytes.to_string()),
+            ("manifest_written_bytes", checkpoints.other_written_bytes.to_string()),
+            ("accepted_bytes", accepted.to_string()),
+            ("write_amplification", format!("{amplification:.2}")),
+        ]
+    }
+
     fn memory(&self) -> MemoryUse {
         let memory = self.store.memory();
         MemoryUse {
@@ -220,6 +292,7 @@ impl Backend for StoreBackend {
                 ("coded_body_bytes", memory.coded_body_bytes),
                 ("large_bytes", memory.large_bytes),
                 ("dictionary_bytes", memory.dictionary_bytes),
+                ("eviction_bytes", memory.eviction_bytes),
                 ("retired_bytes", memory.retired_bytes),
                 ("slack_bytes", memory.slack_bytes),
             ],

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
@@ -12,6 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
 use crate::connection::{Connection, Next, Workspace};
+use crate::refusal::Refusal;
 use crate::shared::{ClientInfo, Shared};
 
 /// Events of the waker; connections have the small numbers.
@@ -30,6 +32,8 @@ pub(crate) struct Worker {
     space: Workspace,
     /// Connections that have work left.
     ready: VecDeque<usize>,
+    /// Connections with replies that wait for what they say to be durable.
+    held: Vec<usize>,
 }
 
 impl Worker {
@@ -42,6 +46,7 @@ impl Worker {
             connections: Slab::new(),
             space: Workspace::new(),
             ready: VecDeque::new(),
+            held: Vec::new(),
         }
     }
 
@@ -49,7 +54,8 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         while !self.shared.is_stopping() {
-            let timeout = (!self.ready.is_empty()).then_some(Duration::ZERO);
+            let is_idle = self.ready.is_empty() && self.held.is_empty();
+            let timeout = (!is_idle).then_some(Duration::ZERO);
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 outcome => outcome?,
@@ -75,11 +81,35 @@ impl Worker {
                     self.turn(key);
                 }
             }
+            self.release();
         }
+        let durable = self.wait();
         for (_, connection) in &mut self.connections {
-            connection.dismiss(&self.shared.counters[self.index]);
+            connection.dismiss(&durable, &self.shared.counters[self.index]);
         }
         Ok(())
+    }
+
+    /// Waits once for what all replies of this round say, and lets them leave.
+    fn release(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let durable = self.wait();
+        // Their turns may hold replies of the next round.
+        for key in mem::take(&mut self.held) {
+            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.held) {
+                connection.held = false;
+                connection.release(&durable);
+                self.turn(key);
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), Refusal> {
+        self.shared.backend.wait().map_err(|error| {
+            Refusal::said(format!("ERR whether the last writes are kept is not known: {error}"))
+        })
     }
 
     /// Takes over the connections that were handed to this worker.
@@ -108,6 +138,7 @@ impl Worker {
         let counters = &self.shared.counters[self.index];
         match connection.turn(&mut self.space, &self.shared, counters) {
             Next::Wait => {}
+            Next::Again if connection.queued => {}
             Next::Again => {
                 connection.queued = true;
                 self.ready.push_back(key);
@@ -119,7 +150,12 @@ impl Worker {
                 // Dropping the socket closes it, which also takes it out of the event loop.
                 let _ = self.poll.registry().deregister(connection.stream());
                 self.shared.connections_open.fetch_sub(1, Relaxed);
+                return;
             }
+        }
+        if connection.holds_replies() && !connection.held {
+            connection.held = true;
+            self.held.push(key);
         }
     }
 }

@@ -13,6 +13,7 @@ use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
+use crate::durable;
 use crate::landing::RecordBytes;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
@@ -105,8 +106,12 @@ impl Core {
             Operation::Put(value, _) => key.len() + value.len(),
             _ => key.len(),
         });
-        self.make_room(bytes.sum())?;
+        let logged_bytes = bytes.sum();
+        self.make_room(logged_bytes)?;
 
+        if let Some(journal) = self.journal.get() {
+            journal.wait_for_room()?;
+        }
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
@@ -124,6 +129,17 @@ impl Core {
             {
                 return Ok(false);
             }
+        }
+
+        if let Some(journal) = self.journal.get() {
+            journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
+                Operation::Put(_, meta) => {
+                    Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
+                }
+                Operation::Delete => Some(durable::Operation::Delete { key }),
+                Operation::Require(_) => None,
+            }))?;
+            self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
         let number = self.committed.load(Ordering::Relaxed) + 1;
@@ -209,7 +225,9 @@ impl Core {
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
-            leaf.publish(state, new, guard);
+            if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
+            }
         }
         leaf.note_append();
     }

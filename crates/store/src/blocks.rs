@@ -6,27 +6,31 @@
 //! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep to
 //! the next. They live in the coding that they work for, and are freed with it: with the last body of its generation.
 
+mod batches;
 mod contents;
 mod engines;
+mod stored;
 mod totals;
+mod values;
 
 use std::sync::{Arc, OnceLock};
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{
-    BlockCodec, BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
+    BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
 };
 use ziptier_codec::format::Format;
 
 use crate::Error;
 use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::sync::Mutex;
-use contents::span;
 use engines::{Context, Dense, engine_of, opened};
 
+pub(crate) use batches::BegunBlock;
 pub(crate) use contents::{lay_out, spans};
 pub(crate) use totals::EngineTotals;
+pub(crate) use values::{PackedValue, ReadAhead, Unpacked, take_values};
 
 /// No block is longer than this; a longer one is damage.
 const RAW_BYTES_MAX: usize = 128 << 10;
@@ -46,6 +50,8 @@ pub(crate) enum Effort {
     /// In the background: at the dense level, or by the background codec.
     Dense,
 }
+
+const NO_MEMORY: &str = "an allocator that has no memory for a context ends the process";
 
 /// A generation of blocks: engines and dictionaries, and the contexts of every thread that used them.
 pub(crate) struct BlockCoding {
@@ -155,6 +161,16 @@ impl BlockCoding {
         Self::new(self.options.clone(), front, dense, generation, self.totals.clone()).ok()
     }
 
+    /// One whose blocks this engine of `deflate` packs, with any effort.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn on(engine: Arc<dyn Engine>, options: BlockOptions) -> Arc<Self> {
+        let totals = Arc::<EngineTotals>::default();
+        let setting = Setting::new(Format::Deflate).with_huffman(Huffman::Dynamic);
+        let front = Front { setting, engine: totals.tally(engine) };
+        let (contexts, rescue) = (ThreadLocal::new(), OnceLock::new());
+        Arc::new(Self { contexts, options, generation: 0, front, dense: None, rescue, totals })
+    }
+
     fn new(
         options: BlockOptions,
         front: Setting,
@@ -226,7 +242,7 @@ impl BlockCoding {
         let start = out.len();
         let packed = self.with_contexts(|contexts| {
             if let (Effort::Dense, Some(dense)) = (effort, &self.dense) {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
+                let codec = &mut *self.dense(contexts, dense)?.codec;
                 // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells whose.
                 if frame::pack(codec, dense.setting.format, raw, out).is_ok() {
                     if dense.kept.is_none() || out[start] != Format::None.number() {
@@ -234,35 +250,15 @@ impl BlockCoding {
                     }
                     out.truncate(start);
                 }
-                let codec = self.front(contexts)?;
+                let codec = &mut *self.front(contexts)?.codec;
                 return frame::pack(codec, Format::None, raw, out).map(|_| ());
             }
-            let codec = self.front(contexts)?;
+            let codec = &mut *self.front(contexts)?.codec;
             // An engine that fails leaves the block raw.
             let packed = frame::pack(codec, self.front.setting.format, raw, out);
             packed.or_else(|_| frame::pack(codec, Format::None, raw, out)).map(|_| ())
         });
-        packed.expect("an allocator that has no memory for a context ends the process");
-    }
-
-    /// Whether blocks packed with this effort are better packed together: then a device has them all at once. Only where every
-    /// frame is of one engine.
-    pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
-        self.front.engine.is_asynchronous() && (effort == Effort::Fast || !self.has_background_codec())
-    }
-
-    /// The frames of several blocks, in their order.
-    pub(crate) fn pack_batch(&self, effort: Effort, contents: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let packed = self.with_contexts(|contexts| {
-            let codec = match (effort, &self.dense) {
-                (Effort::Dense, Some(dense)) => {
-                    opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?
-                }
-                _ => self.front(contexts)?,
-            };
-            Ok(frame::pack_batch(codec, self.front.setting.format, contents))
-        });
-        packed.expect("an allocator that has no memory for a context ends the process")
+        packed.expect(NO_MEMORY);
     }
 
     /// Appends the contents of a block.
@@ -282,10 +278,13 @@ impl BlockCoding {
     ) -> Result<(), BlockError> {
         let unpacked = match &self.dense {
             Some(dense) if dense.kept.is_some() && frame.first() == Some(&dense.setting.format.number()) => {
-                let codec = opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))?;
+                let codec = &mut *self.dense(contexts, dense)?.codec;
                 frame::unpack(codec, dense.setting.format, frame, raw, RAW_BYTES_MAX)
             }
-            _ => frame::unpack(self.front(contexts)?, self.front.setting.format, frame, raw, RAW_BYTES_MAX),
+            _ => {
+                let codec = &mut *self.front(contexts)?.codec;
+                frame::unpack(codec, self.front.setting.format, frame, raw, RAW_BYTES_MAX)
+            }
         };
         match unpacked {
             Err(BlockError::Engine { .. }) => self.rescue(frame, raw),
@@ -306,6 +305,11 @@ impl BlockCoding {
         };
         self.totals.note_fallback(self.front.engine.name());
         frame::unpack(engine.open()?.as_mut(), engine.format(), frame, raw, RAW_BYTES_MAX).map(|_| ())
+    }
+
+    /// The name of the foreground's engine.
+    pub(crate) fn engine_name(&self) -> &'static str {
+        self.front.engine.name()
     }
 
     /// Who does the foreground's work, in the words of result tables.
@@ -331,8 +335,20 @@ impl BlockCoding {
         taken.map_err(|error| error.to_string())
     }
 
-    fn front<'c>(&self, contexts: &'c mut Contexts) -> Result<&'c mut dyn BlockCodec, BlockError> {
+    fn front<'c>(&self, contexts: &'c mut Contexts) -> Result<&'c mut Context, BlockError> {
         opened(&mut contexts.front, || Ok(self.front.engine.clone()))
+    }
+
+    fn dense<'c>(&self, contexts: &'c mut Contexts, dense: &Dense) -> Result<&'c mut Context, BlockError> {
+        opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))
+    }
+
+    /// What packs with this effort.
+    fn packing<'c>(&self, contexts: &'c mut Contexts, effort: Effort) -> Result<&'c mut Context, BlockError> {
+        match (effort, &self.dense) {
+            (Effort::Dense, Some(dense)) => self.dense(contexts, dense),
+            _ => self.front(contexts),
+        }
     }
 
     #[inline]
@@ -349,15 +365,27 @@ impl BlockCoding {
         work(&mut contexts)
     }
 
+    /// Contexts that threads keep.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn contexts_kept(&self) -> usize {
+        let kept = |contexts: &Contexts| {
+            usize::from(contexts.front.is_some()) + usize::from(contexts.dense.is_some())
+        };
+        self.contexts.iter().map(|contexts| kept(&contexts.lock())).sum()
+    }
+
     /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in any case:
-    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB.
+    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB. Those with jobs
+    /// under way stay.
     pub(crate) fn release_idle(&self) {
         for contexts in &self.contexts {
             let mut contexts = contexts.lock();
             if !std::mem::take(&mut contexts.used) {
-                *contexts = Contexts::default();
+                contexts.raw = Vec::new();
+                contexts.front.take_if(Context::is_idle);
+                contexts.dense.take_if(Context::is_idle);
             } else if !self.has_background_codec() {
-                contexts.dense = None;
+                contexts.dense.take_if(Context::is_idle);
             }
         }
     }
@@ -395,70 +423,6 @@ fn default_levels(format: Format) -> (i32, i32) {
         Format::Lz4 => (1, 6),
         Format::Zstd => (1, 6),
         _ => (1, 6),
-    }
-}
-
-/// A value in a block.
-#[derive(Clone, Copy)]
-pub(crate) struct PackedValue<'a> {
-    pub(crate) frame: &'a [u8],
-    /// Which of the block's values.
-    pub(crate) place: usize,
-    /// Values in the block.
-    pub(crate) count: usize,
-    pub(crate) coding: &'a BlockCoding,
-}
-
-const NOT_A_BLOCK: &str = "the block's lengths do not add up";
-
-impl PackedValue<'_> {
-    /// Appends the value to `out`, which is as it was after an error.
-    #[inline]
-    pub(crate) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        if self.frame.is_empty() {
-            return Ok(());
-        }
-        let appended = self.coding.unpacked(self.frame, |raw| {
-            span(raw, self.place, self.count).map(|(start, end)| out.extend_from_slice(&raw[start..end]))
-        })?;
-        appended.ok_or_else(|| NOT_A_BLOCK.to_owned())
-    }
-
-    /// Bytes of the value.
-    pub(crate) fn raw_len(&self) -> Result<u64, String> {
-        if self.frame.is_empty() {
-            return Ok(0);
-        }
-        let len = self.coding.unpacked(self.frame, |raw| {
-            span(raw, self.place, self.count).map(|(start, end)| (end - start) as u64)
-        })?;
-        len.ok_or_else(|| NOT_A_BLOCK.to_owned())
-    }
-}
-
-/// One block at a time, unpacked once for all its values that are asked for in a row.
-#[derive(Default)]
-pub(crate) struct Unpacked {
-    /// Where its frame lies; the body it belongs to is alive as long as this is.
-    frame: Option<(usize, usize)>,
-    raw: Vec<u8>,
-}
-
-impl Unpacked {
-    /// The value, as long as no other block is asked for. All values must come from one body.
-    pub(crate) fn value(&mut self, packed: &PackedValue<'_>) -> Result<&[u8], String> {
-        if packed.frame.is_empty() {
-            return Ok(&[]);
-        }
-        let wanted = Some((packed.frame.as_ptr().addr(), packed.frame.len()));
-        if self.frame != wanted {
-            self.frame = None;
-            self.raw.clear();
-            packed.coding.unpack(packed.frame, &mut self.raw)?;
-            self.frame = wanted;
-        }
-        let (start, end) = span(&self.raw, packed.place, packed.count).ok_or(NOT_A_BLOCK)?;
-        Ok(&self.raw[start..end])
     }
 }
 

@@ -1,14 +1,16 @@
 //! What the callers' threads and the background threads share.
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::body::{Body, BodyLimits};
 use crate::dictionaries::Dictionaries;
+use crate::durable::{Checkpointer, Journal};
+use crate::evict::Eviction;
 use crate::far::FarMemory;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
@@ -19,7 +21,7 @@ use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
 use crate::pressure::Pressure;
-use crate::record::{Found, Lookup, Meta, Payload, key_hash};
+use crate::record::{Found, Lookup, Meta, Payload, key_hash, now_ms};
 use crate::stats::Counters;
 use crate::sync::Mutex;
 
@@ -27,7 +29,18 @@ use crate::sync::Mutex;
 const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
 
 crate::sync::thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+    static SCRATCHES: RefCell<Scratches> = RefCell::new(Scratches::default());
+}
+
+/// What a thread packs in: one scratch, and more while it packs a leaf during the work on another.
+#[derive(Default)]
+struct Scratches {
+    #[expect(
+        clippy::vec_box,
+        reason = "a scratch of several hundred bytes would be moved twice for each pack"
+    )]
+    idle: Vec<Box<Scratch>>,
+    in_background: bool,
 }
 
 pub(crate) struct Core {
@@ -49,14 +62,23 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
+    /// Nothing in a store that refuses writes at its limit.
+    pub(crate) eviction: Option<Box<Eviction>>,
     /// The newest batch that exists; records of later ones do not, yet.
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
     pub(crate) batches: Mutex<()>,
+    /// The log that writes go to, once the store has recovered; never without a folder.
+    pub(crate) journal: OnceLock<Journal>,
+    /// What keeps the log short.
+    pub(crate) checkpointer: OnceLock<Checkpointer>,
+    /// Leaves are made from images: nobody else may change any.
+    pub(crate) loading: AtomicBool,
+    /// Writes repeat what the log says.
+    pub(crate) recovering: AtomicBool,
 }
 
 impl Core {
-    #[cfg(test)]
     pub(crate) fn new(options: &Options) -> Self {
         Self::over(options, None)
     }
@@ -81,14 +103,35 @@ impl Core {
             pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
+            eviction: options.eviction.then(Box::default),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
+            journal: OnceLock::new(),
+            checkpointer: OnceLock::new(),
+            loading: AtomicBool::new(options.durable.is_some()),
+            recovering: AtomicBool::new(options.durable.is_some()),
         }
     }
 
-    /// Runs `work` with this thread's packing scratch.
+    /// Runs `work` with a packing scratch of this thread.
     pub(crate) fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-        SCRATCH.with(|scratch| work(&mut scratch.borrow_mut()))
+        let mut scratch = SCRATCHES.with(|scratches| {
+            let scratches = &mut *scratches.borrow_mut();
+            scratches.idle.pop().unwrap_or_else(|| Box::new(Scratch::new(scratches.in_background)))
+        });
+        let result = work(&mut scratch);
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle.push(scratch));
+        result
+    }
+
+    /// Frees the packing scratch of this thread.
+    pub(crate) fn release_scratch() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().idle = Vec::new());
+    }
+
+    /// Says that this thread, which has not packed anything yet, works in the background.
+    pub(crate) fn work_in_background() {
+        SCRATCHES.with(|scratches| scratches.borrow_mut().in_background = true);
     }
 
     /// The leaf that owns `key`, and its state.
@@ -141,10 +184,13 @@ impl Core {
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
                         (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
-                    if let Some(place) = place
-                        && (reads as u32).is_multiple_of(SAMPLE)
-                    {
-                        leaf.clock.touch(place);
+                    if let Some(place) = place {
+                        if (reads as u32).is_multiple_of(SAMPLE) {
+                            leaf.clock.touch(place);
+                        }
+                        if self.eviction.is_some() {
+                            leaf.marks.touch(place, guard);
+                        }
                     }
                     return Some(take(found));
                 }
@@ -208,6 +254,17 @@ impl Core {
         Error::Damaged { key_bytes: key.len(), reason }
     }
 
+    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait. After a failure of the log
+    /// reads go on.
+    #[inline]
+    pub(crate) fn wait_for_seen(&self) {
+        if let Some(journal) = self.journal.get()
+            && journal.waits()
+        {
+            let _ = journal.wait();
+        }
+    }
+
     /// Packs `leaf` if nobody else maintains it; `false` when somebody does.
     pub(crate) fn pack_unowned(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
@@ -227,6 +284,12 @@ impl Core {
                 .open
                 .as_ref()
                 .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
+    }
+
+    /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log may
+    /// give them a later expiry yet.
+    pub(crate) fn expiry_now_ms(&self) -> u64 {
+        if self.recovering.load(Ordering::Relaxed) { 0 } else { now_ms() }
     }
 
     /// A large value coded by the calling thread, which holds no guard.

@@ -11,6 +11,7 @@
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
@@ -72,6 +73,14 @@ struct Schedule {
     seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
     drift_bytes: u64,
+}
+
+/// What became of the codings of a store that was kept in a folder.
+pub(crate) struct Restored {
+    /// There is a dictionary for new bodies.
+    pub(crate) has_own: bool,
+    /// Numbers of codings of another kind than this store's.
+    pub(crate) foreign: BTreeSet<u32>,
 }
 
 /// Why a candidate is trained.
@@ -150,6 +159,46 @@ impl Dictionaries {
         }
     }
 
+    /// Takes over the codings of a store that was kept in a folder, in the order of their numbers, before anything is coded.
+    /// The newest that is of this store's kind is what new bodies are coded with.
+    pub(crate) fn restore<'c>(
+        &self,
+        codec: CodecChoice,
+        codings: impl Iterator<Item = &'c Coding>,
+    ) -> Restored {
+        let mut schedule = self.schedule.lock();
+        let first = self.current();
+        let is_own = |coding: &Coding| match (coding, first.as_ref().and_then(Coding::blocks)) {
+            (Coding::Tokens(_), None) => codec != CodecChoice::None,
+            (Coding::Blocks(blocks), Some(first)) => blocks.packs_like(first),
+            _ => false,
+        };
+        let mut foreign = BTreeSet::new();
+        for coding in codings {
+            schedule.generation = schedule.generation.max(coding.generation());
+            if is_own(coding) {
+                self.adopt(coding.clone());
+            } else {
+                foreign.insert(coding.generation());
+                self.count(coding);
+            }
+        }
+        let has_own = self.has_current();
+        if let (false, Some(first)) = (foreign.is_empty(), first.as_ref().and_then(Coding::blocks))
+            && !has_own
+        {
+            // Blocks without dictionary of two formats must not have one number; and there is no dictionary yet.
+            schedule.generation += 1;
+            self.adopt(Coding::Blocks(Arc::new(first.renumbered(schedule.generation))));
+        }
+        Restored { has_own, foreign }
+    }
+
+    /// Notes how large the store was when it was filled: another dictionary is not due before it has grown.
+    pub(crate) fn loaded(&self, logical_bytes: u64) {
+        self.schedule.lock().trained_at_bytes = logical_bytes;
+    }
+
     /// What new bodies are coded with.
     pub(crate) fn current(&self) -> Option<Coding> {
         self.current.lock().clone()
@@ -197,10 +246,16 @@ impl Dictionaries {
         live.len()
     }
 
-    fn adopt(&self, coding: Coding) {
+    pub(crate) fn adopt(&self, coding: Coding) {
+        self.count(&coding);
+        *self.current.lock() = Some(coding);
+    }
+
+    /// Counts what a coding holds until it is freed.
+    fn count(&self, coding: &Coding) {
         let bytes = coding.memory_bytes();
         self.gauges.dictionary.add_held(bytes);
-        let share: Weak<dyn Any + Send + Sync> = match &coding {
+        let share: Weak<dyn Any + Send + Sync> = match coding {
             Coding::Tokens(dictionary) => {
                 let share: Weak<Dictionary> = Arc::downgrade(dictionary);
                 share
@@ -211,7 +266,6 @@ impl Dictionaries {
             }
         };
         self.live.lock().push((share, bytes));
-        *self.current.lock() = Some(coding);
     }
 
     /// Whether it is time for a candidate, and of which kind; a training may take `room_bytes`.
@@ -265,6 +319,10 @@ impl Dictionaries {
             return false;
         }
         schedule.seen = (raw_ever, coded_ever);
+        if schedule.promised == 0.0 {
+            // A dictionary that was there when the store was opened: what it does now is what it promises.
+            schedule.promised = coded as f64 / raw as f64;
+        }
         coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX
     }
 }

@@ -1,8 +1,14 @@
 //! What can go wrong, each in one sentence: what was tried, what was found, what to do.
 
+use std::path::PathBuf;
+
+use ziptier_media::log::LogError;
+use ziptier_media::segments::SegmentError;
+
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one.
+/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one, but for a failure of the log
+/// while a write waits to be durable: what becomes of that write is not known before the store is opened anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -57,6 +63,11 @@ pub enum Error {
         /// The ratio as given.
         ratio: String,
     },
+    /// Eviction in a store with a folder.
+    #[error(
+        "a store with a folder does not evict yet; give up the folder, or let writes be refused at the limit"
+    )]
+    EvictionIsNotDurable,
     /// A memory limit that leaves no room for data.
     #[error("a memory limit of {limit_bytes} bytes is too small; give at least {min_bytes}")]
     LimitTooSmall {
@@ -114,6 +125,77 @@ pub enum Error {
         key_bytes: usize,
         /// What the decoder found.
         reason: String,
+    },
+    /// The log refused or failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A record of the log that is whole and cannot be read.
+    #[error("record {lsn} of the log cannot be read: {reason}")]
+    LogRecord {
+        /// Its number.
+        lsn: u64,
+        /// What was found.
+        reason: String,
+    },
+    /// A folder that is not a store's.
+    #[error("{} is no file of a store; name an empty folder, or one that a store was kept in", path.display())]
+    ForeignFile {
+        /// The file that was found there.
+        path: PathBuf,
+    },
+    /// A durability that there is not.
+    #[error("there is no durability '{name}'; it is always, everysec or no")]
+    UnknownDurability {
+        /// The name as given.
+        name: String,
+    },
+    /// A file of the store's folder is damaged.
+    #[error(
+        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (salvage)",
+        path.display()
+    )]
+    FileDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: String,
+    },
+    /// A file with another signature or version.
+    #[error("{} cannot be read: {reason}", path.display())]
+    FileForeign {
+        /// The file.
+        path: PathBuf,
+        /// What was found, and what this version reads.
+        reason: String,
+    },
+    /// The segments of images refused or failed.
+    #[error(transparent)]
+    Segments(#[from] SegmentError),
+    /// A folder without a store.
+    #[error("{} holds no store: it has no MANIFEST", path.display())]
+    NoStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder that was to be empty.
+    #[error("{} is there; name a folder that is new or empty", path.display())]
+    NotEmpty {
+        /// A file in it.
+        path: PathBuf,
+    },
+    /// A dump that cannot be written or read.
+    #[error("the dump cannot be read or written: {reason}")]
+    Stream {
+        /// The system's words, or what is wrong with it.
+        reason: String,
+    },
+    /// No checkpoint is made any more.
+    #[error("no checkpoint is made since this failure: {first}")]
+    NoCheckpoint {
+        /// The failure, in its own words.
+        first: String,
     },
     /// The operating system refused a thread.
     #[error("a background thread could not be started: {reason}")]

@@ -201,6 +201,7 @@ impl Index {
     /// Takes the leaf whose lowest key is `removed` out, and puts `added` in, in one step for other changes;
     /// readers may see the steps between. The removed leaf is freed when its last reader is gone.
     pub(crate) fn change(&self, removed: Option<&Leaf>, added: Vec<Arc<Leaf>>, guard: &Guard) {
+        interleave();
         let structure = self.structure.lock();
         if let Some(leaf) = removed {
             self.apply(&leaf.low(), &Change::Remove, guard);

@@ -63,6 +63,11 @@ impl RecordBytes {
         self.0.extend_from_slice(value);
     }
 
+    /// The record.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Bytes of landing that the record needs.
     pub(crate) fn landing_bytes(&self) -> usize {
         self.0.len() + SLOT_BYTES
@@ -110,12 +115,18 @@ impl Landing {
         self.len() * SLOT_BYTES + self.bytes.len() - self.floor.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether the record fits. The caller holds the leaf's writer lock.
+    pub(crate) fn fits(&self, record: &RecordBytes) -> bool {
+        let slot = self.published.load(Ordering::Relaxed) as usize * SLOT_BYTES;
+        self.floor.load(Ordering::Relaxed) as usize - slot >= record.landing_bytes()
+    }
+
     /// Appends a record and publishes it; `false` when it does not fit. The caller holds the leaf's writer lock.
     pub(crate) fn append(&self, record: &RecordBytes, hash: u64) -> bool {
         let count = self.published.load(Ordering::Relaxed);
         let floor = self.floor.load(Ordering::Relaxed) as usize;
         let slot = count as usize * SLOT_BYTES;
-        if floor - slot < record.landing_bytes() {
+        if !self.fits(record) {
             return false;
         }
         let at = floor - record.0.len();

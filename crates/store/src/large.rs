@@ -12,18 +12,23 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::{Placement, Side};
+use ziptier_media::segments::Place;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::{FarBytes, FarMemory};
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
+use crate::sync::Mutex;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
 
 /// Raw bytes of a chunk: what a read at an offset decodes at most beyond what it was asked for.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks that are written to a medium and read from it together.
+const PIECE_CHUNKS: usize = 16;
 
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;
@@ -37,6 +42,8 @@ pub(crate) struct Large {
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
     far: Option<Arc<FarMemory>>,
+    /// Where the last checkpoint has its pieces.
+    places: Mutex<Option<Arc<[Place]>>>,
 }
 
 struct Chunk {
@@ -95,12 +102,50 @@ impl Large {
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
             far: place.far().cloned(),
+            places: Mutex::default(),
         };
-        if let Some(placement) = large.placement() {
-            placement.count(Side::Dram, large.own_bytes() as u64);
-        }
-        large.count(true);
+        large.count_new();
         large
+    }
+
+    /// Counts one whose chunks were placed.
+    fn count_new(&self) {
+        if let Some(placement) = self.placement() {
+            placement.count(Side::Dram, self.own_bytes() as u64);
+        }
+        self.count(true);
+    }
+
+    /// Pieces that it is written in.
+    pub(crate) fn pieces(&self) -> usize {
+        self.chunks.len().div_ceil(PIECE_CHUNKS)
+    }
+
+    /// Writes piece `index` in place of what is in `out`: of each chunk its bytes, behind their number times two, odd if they
+    /// are coded.
+    pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) {
+        out.clear();
+        for chunk in self.chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
+            let bytes = chunk.bytes();
+            let head =
+                2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + u32::from(chunk.coded);
+            out.extend_from_slice(&head.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    /// Where the last checkpoint has its pieces, if it has them.
+    pub(crate) fn places(&self) -> Option<Arc<[Place]>> {
+        self.places.lock().clone()
+    }
+
+    pub(crate) fn set_places(&self, places: Arc<[Place]>) {
+        *self.places.lock() = Some(places);
+    }
+
+    /// What its chunks are coded with, if any is.
+    pub(crate) fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
     }
 
     /// A copy of which no chunk is in DRAM; `None` when there is no room.
@@ -110,7 +155,9 @@ impl Large {
         };
         let chunks = self.chunks.iter().map(put).collect::<Option<_>>()?;
         let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
-        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()) };
+        // The pieces of both are the same bytes.
+        let places = Mutex::new(self.places());
+        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()), places };
         large.count(true);
         Some(large)
     }
@@ -213,6 +260,63 @@ impl Large {
     pub(crate) unsafe fn from_reference(reference: &[u8]) -> Arc<Self> {
         // SAFETY: by the contract this is the one owner of the share.
         unsafe { Arc::from_raw(pointer(reference)) }
+    }
+}
+
+/// A large value that is put together from its pieces, which may be any bytes.
+pub(crate) struct LargePieces<'a> {
+    len: u64,
+    coding: Option<Coding>,
+    chunks: Vec<Chunk>,
+    place: ChunkPlace<'a>,
+}
+
+impl<'a> LargePieces<'a> {
+    /// For a value of `len` bytes, at least one.
+    pub(crate) fn new(len: u64, coding: Option<Coding>, place: ChunkPlace<'a>) -> Self {
+        Self { len, coding, chunks: Vec::new(), place }
+    }
+
+    /// Pieces of a value of `len` bytes.
+    pub(crate) fn count(len: u64) -> usize {
+        (len as usize).div_ceil(PIECE_CHUNKS * CHUNK_BYTES)
+    }
+
+    /// Adds the next piece.
+    pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), &'static str> {
+        let ends = "a chunk of a large value ends too early";
+        while !piece.is_empty() {
+            let (head, rest) = piece.split_first_chunk().ok_or(ends)?;
+            let head = u32::from_le_bytes(*head);
+            let (bytes, rest) = rest.split_at_checked(head as usize / 2).ok_or(ends)?;
+            piece = rest;
+            let before = (self.chunks.len() * CHUNK_BYTES) as u64;
+            let raw_bytes = self.len.saturating_sub(before).min(CHUNK_BYTES as u64) as usize;
+            let coded = head % 2 == 1;
+            let fits = if coded { self.coding.is_some() } else { bytes.len() == raw_bytes };
+            if !fits || raw_bytes == 0 {
+                return Err("a chunk of a large value does not fit it");
+            }
+            self.chunks.push(Chunk::new(coded, bytes, self.place));
+        }
+        Ok(())
+    }
+
+    /// The value, which is at `places`.
+    pub(crate) fn finish(self, places: Arc<[Place]>, gauges: &Arc<Gauges>) -> Result<Large, &'static str> {
+        if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
+            return Err("a large value has too few chunks");
+        }
+        let large = Large {
+            gauges: gauges.clone(),
+            len: self.len,
+            coding: self.coding,
+            chunks: self.chunks.into(),
+            far: self.place.far().cloned(),
+            places: Mutex::new(Some(places)),
+        };
+        large.count_new();
+        Ok(large)
     }
 }
 

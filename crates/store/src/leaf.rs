@@ -8,15 +8,18 @@
 //! * The *ownership flag* serialises maintenance: pack, split, merge, heat and cool exclude each other.
 //! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::coding::Coding;
+use crate::durable::{STORED_BYTES, Stored};
+use crate::evict::NOWHERE;
 use crate::hotness::Clock;
 use crate::landing::Landing;
+use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::reclaim::Unreachable;
 use crate::record::Lookup;
@@ -41,6 +44,8 @@ pub(crate) struct LeafState {
     /// The first key that belongs to the right sibling.
     pub(crate) high: Option<Arc<[u8]>>,
     pub(crate) right: RightSibling,
+    /// The image of what the leaf says, if it was taken since the leaf was cut or joined last.
+    pub(crate) stored: Option<Arc<Stored>>,
 }
 
 /// Points at the right sibling, which is alive as long as the state with this pointer can be read.
@@ -76,6 +81,7 @@ impl LeafState {
             closed: false,
             high,
             right,
+            stored: None,
         }
     }
 
@@ -90,6 +96,11 @@ impl LeafState {
         // SAFETY: a leaf is retired only after the state that pointed at it was replaced, and this state was read
         // under a guard that is still held.
         unsafe { self.right.0.as_ref() }
+    }
+
+    /// Whether both remember the same image, or none.
+    fn has_stored_of(&self, other: &Self) -> bool {
+        self.stored.as_ref().map(Arc::as_ptr) == other.stored.as_ref().map(Arc::as_ptr)
     }
 
     /// Landings, newest first.
@@ -148,6 +159,10 @@ pub(crate) struct Leaf {
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
     warm: AtomicBool,
     pub(crate) clock: Clock,
+    /// Empty in a store that does not evict.
+    pub(crate) marks: Marks,
+    /// The stamps under which the leaf waits for its turn on probation and in the main queue.
+    pub(crate) waits: [AtomicU8; 2],
     low: Arc<[u8]>,
     gauges: Arc<Gauges>,
     /// For those who must share it.
@@ -191,6 +206,8 @@ impl Leaf {
             queued: AtomicBool::new(false),
             warm: AtomicBool::new(false),
             clock: Clock::default(),
+            marks: Marks::default(),
+            waits: [AtomicU8::new(NOWHERE), AtomicU8::new(NOWHERE)],
             low,
             gauges,
             this: this.clone(),
@@ -284,6 +301,11 @@ impl Leaf {
         self.swept_appends.swap(appends, Ordering::Relaxed) == appends
     }
 
+    /// Whether nothing was appended since [`Leaf::is_quiet`] was last asked, which this does not change.
+    pub(crate) fn stays_quiet(&self) -> bool {
+        self.swept_appends.load(Ordering::Relaxed) == self.appends()
+    }
+
     /// A share of this leaf that outlives the guard.
     pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
         self.this.upgrade().expect("the index's share is released only after the guard")
@@ -324,6 +346,7 @@ impl Drop for Leaf {
         // SAFETY: the last share of the leaf goes away, so nobody reads its state any more.
         let state = unsafe { state.into_owned() };
         hold(&self.gauges, &state, false);
+        self.marks.free(&self.gauges);
         self.gauges.index.take(STATE_BYTES);
         self.gauges.index.take(LEAF_BYTES);
         self.gauges.index.take(self.low.len() + 16);
@@ -336,6 +359,9 @@ fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
         landing.count(gauges, add);
     }
     hold_body(gauges, &state.body, add);
+    if state.stored.is_some() {
+        if add { gauges.index.add(STORED_BYTES) } else { gauges.index.take(STORED_BYTES) }
+    }
 }
 
 /// Accounts for `new` in the place of `old`: only for what differs.
@@ -343,6 +369,10 @@ fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
     if !old.body.is_same(&new.body) {
         hold_body(gauges, &new.body, true);
         hold_body(gauges, &old.body, false);
+    }
+    if !old.has_stored_of(new) {
+        new.stored.iter().for_each(|_| gauges.index.add(STORED_BYTES));
+        old.stored.iter().for_each(|_| gauges.index.take(STORED_BYTES));
     }
     landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
     landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
@@ -385,6 +415,9 @@ impl Dead {
             let asked = old.body.dram_bytes();
             self.add(asked, allocated_bytes(asked));
             self.far += old.body.far_bytes();
+        }
+        if old.stored.is_some() && !old.has_stored_of(new) {
+            self.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
         }
         for landing in landings_only_in(old, new) {
             self.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());

@@ -25,9 +25,12 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
 //! | `far`, `moving`, `pressure` | far memory as a place for bodies; how they move; what goes there when DRAM runs short |
+//! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
+//! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -38,14 +41,18 @@ mod body;
 mod coding;
 mod core;
 mod dictionaries;
+mod durable;
 mod error;
+mod evict;
 mod far;
+mod ghosts;
 mod hotness;
 mod index;
 mod landing;
 mod large;
 mod leaf;
 mod maintenance;
+mod marks;
 mod memory;
 mod merge;
 mod moving;
@@ -63,9 +70,17 @@ mod stats;
 mod store;
 mod sync;
 mod tierer;
+mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+#[doc(hidden)]
+pub use durable::DiskHandle;
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
 pub use far::FarStatus;
 pub use memory::MemoryUse;

@@ -16,10 +16,10 @@ use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, Scratch, generation};
-use crate::record::now_ms;
+use crate::packing::{Goal, generation};
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
+use crate::together::LEAVES_AHEAD_MAX;
 
 /// Leaves that wait at most; above this, writers pack themselves.
 const QUEUE_LEAVES_MAX: usize = 512;
@@ -83,7 +83,8 @@ impl Queue {
         true
     }
 
-    fn pop(&self) -> Option<Arc<Leaf>> {
+    /// The leaf that waits longest.
+    pub(crate) fn pop(&self) -> Option<Arc<Leaf>> {
         let leaf = self.leaves.lock().pop_front()?;
         leaf.dequeue();
         Some(leaf)
@@ -187,31 +188,33 @@ impl Laps {
 
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
-        Self::with_scratch(|scratch| scratch.in_background = true);
+        Self::work_in_background();
         let mut sweep = Sweep::default();
         let mut laps = Laps::default();
         let mut tierer = Tierer::default();
         let mut nap = NAP_MIN;
         let mut packs = 0;
         while !self.queue.stopping.load(Ordering::Acquire) {
+            if self.loading.load(Ordering::Acquire) {
+                std::thread::park_timeout(NAP_MAX);
+                continue;
+            }
             if sweeps && self.relieve() {
                 continue;
             }
             if let Some(leaf) = self.queue.pop() {
                 let guard = pin();
-                if self.is_over_watermark(leaf.state(&guard)) {
-                    self.seal(&leaf, &guard);
-                }
-                if self.pack_unowned(&leaf, &guard) {
-                    self.stats.packs_background.raise();
-                }
+                packs += self.pack_queued(&leaf, &guard);
                 guard.flush();
                 nap = NAP_MIN;
-                packs += 1;
-                if packs % DICTIONARY_PACKS == 0 {
+                if packs >= DICTIONARY_PACKS {
+                    packs = 0;
                     drop(guard);
                     self.maintain_dictionary();
                 }
+                continue;
+            }
+            if sweeps && self.evict_in_background() {
                 continue;
             }
             if sweeps && tierer.is_due(self) {
@@ -225,7 +228,7 @@ impl Core {
                 laps.swept(began, worked);
                 if ended {
                     self.dictionaries.release_idle();
-                    Self::with_scratch(Scratch::release);
+                    Self::release_scratch();
                 }
                 continue;
             }
@@ -265,7 +268,7 @@ impl Core {
         }
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
-        Self::with_scratch(Scratch::release);
+        Self::release_scratch();
         // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
         // something of what other stores left behind.
         (0..3).for_each(|_| pin().flush());
@@ -320,15 +323,10 @@ impl Core {
         if let Some(goal) = goal {
             sweep.worked = true;
             if quiet {
-                self.settle_leaf(leaf, goal, guard);
+                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard);
             } else {
                 Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
-            }
-            match goal {
-                Goal::Heat => self.stats.heated.raise(),
-                Goal::Recode if state.heated => self.stats.cooled.raise(),
-                Goal::Recode => self.stats.recoded.raise(),
-                Goal::Keep => self.stats.packs_background.raise(),
+                self.count_settled(goal, state.heated);
             }
         }
         if quiet {
@@ -373,7 +371,7 @@ impl Core {
     }
 
     /// What a leaf needs, if anything.
-    fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
+    pub(crate) fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
         if quiet && !state.heated && !state.body.is_empty() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
@@ -382,13 +380,13 @@ impl Core {
                 return Some(Goal::Recode);
             }
         }
-        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
         let settles = quiet && state.is_unsettled();
         (expired || settles || state.sealed.is_some()).then_some(Goal::Keep)
     }
 
     /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
-    fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let pair = [state, right.state(guard)];
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
@@ -418,7 +416,7 @@ impl Core {
     }
 
     /// Empties every leaf and joins them.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(&self) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             let guard = pin();
@@ -435,7 +433,7 @@ impl Core {
                 // Joined with its left neighbour meanwhile: look again who owns the cursor.
                 continue;
             }
-            self.empty(leaf, &guard);
+            self.empty(leaf, &guard)?;
             let high = leaf.state(&guard).high.clone();
             drop(ownership);
             guard.flush();
@@ -454,9 +452,9 @@ impl Core {
             });
             leaves += 1;
             if !right_is_empty || leaves > 1 << 24 {
-                return;
+                return Ok(());
             }
-            let Some(_ownership) = first.try_own() else { return };
+            let Some(_ownership) = first.try_own() else { return Ok(()) };
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
         }

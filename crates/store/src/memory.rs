@@ -57,6 +57,8 @@ pub struct MemoryUse {
     pub large_bytes: u64,
     /// Dictionaries of all live generations, decoders and encoders.
     pub dictionary_bytes: u64,
+    /// What eviction knows of records, and of keys that it evicted.
+    pub eviction_bytes: u64,
     /// Bytes that were replaced and wait for their last reader.
     pub retired_bytes: u64,
     /// What rounding to the allocator's size classes adds to the figures above.
@@ -85,6 +87,7 @@ impl MemoryUse {
             + self.packed_body_bytes
             + self.large_bytes
             + self.dictionary_bytes
+            + self.eviction_bytes
             + self.retired_bytes
             + self.slack_bytes
     }
@@ -202,6 +205,7 @@ pub(crate) struct Gauges {
     pub(crate) packed_body: Gauge,
     pub(crate) large: Gauge,
     pub(crate) dictionary: Gauge,
+    pub(crate) eviction: Gauge,
     pub(crate) retired: Gauge,
     /// In far memory, which no limit of DRAM counts.
     pub(crate) far_body: Gauge,
@@ -253,6 +257,7 @@ impl Gauges {
             packed_body_bytes: self.packed_body.asked(),
             large_bytes: self.large.asked(),
             dictionary_bytes: self.dictionary.asked(),
+            eviction_bytes: self.eviction.asked(),
             retired_bytes: self.retired.asked(),
             slack_bytes: self.purposes().iter().map(|gauge| gauge.slack()).sum(),
             logical_bytes: self.logical.get(),
@@ -264,7 +269,7 @@ impl Gauges {
         }
     }
 
-    fn purposes(&self) -> [&Gauge; 8] {
+    fn purposes(&self) -> [&Gauge; 9] {
         [
             &self.index,
             &self.landing,
@@ -273,6 +278,7 @@ impl Gauges {
             &self.packed_body,
             &self.large,
             &self.dictionary,
+            &self.eviction,
             &self.retired,
         ]
     }

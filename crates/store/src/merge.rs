@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
 use crate::body::{Body, Entry, EntryKey, fingerprint};
 use crate::landing::Landing;
-use crate::large::REFERENCE_BYTES;
+use crate::large::{LargeHandle, REFERENCE_BYTES};
 use crate::leaf::LeafState;
+use crate::marks::Mark;
 use crate::record::{Fields, Kind, array};
 
 /// The newest that the landings say of a key.
@@ -17,6 +18,20 @@ pub(crate) struct Pending<'a> {
     pub(crate) kind: Kind,
     pub(crate) fields: Fields,
     pub(crate) value: &'a [u8],
+    /// What eviction is to know of the record.
+    pub(crate) mark: Mark,
+}
+
+impl Pending<'_> {
+    /// Bytes of key and value as the user sees them.
+    pub(crate) fn logical_bytes(&self) -> u64 {
+        let value_bytes = match self.kind {
+            // SAFETY: the record of a readable landing owns its reference.
+            Kind::Large => unsafe { LargeHandle::borrow(self.value) }.len(),
+            _ => self.value.len() as u64,
+        };
+        self.key.len() as u64 + value_bytes
+    }
 }
 
 /// What landings say, in key order, and which large values their own newer records shadow.
@@ -25,6 +40,17 @@ pub(crate) struct Newest<'a> {
     pub(crate) pending: Vec<Pending<'a>>,
     /// References of records that no reader of the merged leaf can reach.
     pub(crate) shadowed: Vec<&'a [u8]>,
+    /// What eviction is to know of the body's records; empty in a store that does not evict.
+    pub(crate) marks: Vec<Mark>,
+    /// Tombstones among them that are eviction's.
+    pub(crate) evicted: u64,
+}
+
+impl Newest<'_> {
+    /// The mark of the body's record at `place`.
+    pub(crate) fn mark(&self, place: usize) -> Mark {
+        self.marks.get(place).copied().unwrap_or_default()
+    }
 }
 
 /// The newest record per key of `landings`, which are given newest first. Records of batches above `committed` do
@@ -42,6 +68,7 @@ pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, committed:
                     kind: record.tag.kind(),
                     fields: Fields { batch: None, ..record.fields },
                     value: record.value,
+                    mark: Mark::default(),
                 });
             }
         }
@@ -64,7 +91,7 @@ pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, committed:
         let older = base.map_or(&[][..], |base| &group[base + 1..]);
         shadowed.extend(older.iter().filter(|record| record.kind == Kind::Large).map(|record| record.value));
     }
-    Newest { pending, shadowed }
+    Newest { pending, shadowed, ..Newest::default() }
 }
 
 /// One record of the merged leaf, or one that the merge drops.
@@ -72,7 +99,7 @@ pub(crate) enum Merged<'a> {
     /// Taken from the body, its expiry perhaps changed.
     Kept(usize, Entry<'a>),
     /// Taken from a landing.
-    Fresh(Entry<'a>),
+    Fresh(Entry<'a>, Mark),
     /// A record of the body that a landing replaces or deletes, or that has expired.
     Dropped(usize),
     /// A record of a landing that has expired.
@@ -125,13 +152,16 @@ pub(crate) fn merge<'a>(
                 if expired(&newest.fields) {
                     visit(Merged::Expired(newest));
                 } else {
-                    visit(Merged::Fresh(Entry {
-                        key: EntryKey::whole(newest.key),
-                        fingerprint: newest.fingerprint,
-                        kind: newest.kind,
-                        fields: newest.fields,
-                        payload: newest.value,
-                    }));
+                    visit(Merged::Fresh(
+                        Entry {
+                            key: EntryKey::whole(newest.key),
+                            fingerprint: newest.fingerprint,
+                            kind: newest.kind,
+                            fields: newest.fields,
+                            payload: newest.value,
+                        },
+                        newest.mark,
+                    ));
                 }
             }
         }

@@ -9,6 +9,7 @@ use ziptier_media::far::FarOptions;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
+use crate::durable::DurableOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;
@@ -164,6 +165,9 @@ pub struct Options {
     pub far: Option<FarOptions>,
     /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
     pub far_ratio: Option<FarRatio>,
+    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
+    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.
+    pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,
     /// How values are packed in blocks; the codecs without blocks ignore it.
@@ -182,6 +186,8 @@ pub struct Options {
     /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that is
     /// before its writer has to wait. Without `background_packing` it means nothing.
     pub landing_watermark_pct: u8,
+    /// Where the store is kept; without, it ends with its process.
+    pub durable: Option<DurableOptions>,
 }
 
 impl Default for Options {
@@ -190,6 +196,7 @@ impl Default for Options {
             memory_limit_bytes: None,
             far: None,
             far_ratio: None,
+            eviction: false,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
             heating: false,
@@ -197,6 +204,7 @@ impl Default for Options {
             background_threads: 1,
             background_packing: false,
             landing_watermark_pct: 100,
+            durable: None,
         }
     }
 }
@@ -217,6 +225,9 @@ impl Options {
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
             return Err(Error::LimitTooSmall { limit_bytes, min_bytes: MEMORY_LIMIT_BYTES_MIN });
+        }
+        if self.eviction && self.durable.is_some() {
+            return Err(Error::EvictionIsNotDurable);
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

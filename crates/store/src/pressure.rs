@@ -1,4 +1,5 @@
-//! What a store does when DRAM runs short, before it refuses a write: cold leaves go to the next place.
+//! What a store does when DRAM runs short, before it refuses a write: cold leaves go to the next place. When that is full, or there is none, a
+//! store that may evict does (`evict`).
 //!
 //! A *hand* goes round the leaves in key order. Above the high watermark a background thread moves it on until DRAM use is below the low one;
 //! writers wake it, help when it does not keep up, and move it themselves at the limit. It takes what is least missed first: settled leaves that
@@ -41,6 +42,8 @@ pub(crate) struct Pressure {
     hand: Mutex<Hand>,
     /// A background thread was woken and has not looked since.
     called: AtomicBool,
+    /// The hand's last lap found nothing in DRAM to move, and it moved nothing since.
+    dry: AtomicBool,
     /// The high watermark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
@@ -58,6 +61,8 @@ struct Hand {
     freed_bytes: u64,
     /// Since when there is nothing to move, or nowhere to move it to.
     stuck: Option<Instant>,
+    /// It was the place that had no room.
+    full: bool,
 }
 
 /// Which leaves the hand takes.
@@ -114,7 +119,7 @@ impl Hand {
         let freed_bytes = std::mem::take(&mut self.freed_bytes);
         self.reach = match self.reach {
             Reach::Any if freed_bytes == 0 => {
-                self.stuck = Some(Instant::now());
+                (self.stuck, self.full) = (Some(Instant::now()), false);
                 Reach::Any
             }
             // With no body left in DRAM it is landings that are to be had.
@@ -200,9 +205,13 @@ impl Core {
 
     /// Between two writes of a thread that holds no guard: has room made where little is left.
     pub(crate) fn ease(&self) {
-        if self.far.is_none() {
-            return;
+        if self.far.is_some() {
+            self.demote_some();
         }
+        self.evict_some();
+    }
+
+    fn demote_some(&self) {
         let (held, marks) = (self.gauges.held(), self.watermarks());
         if held <= marks.high {
             return;
@@ -219,32 +228,55 @@ impl Core {
         self.wait_for_retired();
     }
 
-    /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
+    /// Whether far memory takes what has no room in DRAM: then nothing is evicted.
+    pub(crate) fn has_lower_place(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| !far.is_full()) && !self.pressure.dry.load(Relaxed)
+    }
+
+    /// As [`Core::admit`], but makes room first if that is all that lacks: leaves are demoted, and records that no lower place takes are
+    /// evicted where that is allowed. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
         for round in 0..ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
-            let Some(far) = &self.far else { return Err(refusal) };
-            let over_bytes = used_bytes + bytes as u64 - limit_bytes;
-            let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
-            self.wait_for_retired();
-            let mut hopeless = over_bytes > movable_bytes + self.gauges.retired.held();
-            if let Some(mut hand) = self.pressure.hand.try_lock() {
-                hopeless |= !self.move_hand(&mut hand, over_bytes, false) && self.gauges.retired.held() == 0;
-            }
-            if hopeless {
-                let far = far.usage();
-                return Err(Error::MemoryAndFarLimit {
-                    limit_bytes,
-                    used_bytes,
-                    far_limit_bytes: far.capacity_bytes,
-                    far_used_bytes: far.used_bytes,
-                });
+            let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
+            if !self.demote_for(over_bytes) && !self.evict_for(bytes as u64) {
+                return Err(self.refusal(limit_bytes, used_bytes));
             }
             self.reclaim();
             back_off(round);
         }
         self.admit(bytes)
+    }
+
+    /// Demotes for a writer that lacks `over_bytes`; `false` when there is no hope of them.
+    fn demote_for(&self, over_bytes: u64) -> bool {
+        if self.far.is_none() {
+            return false;
+        }
+        let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
+        self.wait_for_retired();
+        let mut hopeless = over_bytes > movable_bytes + self.gauges.retired.held();
+        if let Some(mut hand) = self.pressure.hand.try_lock() {
+            if hand.full && self.eviction.is_some() && self.has_lower_place() {
+                // What was evicted has made room below.
+                hand.stuck = None;
+            }
+            hopeless |= !self.move_hand(&mut hand, over_bytes, false) && self.gauges.retired.held() == 0;
+        }
+        !hopeless
+    }
+
+    fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
+        let Some(far) = self.far.as_ref().map(|far| far.usage()) else {
+            return Error::MemoryLimit { limit_bytes, used_bytes };
+        };
+        Error::MemoryAndFarLimit {
+            limit_bytes,
+            used_bytes,
+            far_limit_bytes: far.capacity_bytes,
+            far_used_bytes: far.used_bytes,
+        }
     }
 
     /// Moves the hand on until it freed about `wanted` bytes, or for a step; `false` when it is stuck. With `time` to spare, leaves are
@@ -254,7 +286,7 @@ impl Core {
             return false;
         }
         let step = (self.gauges.limit() / STEP_PART).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX).min(wanted.max(1));
-        let mut freed = 0;
+        let (mut freed, mut moved) = (0, false);
         let guard = pin();
         for _ in 0..STEP_LEAVES {
             if freed >= step {
@@ -265,7 +297,7 @@ impl Core {
                 Demoted::Freed(bytes) => freed += bytes,
                 Demoted::Kept => {}
                 Demoted::Full => {
-                    hand.stuck = Some(Instant::now());
+                    (hand.stuck, hand.full) = (Some(Instant::now()), true);
                     break;
                 }
             }
@@ -275,6 +307,7 @@ impl Core {
                     hand.cursor.extend_from_slice(high);
                 }
                 None => {
+                    moved |= freed > 0;
                     hand.freed_bytes += std::mem::take(&mut freed);
                     hand.end_lap(self.body_bytes());
                     break;
@@ -282,6 +315,10 @@ impl Core {
             }
         }
         hand.freed_bytes += freed;
+        moved |= freed > 0;
+        if moved || hand.is_stuck() {
+            self.pressure.dry.store(!moved && !hand.full, Relaxed);
+        }
         guard.flush();
         !hand.is_stuck()
     }

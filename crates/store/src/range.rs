@@ -9,13 +9,14 @@ use std::ops::Bound;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
-use crate::blocks::Unpacked;
+use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
+use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
-use crate::record::{Found, Kind, Meta, Payload, now_ms};
+use crate::record::{Found, Kind, Meta, Payload, PutMeta, now_ms};
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
 struct Copy {
@@ -23,6 +24,9 @@ struct Copy {
     meta: Meta,
     value: Result<CopiedValue, String>,
 }
+
+/// Key, value, and what the key carries beside it.
+pub(crate) type WholeRecord = (Vec<u8>, Vec<u8>, PutMeta);
 
 enum CopiedValue {
     /// The iterator was not asked for values.
@@ -55,22 +59,6 @@ impl<'s> Range<'s> {
             (Included(from) | Excluded(from), Excluded(to)) | (Excluded(from), Included(to)) => from >= to,
         }
     }
-
-    fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let value = match copy.value {
-            Ok(CopiedValue::Inline(value)) => Ok(value),
-            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
-            Ok(CopiedValue::Large(large)) => {
-                let mut value = Vec::new();
-                large.read_at(0, usize::MAX, &mut value).map(|()| value)
-            }
-            Err(reason) => Err(reason),
-        };
-        match value {
-            Ok(value) => Ok((copy.key, value)),
-            Err(reason) => Err(self.core.damaged(&copy.key, reason)),
-        }
-    }
 }
 
 impl Iterator for Range<'_> {
@@ -79,6 +67,7 @@ impl Iterator for Range<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.front.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
+            self.core.wait_for_seen();
             self.front.extend(records);
             self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
             if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
@@ -88,7 +77,7 @@ impl Iterator for Range<'_> {
             }
         }
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
-        Some(self.finish(copy))
+        Some(self.core.finish(copy))
     }
 }
 
@@ -96,12 +85,13 @@ impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_below(&self.from, &self.to);
+            self.core.wait_for_seen();
             // `back` is popped from its front, so it holds descending keys.
             self.back.extend(records.into_iter().rev());
             self.to = Bound::Excluded(next.unwrap_or_default());
         }
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
-        Some(self.finish(copy))
+        Some(self.core.finish(copy))
     }
 }
 
@@ -176,7 +166,7 @@ impl Core {
             if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.committed);
                 merge(&state.body, &newest.pending, now_ms(), |merged| {
-                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(_)));
+                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
                 });
             } else {
                 count += state.body.len() as u64;
@@ -239,6 +229,40 @@ impl Core {
         }
     }
 
+    /// The records of a state from `from` to `to` with their values.
+    pub(crate) fn records(
+        &self,
+        state: &LeafState,
+        from: &Bound<Vec<u8>>,
+        to: &Bound<Vec<u8>>,
+        guard: &Guard,
+    ) -> Vec<Result<WholeRecord, Error>> {
+        let copies = self.copy_state(state, from, to, true, guard);
+        let finished = copies.into_iter().map(|copy| {
+            let meta = PutMeta { expires_at_ms: copy.meta.expires_at_ms, flags: copy.meta.flags };
+            let (key, value) = self.finish(copy)?;
+            Ok((key, value, meta))
+        });
+        finished.collect()
+    }
+
+    /// Decodes the value of a record.
+    fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let value = match copy.value {
+            Ok(CopiedValue::Inline(value)) => Ok(value),
+            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
+            Ok(CopiedValue::Large(large)) => {
+                let mut value = Vec::new();
+                large.read_at(0, usize::MAX, &mut value).map(|()| value)
+            }
+            Err(reason) => Err(reason),
+        };
+        match value {
+            Ok(value) => Ok((copy.key, value)),
+            Err(reason) => Err(self.damaged(&copy.key, reason)),
+        }
+    }
+
     fn copy_state(
         &self,
         state: &LeafState,
@@ -249,9 +273,9 @@ impl Core {
     ) -> Vec<Copy> {
         let newest = newest(state.landings(), &self.committed);
         let mut copies = Vec::new();
-        let mut unpacked = Unpacked::default();
-        merge(&state.body, &newest.pending, now_ms(), |merged| {
-            let (Merged::Kept(_, entry) | Merged::Fresh(entry)) = &merged else { return };
+        let mut unpacked = Unpacked::with(read_ahead(state, from, to));
+        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
+            let (Merged::Kept(_, entry) | Merged::Fresh(entry, _)) = &merged else { return };
             if !within(entry.key, from, to) {
                 return;
             }
@@ -279,10 +303,35 @@ impl Core {
     }
 }
 
+/// The blocks of a leaf with records between the bounds, if a device unpacks them.
+fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> ReadAhead {
+    let body = &state.body;
+    let Some(coding) = state
+        .coding
+        .as_ref()
+        .and_then(Coding::blocks)
+        .filter(|coding| body.is_packed() && coding.unpacks_in_batches())
+    else {
+        return ReadAhead::default();
+    };
+    let first = match from {
+        Bound::Included(key) | Bound::Excluded(key) => body.seek_from(0, key).0,
+        Bound::Unbounded => 0,
+    };
+    let end = match to {
+        Bound::Included(key) | Bound::Excluded(key) => (body.seek_from(0, key).0 + 1).min(body.len()),
+        Bound::Unbounded => body.len(),
+    };
+    if first >= end {
+        return ReadAhead::default();
+    }
+    ReadAhead::of(coding, body.frames_of(body.block_of(first)..body.block_of(end - 1) + 1))
+}
+
 /// The key of a record that exists.
 fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
     match merged {
-        Merged::Kept(_, entry) | Merged::Fresh(entry) => Some(entry.key),
+        Merged::Kept(_, entry) | Merged::Fresh(entry, _) => Some(entry.key),
         _ => None,
     }
 }

@@ -90,6 +90,18 @@ impl Tag {
         }
     }
 
+    /// Whether a settled record may have this tag: a known kind of value, and nothing of batches.
+    pub(crate) fn is_settled(self) -> bool {
+        self.0 & !(KIND_BITS | HAS_EXPIRY | HAS_FLAGS) == 0
+            && self.0 & KIND_BITS != 7
+            && !matches!(self.kind(), Kind::Tombstone | Kind::Touch)
+    }
+
+    /// Whether a record that is yet to settle may have this tag, its batch being committed.
+    pub(crate) fn is_landed(self) -> bool {
+        self.0 & !(KIND_BITS | HAS_EXPIRY | HAS_FLAGS) == 0 && matches!(self.0 & KIND_BITS, 0 | 2 | 3 | 4)
+    }
+
     /// Bytes of the optional fields behind this tag.
     #[inline]
     pub(crate) fn field_bytes(self) -> usize {
@@ -203,6 +215,18 @@ pub(crate) fn read_varint(bytes: &[u8]) -> (u32, &[u8]) {
             return (value, &bytes[at..]);
         }
     }
+}
+
+/// As [`read_varint`], of bytes that may be anything.
+pub(crate) fn checked_varint(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().take(5).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if *byte < 0x80 {
+            return Some((u32::try_from(value).ok()?, &bytes[index + 1..]));
+        }
+    }
+    None
 }
 
 /// The bytes of a value, where they lie.

@@ -215,6 +215,49 @@ fn splits_and_fills_beside_writers_lose_nothing() {
 }
 
 #[test]
+fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index() {
+    // One thread has to stand still while the other does much: that is what this scheduler is for.
+    shuttle::check_pct(
+        || {
+            let core = core();
+            let splitter = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    // One landing of three bodies.
+                    let put = |batch: Batch, n: u8| batch.put(&[b'k', n], &[n; 2_000]);
+                    assert_eq!(core.write(&(0..12).fold(Batch::new(), put)), Ok(true));
+                })
+            };
+            let joiner = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for _ in 0..40 {
+                        let guard = pin();
+                        let mut at = Some(core.locate(b"", &guard).0);
+                        while let Some(leaf) = at {
+                            if let Some(_ownership) = leaf.try_own()
+                                && !leaf.state(&guard).closed
+                            {
+                                Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+                            }
+                            at = leaf.state(&guard).right(&guard);
+                        }
+                    }
+                })
+            };
+            for thread in [splitter, joiner] {
+                thread.join().expect("it ends");
+            }
+            for n in 0..12u8 {
+                assert_eq!(get(&core, &[b'k', n]), Some(vec![n; 2_000]), "key {n}");
+            }
+        },
+        SCHEDULES,
+        3,
+    );
+}
+
+#[test]
 fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
     shuttle::check_random(
         || {

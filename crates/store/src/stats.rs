@@ -23,10 +23,14 @@ pub struct Stats {
     pub misses: u64,
     /// Records appended.
     pub writes: u64,
+    /// Bytes of keys and values that were given to the log.
+    pub logged_bytes: u64,
     /// Packs by background threads.
     pub packs_background: u64,
     /// Packs by writers, because no background thread exists or keeps up.
     pub packs_foreground: u64,
+    /// Records evicted.
+    pub evicted: u64,
     /// Leaves that were split.
     pub splits: u64,
     /// Leaves that were merged with their neighbour.
@@ -132,6 +136,7 @@ pub(crate) struct ThreadCounters {
     pub(crate) reads_large: OwnCounter,
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
+    pub(crate) logged_bytes: OwnCounter,
 }
 
 /// A counter with one writer.
@@ -142,7 +147,13 @@ impl OwnCounter {
     /// Adds one and returns the new count.
     #[inline]
     pub(crate) fn raise(&self) -> u64 {
-        let count = self.0.load(Relaxed) + 1;
+        self.add(1)
+    }
+
+    /// Adds some and returns the new count.
+    #[inline]
+    pub(crate) fn add(&self, some: u64) -> u64 {
+        let count = self.0.load(Relaxed) + some;
         self.0.store(count, Relaxed);
         count
     }
@@ -154,6 +165,7 @@ pub(crate) struct Counters {
     pub(crate) threads: ThreadLocal<ThreadCounters>,
     pub(crate) packs_background: Counter,
     pub(crate) packs_foreground: Counter,
+    pub(crate) evicted: Counter,
     pub(crate) splits: Counter,
     pub(crate) merges: Counter,
     pub(crate) heated: Counter,
@@ -197,8 +209,10 @@ impl Counters {
             reads_large: sum(|thread| &thread.reads_large),
             misses: sum(|thread| &thread.misses),
             writes: sum(|thread| &thread.writes),
+            logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
+            evicted: self.evicted.get(),
             splits: self.splits.get(),
             merges: self.merges.get(),
             heated: self.heated.get(),

@@ -8,8 +8,12 @@ use crossbeam_epoch::pin;
 
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
+use crate::blocks::{PackedValue, take_values};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
+use crate::durable::{
+    CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Journal, Recovered, Recovery, recover,
+};
 use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
@@ -31,6 +35,9 @@ pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
     core: Arc<Core>,
+    /// Ends before the log is sealed.
+    checkpoints: Option<CheckpointThread>,
+    recovered: Option<Recovered>,
 }
 
 /// Values that [`Store::multi_get`] found; reuse it from call to call.
@@ -82,16 +89,107 @@ impl Values {
 }
 
 impl Store {
-    /// Opens an empty store.
+    /// Opens a store: an empty one, or with [`Options::durable`] what its folder holds.
     ///
     /// # Errors
-    /// An option out of range, far memory that is not as it was asked for, or a thread that the system refuses.
+    /// An option out of range, far memory that is not as it was asked for, a thread that the system refuses, a folder that is in use,
+    /// damaged or not a store's.
     pub fn open(options: Options) -> Result<Self, Error> {
+        Self::open_with(options, |_| {})
+    }
+
+    /// As [`Store::open`], and tells how far the recovery has come.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(options: Options, mut progress: impl FnMut(Recovery)) -> Result<Self, Error> {
         options.check()?;
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
         let core = Arc::new(Core::over(&options, far));
         let packers = Packers::start(&core, options.background_threads)?;
-        Ok(Self { _packers: packers, core })
+        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
+        if let Some(durable) = &options.durable {
+            store.recovered = Some(recover(&store.core, &options, durable, &mut progress)?);
+            store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
+            store.core.set_memory_limit(options.memory_limit_bytes);
+        }
+        Ok(store)
+    }
+
+    /// What the store found in its folder; `None` without one.
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    /// What the store's log has done; `None` without a folder.
+    pub fn durable_stats(&self) -> Option<DurableStats> {
+        self.core.journal.get().map(Journal::stats)
+    }
+
+    /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`] says; at once
+    /// without a folder. For callers with [`DurableOptions::waits`] off.
+    ///
+    /// [`DurableOptions::durability`]: crate::DurableOptions::durability
+    /// [`DurableOptions::waits`]: crate::DurableOptions::waits
+    ///
+    /// # Errors
+    /// The log failed: what was written since the last successful call may or may not be there when the store is opened anew.
+    #[inline]
+    pub fn wait(&self) -> Result<(), Error> {
+        self.core.journal.get().map_or(Ok(()), Journal::wait)
+    }
+
+    /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when the log
+    /// has grown much. Nothing waits for it but the caller. Without a folder it does nothing.
+    ///
+    /// # Errors
+    /// The disk's. Nothing is lost: the checkpoint before stays in force, and the log since.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        match (self.core.checkpointer.get(), self.core.journal.get()) {
+            (Some(checkpointer), Some(journal)) => checkpointer.checkpoint(&self.core, journal),
+            _ => Ok(()),
+        }
+    }
+
+    /// What checkpoints have done; `None` without a folder.
+    pub fn checkpoint_stats(&self) -> Option<CheckpointStats> {
+        self.core.checkpointer.get().map(Checkpointer::stats)
+    }
+
+    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable.
+    ///
+    /// # Errors
+    /// The log failed, now or earlier.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        drop(self.checkpoints.take());
+        let sealed = self.core.journal.get().map_or(Ok(()), Journal::seal);
+        sealed.and(self.core.checkpointer.get().map_or(Ok(()), Checkpointer::close))
+    }
+
+    /// A read has ended: waits for what it has seen.
+    #[inline]
+    fn seen<T>(&self, outcome: T) -> T {
+        self.core.wait_for_seen();
+        outcome
+    }
+
+    /// An update has ended, which may have left things as they were.
+    #[inline]
+    fn modified(&self, outcome: Result<Update, Error>) -> Result<Update, Error> {
+        if matches!(outcome, Ok(Update::Keep)) { self.seen(outcome) } else { self.written(outcome) }
+    }
+
+    /// A write has ended: waits for it.
+    #[inline]
+    fn written<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match self.core.journal.get() {
+            Some(journal) if outcome.is_ok() && journal.waits() => journal.wait().and(outcome),
+            _ => outcome,
+        }
     }
 
     /// The value of `key`.
@@ -120,7 +218,7 @@ impl Store {
     #[inline]
     pub fn append_to(&self, key: &[u8], out: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
-        self.core.read(key, out)
+        self.seen(self.core.read(key, out))
     }
 
     /// What is known of `key` without its value.
@@ -134,7 +232,8 @@ impl Store {
             let len = found_len(&found)?;
             Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
         });
-        meta.transpose().map_err(|reason| self.core.damaged(key, reason))
+        drop(guard);
+        self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
     }
 
     /// The values of several keys, as of one moment with respect to batches.
@@ -165,11 +264,13 @@ impl Store {
             let before = core.committed.load(Ordering::Acquire);
             self.read_all(keys, len_max, values)?;
             if core.committed.load(Ordering::Acquire) == before {
-                return Ok(());
+                return self.seen(Ok(()));
             }
         }
-        let _no_batch = core.batches.lock();
-        self.read_all(keys, len_max, values)
+        let no_batch = core.batches.lock();
+        self.read_all(keys, len_max, values)?;
+        drop(no_batch);
+        self.seen(Ok(()))
     }
 
     fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], len_max: u64, values: &mut Values) -> Result<(), Error> {
@@ -177,14 +278,26 @@ impl Store {
         values.clear();
         let committed = committed_now(core);
         let mut large = Vec::new();
+        // Of blocks that a device unpacks, those of a group together.
+        let mut packed = Vec::new();
         let guard = pin();
         let approached = keys.chunks(GROUP_KEYS).flat_map(|group| core.approach(group, &guard));
         for (key, (leaf, hash)) in keys.iter().zip(approached) {
             let key = key.as_ref();
             let start = values.bytes.len();
-            let copied = core.look_up_from(leaf, key, hash, &guard, &committed, |found| {
-                copy_found(found, &mut values.bytes)
-            });
+            let index = values.spans.len();
+            let copied =
+                core.look_up_from(leaf, key, hash, &guard, &committed, |found| match found.payload {
+                    Payload::Packed(value) if value.coding.unpacks_in_batches() => {
+                        packed.push((index, value));
+                        Copied::Inline(Meta {
+                            len: 0,
+                            expires_at_ms: found.expires_at_ms,
+                            flags: found.flags,
+                        })
+                    }
+                    _ => copy_found(found, &mut values.bytes),
+                });
             values.spans.push(match copied {
                 None => None,
                 Some(Copied::Inline(meta)) => {
@@ -193,7 +306,7 @@ impl Store {
                 }
                 Some(Copied::Large(share, meta)) => {
                     if meta.len <= len_max {
-                        large.push((values.spans.len(), share));
+                        large.push((index, share));
                     }
                     Some(Span { range: None, meta })
                 }
@@ -202,7 +315,11 @@ impl Store {
                     return Err(core.damaged(key, reason));
                 }
             });
+            if packed.len() == GROUP_KEYS {
+                self.unpack_all(keys, &mut packed, values)?;
+            }
         }
+        self.unpack_all(keys, &mut packed, values)?;
         drop(guard);
         for (index, share) in large {
             let start = values.bytes.len();
@@ -215,6 +332,27 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Fills in the values that lie in these blocks, and empties `packed`.
+    fn unpack_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        packed: &mut Vec<(usize, PackedValue<'_>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let taken = take_values(packed, |index, value| {
+            let value = value.map_err(|reason| self.core.damaged(keys[index].as_ref(), reason))?;
+            let range = bytes.len()..bytes.len() + value.len();
+            bytes.extend_from_slice(value);
+            if let Some(span) = &mut spans[index] {
+                span.meta.len = value.len() as u64;
+                span.range = Some(range);
+            }
+            Ok(())
+        });
+        taken.inspect_err(|_| values.clear())
     }
 
     /// Replaces the contents of `out` by up to `len` bytes of the value of `key`, from `offset` on. Of a large
@@ -244,6 +382,7 @@ impl Store {
             _ => (copy_found(found, out), true),
         });
         drop(guard);
+        self.core.wait_for_seen();
         let failed = |out: &mut Vec<u8>, reason| {
             out.clear();
             Err(self.core.damaged(key, reason))
@@ -277,6 +416,7 @@ impl Store {
             let guard = pin();
             self.core.look_up(key, &guard, &self.core.committed, |found| copy_found(found, &mut value))
         };
+        self.core.wait_for_seen();
         match copied {
             None => Ok(None),
             Some(Copied::Inline(meta)) => {
@@ -293,7 +433,7 @@ impl Store {
     /// # Errors
     /// A key or value out of range, or the memory limit; nothing is changed then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.core.put(key, value, PutMeta::default())
+        self.written(self.core.put(key, value, PutMeta::default()))
     }
 
     /// Puts `value` under `key`, with expiry and flags.
@@ -301,7 +441,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
-        self.core.put(key, value, meta)
+        self.written(self.core.put(key, value, meta))
     }
 
     /// Gives `key` another expiry without touching its value; `false` when there is no such key.
@@ -309,7 +449,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, Error> {
-        let done = self.core.modify(key, false, |_| Update::Expire(expires_at_ms))?;
+        let done = self.modified(self.core.modify(key, false, |_| Update::Expire(expires_at_ms)))?;
         Ok(done != Update::Keep)
     }
 
@@ -318,10 +458,10 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        let done = self.core.modify(key, false, |found| match found {
+        let done = self.modified(self.core.modify(key, false, |found| match found {
             Some(_) => Update::Delete,
             None => Update::Keep,
-        })?;
+        }))?;
         Ok(done == Update::Delete)
     }
 
@@ -335,7 +475,7 @@ impl Store {
         key: &[u8],
         decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
     ) -> Result<Update, Error> {
-        self.core.modify(key, true, decide)
+        self.modified(self.core.modify(key, true, decide))
     }
 
     /// As [`Store::update`], for decisions that need only what is known of the value: a large value is not read.
@@ -347,7 +487,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<Meta>) -> Update,
     ) -> Result<Update, Error> {
-        self.core.modify(key, false, |found| decide(found.map(|(_, meta)| meta)))
+        self.modified(self.core.modify(key, false, |found| decide(found.map(|(_, meta)| meta))))
     }
 
     /// Gives `target` the value, expiry and flags of `source`, and deletes `source`, in one step for every reader.
@@ -356,7 +496,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`] and [`Store::get`]; nothing is changed then.
     pub fn rename(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.core.transfer(source, target, false, replace)
+        self.written(self.core.transfer(source, target, false, replace))
     }
 
     /// As [`Store::rename`], but `source` stays. A large value is shared, not copied.
@@ -364,7 +504,7 @@ impl Store {
     /// # Errors
     /// As [`Store::rename`].
     pub fn copy(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.core.transfer(source, target, true, replace)
+        self.written(self.core.transfer(source, target, true, replace))
     }
 
     /// Makes all writes of `batch`, or none: `false` when one of its conditions did not hold. Every reader sees
@@ -373,7 +513,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`], for any of the writes; nothing is changed then.
     pub fn write(&self, batch: &Batch) -> Result<bool, Error> {
-        self.core.write(batch)
+        self.written(self.core.write(batch))
     }
 
     /// The records whose keys lie in `range`, in key order, from either end. No snapshot: a key that is present
@@ -394,19 +534,19 @@ impl Store {
     /// # Errors
     /// Damage.
     pub fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
-        self.core.keys_from(from, limit)
+        self.seen(self.core.keys_from(from, limit))
     }
 
     /// Some key, `None` when there is none. Leaves are drawn with about equal chances, and so are the keys of a leaf:
     /// it takes the time of a few reads. `random` gives any numbers.
     pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        self.core.random_key(random)
+        self.seen(self.core.random_key(random))
     }
 
     /// Keys in the store; expired ones count until they are swept. Takes time only while writes are unsettled:
     /// then it looks at every leaf.
     pub fn len(&self) -> u64 {
-        self.core.count_keys()
+        self.seen(self.core.count_keys())
     }
 
     /// Whether there is no key.
@@ -417,10 +557,9 @@ impl Store {
     /// Deletes every key that is there when it begins. Keys that are written meanwhile may stay or go.
     ///
     /// # Errors
-    /// None today.
+    /// The log's; some keys may be gone then.
     pub fn clear(&self) -> Result<(), Error> {
-        self.core.clear();
-        Ok(())
+        self.written(self.core.clear())
     }
 
     /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times.
@@ -463,15 +602,35 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
+    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without blocks.
+    pub fn block_engine(&self) -> Option<&'static str> {
+        Some(self.core.dictionaries.current()?.blocks()?.engine_name())
+    }
+
     /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`, `modelled`,
     /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 
+    /// Moves leaves to far memory, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment; `false`
+    /// when so much is not to be had, when others are as quick to use what becomes free, or with neither [`Options::far`] nor
+    /// [`Options::eviction`].
+    pub fn make_room(&self, bytes: u64) -> bool {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        (self.core.far.is_some() || self.core.eviction.is_some()) && self.core.make_room(bytes).is_ok()
+    }
+
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         self.core.set_memory_limit(bytes);
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Nobody is left to tell; the next start finds a log without the mark of a clean stop.
+        let _ = self.end();
     }
 }
 

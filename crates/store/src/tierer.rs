@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::spread::Spread;
+use crate::together::LEAVES_AHEAD_MAX;
 
 /// A round is due after one read for so many records, and so many reads at least: one in eight of them is counted.
 const RECORDS_PER_READ: u64 = 2;
@@ -175,7 +176,7 @@ impl Core {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
                 tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
                 tierer.heated_bytes += if state.heated { state.body.asked_bytes() as u64 } else { 0 };
-            } else if self.judge(leaf, thresholds, tierer, &guard) {
+            } else if self.judge(leaf, thresholds, tierer, &mut { LEAVES_AHEAD_MAX }, &guard) {
                 // Nobody should hold the epoch for long.
                 left = 0;
                 state = leaf.state(&guard);
@@ -229,7 +230,16 @@ impl Core {
     }
 
     /// Heats or cools `leaf`, if it is time to; `true` when its form was changed.
-    fn judge(&self, leaf: &Leaf, thresholds: Option<Thresholds>, tierer: &mut Tierer, guard: &Guard) -> bool {
+    ///
+    /// A leaf that cools is packed: if a device does that, up to `left` leaves behind it are judged meanwhile.
+    fn judge(
+        &self,
+        leaf: &Leaf,
+        thresholds: Option<Thresholds>,
+        tierer: &mut Tierer,
+        left: &mut usize,
+        guard: &Guard,
+    ) -> bool {
         let counts = leaf.clock.counts();
         if tierer.pass == Pass::Heat {
             let came =
@@ -263,9 +273,19 @@ impl Core {
         if state.closed || state.heated == (goal == Goal::Heat) {
             return false;
         }
-        let began = Instant::now();
+        let (began, changing) = (Instant::now(), tierer.changing);
         let bytes = raw_bytes(state);
-        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+        let mut meanwhile = || {
+            let mut next = leaf.state(guard).right(guard);
+            while let Some(leaf) = next
+                && *left > 0
+            {
+                *left -= 1;
+                next = leaf.state(guard).right(guard);
+                self.judge(leaf, Some(thresholds), tierer, left, guard);
+            }
+        };
+        Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut meanwhile));
         if leaf.state(guard).heated {
             self.stats.heated.raise();
             tierer.heated_bytes += bytes;
@@ -273,7 +293,7 @@ impl Core {
             self.stats.cooled.raise();
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
-        tierer.changing += began.elapsed();
+        tierer.changing = changing + began.elapsed();
         true
     }
 

@@ -7,6 +7,7 @@ use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
+use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
@@ -44,7 +45,11 @@ pub enum Update {
 /// A value on its way into a record: its bytes, or its large value, which is dropped if the record is not written.
 pub(crate) enum NewValue<'a> {
     Inline(&'a [u8]),
-    Large(Option<Arc<Large>>),
+    Large {
+        large: Option<Arc<Large>>,
+        /// What the log is told.
+        raw: &'a [u8],
+    },
     None,
 }
 
@@ -56,14 +61,22 @@ impl<'a> NewValue<'a> {
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        Ok(Self::Large(Some(core.new_large(value)?)))
+        Ok(Self::Large { large: Some(core.new_large(value)?), raw: value })
+    }
+
+    /// The value as it was given; empty if there is none.
+    pub(crate) fn raw(&self) -> &'a [u8] {
+        match *self {
+            Self::Inline(raw) | Self::Large { raw, .. } => raw,
+            Self::None => &[],
+        }
     }
 
     /// Lays out the record. A reference that is laid out still belongs to this value until [`NewValue::written`].
     pub(crate) fn lay_out(&self, record: &mut RecordBytes, mut fields: Fields, key: &[u8], kind: Kind) {
         match self {
             Self::Inline(bytes) => record.lay_out(kind, &fields, key, bytes),
-            Self::Large(large) => {
+            Self::Large { large, .. } => {
                 let large = large.as_ref().expect("a value is written once");
                 record.lay_out(Kind::Large, &fields, key, &LargeHandle::to(large).reference());
             }
@@ -78,12 +91,24 @@ impl<'a> NewValue<'a> {
 
     /// The record was published: its reference belongs to it now.
     pub(crate) fn written(&mut self) {
-        if let Self::Large(large) = self
+        if let Self::Large { large, .. } = self
             && let Some(large) = large.take()
         {
             let _owned_by_record = large.into_reference();
         }
     }
+}
+
+/// A write of one record, as it is tried until it succeeds.
+struct Attempt<'a> {
+    key: &'a [u8],
+    hash: u64,
+    /// What the log is told.
+    operation: Operation<'a>,
+    /// The leaf's append count that the write depends on.
+    expected: Option<u64>,
+    /// It frees memory, now or in time, and is never refused for want of it.
+    frees: bool,
 }
 
 /// How an attempt to append ended.
@@ -189,6 +214,17 @@ impl Core {
         Ok((Some(meta), appends))
     }
 
+    /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
+    pub(crate) fn append_bare(
+        &self,
+        key: &[u8],
+        kind: Kind,
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        let fields = Fields::of(PutMeta { expires_at_ms, flags: 0 });
+        self.append(key, kind, fields, &mut NewValue::None, None).map(|_| ())
+    }
+
     /// Appends a record; `Ok(false)` when `expected` is given and the leaf was written to since.
     fn append(
         &self,
@@ -198,21 +234,29 @@ impl Core {
         value: &mut NewValue<'_>,
         expected: Option<u64>,
     ) -> Result<bool, Error> {
-        let hash = key_hash(key);
+        let operation = match kind {
+            Kind::Tombstone => Operation::Delete { key },
+            Kind::Touch => Operation::Expire { key, expires_at_ms: fields.expires_at_ms },
+            _ => Operation::put(key, value.raw(), &fields),
+        };
         let frees = matches!(kind, Kind::Tombstone | Kind::Touch);
+        let attempt = Attempt { key, hash: key_hash(key), operation, expected, frees };
+        if let Some(journal) = self.journal.get() {
+            journal.wait_for_room()?;
+        }
         RECORD.with(|record| {
             let record = &mut *record.borrow_mut();
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
             loop {
                 let guard = pin();
-                let appended = match self.try_append(key, hash, record, expected, frees, &guard) {
+                let appended = match self.try_append(&attempt, record, &guard) {
                     Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
                         self.make_room(record.landing_bytes())?;
                         continue;
                     }
-                    other => other?,
+                    appended => appended?,
                 };
                 match appended {
                     Append::Done { packed } => {
@@ -245,13 +289,11 @@ impl Core {
 
     fn try_append(
         &self,
-        key: &[u8],
-        hash: u64,
+        attempt: &Attempt<'_>,
         record: &RecordBytes,
-        expected: Option<u64>,
-        frees: bool,
         guard: &Guard,
     ) -> Result<Append, Error> {
+        let &Attempt { key, hash, ref operation, expected, frees } = attempt;
         let (mut leaf, _) = self.locate(key, guard);
         loop {
             let writer = leaf.lock_writer();
@@ -267,8 +309,10 @@ impl Core {
                 return Ok(Append::Changed);
             }
             if let Some(open) = &state.open
-                && open.append(record, hash)
+                && open.fits(record)
             {
+                self.log(operation)?;
+                open.append(record, hash);
                 leaf.note_append();
                 if self.is_over_watermark(state) {
                     drop(writer);
@@ -280,12 +324,13 @@ impl Core {
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
             }
-            // What frees memory, now or in time, is never refused. Its landing is as small as can be then.
+            // What frees memory has a landing as small as can be then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
                 Ok(()) => self.landing_bytes,
                 Err(_) if frees => 0,
                 Err(error) => return Err(error),
             };
+            self.log(operation)?;
             let sealing = state.open.is_some();
             self.open_landing(leaf, record, hash, landing_bytes, guard);
             leaf.note_append();
@@ -295,6 +340,16 @@ impl Core {
             }
             return Ok(Append::Done { packed: sealing });
         }
+    }
+
+    /// Logs what is applied next, if there is a log; if that is refused it must not be applied. The caller holds the writer
+    /// lock.
+    #[inline]
+    fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        journal.append(operation)?;
+        self.stats.own().logged_bytes.add(operation.bytes());
+        Ok(())
     }
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and
@@ -318,6 +373,7 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
+                self.note_landing(leaf, guard);
                 return;
             }
         }
@@ -345,7 +401,7 @@ impl Core {
             return Ok(());
         }
         let used_bytes = self.gauges.held();
-        if used_bytes + bytes as u64 > limit_bytes {
+        if used_bytes.saturating_add(bytes as u64) > limit_bytes {
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
         Ok(())

@@ -131,15 +131,27 @@ fn remedies(root: &Path, found: &Discovery, section: &mut Section) {
             ),
             WhyNot::NoNode(_) => section
                 .remedy(format!("Hand {node} to the container"), [format!("docker run --device {node} ...")]),
-            WhyNot::InUse => {
-                let remedy = format!("Wait for the process that has {name}, or make the queue shared");
-                section.remedy(remedy, steps(device, queue, tool));
+            why => {
+                let lost = match costs_others(device, queue) {
+                    true => format!(" (all queues of {} lose their settings)", device.name),
+                    false => String::new(),
+                };
+                let what = match why {
+                    WhyNot::InUse => {
+                        format!("Wait for the process that has {name}, or make the queue shared")
+                    }
+                    WhyNot::WrongType { kind, .. } if kind == "kernel" => {
+                        format!(
+                            "Take {name} from the kernel, which then compresses without it, until the next boot"
+                        )
+                    }
+                    _ => format!("Switch {name} on until the next boot"),
+                };
+                // The node of a queue that was just switched on is root's.
+                let permission = format!("sudo chown \"$USER\" {node}");
+                let commands = steps(device, queue, tool).into_iter().chain([permission]);
+                section.remedy(what + &lost, commands);
             }
-            _ if costs_others(device, queue) => {
-                let lost = format!("Switch {name} on (all queues of {} lose their settings)", device.name);
-                section.remedy(lost, steps(device, queue, tool));
-            }
-            _ => section.remedy(format!("Switch {name} on"), steps(device, queue, tool)),
         }
     }
     mapping(root, found, section);

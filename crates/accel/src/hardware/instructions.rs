@@ -1,12 +1,19 @@
 //! The two instructions that store 64 bytes at once to a device, each behind the proof that the processor has it.
 
+use crate::descriptor::Descriptor;
+
 pub(super) use of_this_processor::{Enqcmd, Movdir64b, fence};
+
+/// Stores a descriptor to 64 bytes of a queue's mapped page, and says whether the queue took it. Its buffers are as
+/// [`Device::submit`](crate::Device::submit) wants them.
+pub(super) type Sender = unsafe fn(*mut u8, &Descriptor) -> bool;
 
 #[cfg(target_arch = "x86_64")]
 mod of_this_processor {
     use std::arch::naked_asm;
     use std::arch::x86_64::{__cpuid_count, __get_cpuid_max, _mm_sfence};
 
+    use super::Sender;
     use crate::descriptor::Descriptor;
 
     /// The processor has ENQCMD: 64 bytes to a queue that says whether it took them.
@@ -34,15 +41,10 @@ mod of_this_processor {
             has(ENQCMD_BIT).then_some(Enqcmd(()))
         }
 
-        /// Whether the queue took the descriptor.
-        ///
-        /// # Safety
-        ///
-        /// `portal` is 64 bytes of the mapped page of a shared queue; the descriptor's buffers are as
-        /// [`Device::submit`](crate::Device::submit) wants them.
-        pub(crate) unsafe fn send(self, portal: *mut u8, descriptor: &Descriptor) -> bool {
+        /// Stores to a shared queue, which may be full.
+        pub(crate) fn sender(self) -> Sender {
             // SAFETY: the processor has the instruction, as `self` proves; the rest is the caller's.
-            unsafe { enqcmd(portal, descriptor) == 0 }
+            |portal, descriptor| unsafe { enqcmd(portal, descriptor) == 0 }
         }
     }
 
@@ -51,15 +53,13 @@ mod of_this_processor {
             has(MOVDIR64B_BIT).then_some(Movdir64b(()))
         }
 
-        /// Stores the descriptor.
-        ///
-        /// # Safety
-        ///
-        /// `portal` is 64 bytes of the mapped page of a dedicated queue that has a free entry; the descriptor's buffers are as
-        /// [`Device::submit`](crate::Device::submit) wants them.
-        pub(crate) unsafe fn send(self, portal: *mut u8, descriptor: &Descriptor) {
-            // SAFETY: the processor has the instruction, as `self` proves; the rest is the caller's.
-            unsafe { movdir64b(portal, descriptor) }
+        /// Stores to a dedicated queue, which has a free entry.
+        pub(crate) fn sender(self) -> Sender {
+            |portal, descriptor| {
+                // SAFETY: the processor has the instruction, as `self` proves; the rest is the caller's.
+                unsafe { movdir64b(portal, descriptor) };
+                true
+            }
         }
     }
 
@@ -76,7 +76,7 @@ mod of_this_processor {
     ///
     /// # Safety
     ///
-    /// As for [`Enqcmd::send`]; the processor has the instruction.
+    /// As for [`Sender`]; the processor has the instruction.
     #[unsafe(naked)]
     unsafe extern "sysv64" fn enqcmd(portal: *mut u8, descriptor: *const Descriptor) -> u8 {
         naked_asm!("enqcmd rdi, [rsi]", "setz al", "ret")
@@ -84,7 +84,7 @@ mod of_this_processor {
 
     /// # Safety
     ///
-    /// As for [`Movdir64b::send`]; the processor has the instruction.
+    /// As for [`Sender`]; the processor has the instruction.
     #[unsafe(naked)]
     unsafe extern "sysv64" fn movdir64b(portal: *mut u8, descriptor: *const Descriptor) {
         naked_asm!("movdir64b rdi, [rsi]", "ret")
@@ -114,7 +114,8 @@ mod of_this_processor {
             let descriptor = Descriptor::from_bytes(std::array::from_fn(|at| at as u8));
             let mut target = Descriptor::from_bytes([0; 64]);
             // SAFETY: ordinary memory of 64 aligned bytes takes the same store.
-            unsafe { instruction.send((&raw mut target).cast(), &descriptor) };
+            let taken = unsafe { (instruction.sender())((&raw mut target).cast(), &descriptor) };
+            assert!(taken);
             assert_eq!(target, descriptor);
         }
     }
@@ -122,7 +123,7 @@ mod of_this_processor {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod of_this_processor {
-    use crate::descriptor::Descriptor;
+    use super::Sender;
 
     /// No processor of this architecture has it.
     #[derive(Debug, Clone, Copy)]
@@ -137,10 +138,7 @@ mod of_this_processor {
             None
         }
 
-        /// # Safety
-        ///
-        /// It cannot be called.
-        pub(crate) unsafe fn send(self, _: *mut u8, _: &Descriptor) -> bool {
+        pub(crate) fn sender(self) -> Sender {
             match self {}
         }
     }
@@ -150,10 +148,7 @@ mod of_this_processor {
             None
         }
 
-        /// # Safety
-        ///
-        /// It cannot be called.
-        pub(crate) unsafe fn send(self, _: *mut u8, _: &Descriptor) {
+        pub(crate) fn sender(self) -> Sender {
             match self {}
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::in_flight::InFlight;
-use super::instructions::{Enqcmd, Movdir64b, fence};
+use super::instructions::{Enqcmd, Movdir64b, Sender, fence};
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device, SubmitError};
 
@@ -26,19 +26,24 @@ pub(super) struct Portal {
     _file: File,
 }
 
-enum Instruction {
-    Shared(Enqcmd),
-    Dedicated(Movdir64b, InFlight),
+struct Instruction {
+    send: Sender,
+    /// Jobs of a dedicated queue, which does not say when it is full.
+    in_flight: Option<InFlight>,
 }
 
 impl Instruction {
     fn for_queue(capabilities: &Capabilities) -> Option<Instruction> {
-        if capabilities.tells_full {
-            Enqcmd::detect().map(Instruction::Shared)
-        } else {
-            let in_flight = InFlight::new(capabilities.depth);
-            Movdir64b::detect().map(|movdir64b| Instruction::Dedicated(movdir64b, in_flight))
-        }
+        let send = match capabilities.tells_full {
+            true => Enqcmd::detect()?.sender(),
+            false => Movdir64b::detect()?.sender(),
+        };
+        Some(Instruction::with(send, capabilities))
+    }
+
+    fn with(send: Sender, capabilities: &Capabilities) -> Instruction {
+        let is_dedicated = !capabilities.tells_full;
+        Instruction { send, in_flight: is_dedicated.then(|| InFlight::new(capabilities.depth)) }
     }
 }
 
@@ -49,8 +54,17 @@ impl Portal {
         name: String,
         capabilities: Capabilities,
     ) -> Result<Portal, (File, String, Capabilities)> {
-        let mapped = Instruction::for_queue(&capabilities).zip(Page::map(&file));
-        match mapped {
+        let instruction = Instruction::for_queue(&capabilities);
+        Portal::map_for(instruction, file, name, capabilities)
+    }
+
+    fn map_for(
+        instruction: Option<Instruction>,
+        file: File,
+        name: String,
+        capabilities: Capabilities,
+    ) -> Result<Portal, (File, String, Capabilities)> {
+        match instruction.zip(Page::map(&file)) {
             None => Err((file, name, capabilities)),
             Some((instruction, page)) => {
                 Ok(Portal { name, capabilities, page, place: AtomicUsize::new(0), instruction, _file: file })
@@ -70,26 +84,18 @@ impl Device for Portal {
 
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError> {
         let place = self.page.place(self.place.fetch_add(64, Ordering::Relaxed));
-        fence();
-        match &self.instruction {
-            Instruction::Shared(enqcmd) => {
-                // SAFETY: the place lies in the queue's page; the buffers are the caller's promise.
-                let taken = unsafe { enqcmd.send(place, descriptor) };
-                if taken { Ok(()) } else { Err(SubmitError::Full) }
-            }
-            Instruction::Dedicated(movdir64b, in_flight) => {
-                if !in_flight.take() {
-                    return Err(SubmitError::Full);
-                }
-                // SAFETY: as above, and the queue has a free entry.
-                unsafe { movdir64b.send(place, descriptor) };
-                Ok(())
-            }
+        let Instruction { send, in_flight } = &self.instruction;
+        if in_flight.as_ref().is_some_and(|in_flight| !in_flight.take()) {
+            return Err(SubmitError::Full);
         }
+        fence();
+        // SAFETY: the place lies in the queue's page, and a dedicated queue has a free entry; the buffers are the caller's promise.
+        let taken = unsafe { send(place, descriptor) };
+        if taken { Ok(()) } else { Err(SubmitError::Full) }
     }
 
     fn retire(&self) {
-        if let Instruction::Dedicated(_, in_flight) = &self.instruction {
+        if let Some(in_flight) = &self.instruction.in_flight {
             in_flight.give_back();
         }
     }
@@ -131,6 +137,8 @@ impl Drop for Page {
 mod tests {
     use super::*;
     use crate::null::NullDevice;
+    use std::os::unix::fs::FileExt;
+
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
     fn memory_file() -> File {
@@ -163,14 +171,41 @@ mod tests {
     fn a_dedicated_queue_counts_its_jobs() {
         let mut capabilities = NullDevice::new().capabilities().clone();
         (capabilities.tells_full, capabilities.depth) = (false, 2);
-        // Where the processor lacks the instruction there is nothing to see; ordinary memory takes its stores.
-        let Ok(portal) = Portal::map(memory_file(), "dedicated".into(), capabilities) else { return };
+        // A plain copy in the place of the instruction, which not every processor has: the accounting is the same.
+        let copied: Sender = |place, descriptor| {
+            // SAFETY: the place is 64 bytes of the page of a file in memory.
+            unsafe { place.copy_from_nonoverlapping(descriptor.as_bytes().as_ptr(), 64) };
+            true
+        };
+        let (file, instruction) = (memory_file(), Instruction::with(copied, &capabilities));
+        let stored = file.try_clone().unwrap();
+        let portal = Portal::map_for(Some(instruction), file, "dedicated".into(), capabilities);
+        let Ok(portal) = portal else { panic!("a file in memory can be mapped") };
         let descriptor = Descriptor::from_bytes([7; 64]);
         // SAFETY: nobody executes the descriptor.
         let submit = || unsafe { portal.submit(&descriptor) };
         assert!(submit().is_ok() && submit().is_ok());
         assert!(matches!(submit(), Err(SubmitError::Full)));
         portal.retire();
-        assert!(submit().is_ok());
+        assert!(submit().is_ok() && matches!(submit(), Err(SubmitError::Full)));
+        let mut page = [0; 257];
+        stored.read_exact_at(&mut page, 0).unwrap();
+        // The one that found no entry has its place, too, and left it as it was.
+        let places: [bool; 4] = std::array::from_fn(|place| page[64 * place..64 * place + 64] == [7; 64]);
+        assert_eq!((places, page[256]), ([true, true, false, true], 0));
+    }
+
+    #[test]
+    fn a_shared_queue_says_when_it_is_full() {
+        let mut capabilities = NullDevice::new().capabilities().clone();
+        (capabilities.tells_full, capabilities.depth) = (true, 1);
+        let full: Sender = |_, _| false;
+        let instruction = Instruction::with(full, &capabilities);
+        let portal = Portal::map_for(Some(instruction), memory_file(), "shared".into(), capabilities);
+        let Ok(portal) = portal else { panic!("a file in memory can be mapped") };
+        // SAFETY: nobody executes the descriptor.
+        let submit = || unsafe { portal.submit(&Descriptor::from_bytes([7; 64])) };
+        assert!(matches!(submit(), Err(SubmitError::Full)) && matches!(submit(), Err(SubmitError::Full)));
+        portal.retire();
     }
 }

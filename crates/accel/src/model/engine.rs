@@ -5,12 +5,14 @@ use super::compress::Compressor;
 use super::elements::Packing;
 use super::filter::{self, Question};
 use super::inflate::{End, Inflater, Rules};
+use super::memo::{Asked, Memo};
 use super::memory::JobMemory;
 use super::validate;
 use crate::aecs::{CompressState, DecompressState, FilterState};
 use crate::completion::{ErrorCode, Outcome, Status};
 use crate::descriptor::{Descriptor, Opcode, compress, crc, decompress, operation};
 use crate::device::Capabilities;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Output that is suppressed, or that a filter takes, is decompressed in pieces or up to a bound.
 const PIECE_BYTES: usize = 1 << 20;
@@ -25,6 +27,8 @@ pub(super) struct Engine {
     source1: Vec<u8>,
     source2: Vec<u8>,
     output: Vec<u8>,
+    /// What was decompressed before, if the model is timed.
+    memo: Option<Arc<Mutex<Memo>>>,
 }
 
 /// Uncompressed bytes that a job has produced or taken.
@@ -34,7 +38,7 @@ pub(super) struct Done {
 }
 
 impl Engine {
-    pub(super) fn new() -> Engine {
+    pub(super) fn new(memo: Option<Arc<Mutex<Memo>>>) -> Engine {
         Engine {
             compressor: Compressor::new(),
             inflater: Inflater::new(),
@@ -42,6 +46,7 @@ impl Engine {
             source1: Vec::new(),
             source2: Vec::new(),
             output: Vec::new(),
+            memo,
         }
     }
 
@@ -67,7 +72,7 @@ impl Engine {
             }
             Opcode::Crc64 => self.crc64(&descriptor),
             Opcode::Compress => self.compress(memory),
-            Opcode::Decompress => self.decompress(memory),
+            Opcode::Decompress => self.recall(memory).unwrap_or_else(|| self.decompress(memory)),
             _ => self.filter(memory, opcode),
         };
         let raw_bytes = match opcode {
@@ -118,6 +123,21 @@ impl Engine {
         outcome.set_output_bytes(compressed.output.len() as u32).set_output_bits(compressed.last_bits);
         outcome.set_crc32(sums.crc).set_xor(sums.xor);
         outcome
+    }
+
+    /// Answers what was decompressed before.
+    fn recall(&self, memory: &JobMemory) -> Option<Outcome> {
+        let descriptor = memory.descriptor();
+        let asked = asked(descriptor, &self.source1, &self.source2)?;
+        let memo = lock(self.memo.as_deref()?);
+        let (outcome, output) = memo.find(&asked)?;
+        if descriptor.kind_flags() & decompress::SUPPRESS_OUTPUT == 0 {
+            if output.len() > descriptor.destination_bytes_max() as usize {
+                return None;
+            }
+            memory.write_destination(output);
+        }
+        Some(outcome)
     }
 
     fn decompress(&mut self, memory: &JobMemory) -> Outcome {
@@ -176,6 +196,13 @@ impl Engine {
                 return failed(ErrorCode::BadState);
             }
             memory.write_state(&state.as_bytes()[..descriptor.source2_bytes() as usize]);
+        }
+        if outcome.status() == Some(Status::Success)
+            && self.inflater.output().len() == output_bytes
+            && let Some(memo) = self.memo.as_deref()
+            && let Some(asked) = asked(descriptor, &self.source1, &self.source2)
+        {
+            lock(memo).keep(&asked, &outcome, self.inflater.output());
         }
         outcome
     }
@@ -246,6 +273,19 @@ impl Engine {
         let lacks_end = flags & decompress::CHECK_FOR_END_OF_BLOCK != 0 && !self.inflater.has_ended(rules);
         if end == End::Dry && lacks_end { Err(ErrorCode::NoEndOfBlock) } else { Ok(()) }
     }
+}
+
+fn lock(memo: &Mutex<Memo>) -> MutexGuard<'_, Memo> {
+    memo.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a decompress job asks, if nothing but its output comes of it.
+fn asked<'a>(descriptor: &Descriptor, source: &'a [u8], state: &'a [u8]) -> Option<Asked<'a>> {
+    let (flags, kind) = (descriptor.flags(), descriptor.kind_flags());
+    let is_plain = flags & operation::WRITE_SOURCE2_MASK == 0 && kind & decompress::BIG_ENDIAN_16 == 0;
+    let flags = u64::from(flags & (operation::CRC32C | operation::READ_SOURCE2_MASK));
+    let flags = flags | u64::from(kind & !decompress::SUPPRESS_OUTPUT) << 32;
+    is_plain.then_some(Asked { flags, source, state })
 }
 
 pub(super) fn failed(error: ErrorCode) -> Outcome {

@@ -2,6 +2,7 @@
 
 use super::engine::{Done, Engine};
 use super::injection::{Injection, Injector, Misfortune};
+use super::memo::Memo;
 use super::memory::JobMemory;
 use super::options::ModelOptions;
 use super::schedule::Schedule;
@@ -94,15 +95,22 @@ impl Model {
 
     /// All modelled devices, as many as the options say.
     pub fn open_all(options: &ModelOptions) -> io::Result<Vec<Model>> {
-        (0..options.devices).map(|number| Model::numbered(options, Injection::default(), number)).collect()
+        let memo = memo(options);
+        let open = |number| Model::numbered(options, Injection::default(), number, memo.clone());
+        (0..options.devices).map(open).collect()
     }
 
     /// A device with which things go wrong.
     pub fn with_injection(options: &ModelOptions, injection: Injection) -> io::Result<Model> {
-        Model::numbered(options, injection, 0)
+        Model::numbered(options, injection, 0, memo(options))
     }
 
-    fn numbered(options: &ModelOptions, injection: Injection, number: u32) -> io::Result<Model> {
+    fn numbered(
+        options: &ModelOptions,
+        injection: Injection,
+        number: u32,
+        memo: Option<Arc<Mutex<Memo>>>,
+    ) -> io::Result<Model> {
         let shared = Arc::new(Shared {
             capabilities: capabilities(options),
             is_timed: options.timing.is_some(),
@@ -119,7 +127,7 @@ impl Model {
             lateness: Mutex::default(),
             errors: Mutex::default(),
         });
-        let mut worker = Worker::new(shared.clone(), options);
+        let mut worker = Worker::new(shared.clone(), options, memo);
         let name = format!("model{number}/wq{number}.0");
         if options.is_synchronous {
             return Ok(Model { name, shared, thread: None, worker: Some(Mutex::new(worker)) });
@@ -213,6 +221,12 @@ impl Queue {
     }
 }
 
+/// Where answers are kept, if there is a time to be late for.
+fn memo(options: &ModelOptions) -> Option<Arc<Mutex<Memo>>> {
+    options.timing.filter(|_| !options.is_synchronous && cfg!(not(miri)))?;
+    Some(Arc::new(Mutex::new(Memo::new()?)))
+}
+
 fn capabilities(options: &ModelOptions) -> Capabilities {
     use Opcode::{ZeroCompress16, ZeroCompress32, ZeroDecompress16, ZeroDecompress32};
     let mut opcodes = [0; 4];
@@ -299,11 +313,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, options: &ModelOptions) -> Worker {
+    fn new(shared: Arc<Shared>, options: &ModelOptions, memo: Option<Arc<Mutex<Memo>>>) -> Worker {
         let schedule = if options.is_synchronous { None } else { Schedule::new(options, Instant::now()) };
         Worker {
             shared,
-            engine: Engine::new(),
+            engine: Engine::new(memo),
             schedule,
             is_synchronous: options.is_synchronous,
             due: BTreeMap::new(),
@@ -332,6 +346,7 @@ impl Worker {
                 if shared.waiting.load(Ordering::Acquire) > 0 {
                     break;
                 }
+                self.complete_due();
                 std::hint::spin_loop();
             }
             let mut queue = lock(&shared.queue);

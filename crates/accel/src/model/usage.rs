@@ -1,13 +1,14 @@
 //! What all models of this process have done together: who measures the process takes the models' own part off.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 static JOBS: AtomicU64 = AtomicU64::new(0);
 static LATE_JOBS: AtomicU64 = AtomicU64::new(0);
 static LATE_NS: AtomicU64 = AtomicU64::new(0);
 static CPU_NS: AtomicU64 = AtomicU64::new(0);
+static MEMO_BYTES: AtomicI64 = AtomicI64::new(0);
 
 /// Jobs between two looks at the clock of CPU time, which is a system call.
 const JOBS_PER_LOOK: u32 = 64;
@@ -23,6 +24,8 @@ pub struct ModelUsage {
     pub late: Duration,
     /// CPU time of the models' threads, but for the last few jobs of each.
     pub cpu: Duration,
+    /// Bytes of answers that models keep now, outside the allocator.
+    pub memo_bytes: u64,
 }
 
 impl ModelUsage {
@@ -33,6 +36,7 @@ impl ModelUsage {
             late_jobs: LATE_JOBS.load(Relaxed),
             late: Duration::from_nanos(LATE_NS.load(Relaxed)),
             cpu: Duration::from_nanos(CPU_NS.load(Relaxed)),
+            memo_bytes: MEMO_BYTES.load(Relaxed).max(0) as u64,
         }
     }
 }
@@ -44,6 +48,11 @@ pub(super) fn note_job(late: Duration, is_late: bool) {
         LATE_JOBS.fetch_add(1, Relaxed);
     }
     LATE_NS.fetch_add(late.as_nanos() as u64, Relaxed);
+}
+
+/// Notes by how many bytes the kept answers have grown.
+pub(super) fn note_memo_growth(bytes: i64) {
+    MEMO_BYTES.fetch_add(bytes, Relaxed);
 }
 
 /// The CPU time of one model's thread.

@@ -10,7 +10,7 @@
 //! Numbers are little-endian. The length of the payload is not stored: whoever keeps a frame knows where it ends, and
 //! the checksum notices if he does not. It notices another dictionary, too.
 
-use super::{BlockCodec, BlockError, Done, Job, Task};
+use super::{Batches, Begun, BlockCodec, BlockError, Done, Task};
 use crate::checksum::crc32c_append;
 use crate::format::Format;
 
@@ -56,44 +56,73 @@ pub fn pack(
     Ok(out.len() - start)
 }
 
-/// The frames of several blocks, in their order, packed as one batch: a device has them all before the first is asked for again.
-/// Blocks that do not shrink, and those that the engine fails at, are stored raw.
+/// Begins to pack a block beside others: [`finish_pack`] gives its frame.
 ///
 /// # Panics
 ///
-/// If a block is longer than [`RAW_BYTES_MAX`], or an engine loses a job.
-pub fn pack_batch(codec: &mut dyn BlockCodec, format: Format, blocks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let mut frames = vec![Vec::new(); blocks.len()];
-    let mut done = Vec::new();
-    for (tag, input) in blocks.into_iter().enumerate() {
-        let raw_bytes = u32::try_from(input.len()).expect("a block is smaller than 4 GiB");
-        let mut output = Vec::with_capacity(HEADER_BYTES + input.len());
-        output.push(format.number());
-        output.extend_from_slice(&raw_bytes.to_le_bytes());
-        output.extend_from_slice(&[0; 4]);
-        let task = Task::Compress { max_bytes: input.len().saturating_sub(1) };
-        let mut job = Some(Job { tag: tag as u64, task, input, output });
-        while let Some(waiting) = job.take() {
-            job = codec.submit(waiting).err();
-            if job.is_some() {
-                codec.reap(&mut done, false);
-            }
-        }
+/// If `raw` is longer than [`RAW_BYTES_MAX`].
+pub fn begin_pack(codec: &mut dyn BlockCodec, batches: &mut Batches, format: Format, raw: Vec<u8>) -> Begun {
+    let raw_bytes = u32::try_from(raw.len()).expect("a block is smaller than 4 GiB");
+    let mut output = Vec::with_capacity(HEADER_BYTES + raw.len());
+    output.push(format.number());
+    output.extend_from_slice(&raw_bytes.to_le_bytes());
+    output.extend_from_slice(&[0; 4]);
+    let task = Task::Compress { max_bytes: raw.len().saturating_sub(1) };
+    batches.begin(codec, task, raw, output)
+}
+
+/// The frame of a block that was begun. A block that does not shrink, or that the engine fails at, is stored raw.
+///
+/// # Panics
+///
+/// If an engine loses the job.
+pub fn finish_pack(codec: &mut dyn BlockCodec, batches: &mut Batches, begun: Begun) -> Vec<u8> {
+    let Done { job, result } = batches.finish(codec, begun);
+    let mut frame = job.output;
+    if !matches!(result, Ok(Some(_))) {
+        frame.truncate(HEADER_BYTES);
+        frame[0] = Format::None.number();
+        frame.extend_from_slice(&job.input);
     }
-    codec.reap(&mut done, true);
-    for Done { job, result } in done {
-        let mut frame = job.output;
-        if !matches!(result, Ok(Some(_))) {
-            frame.truncate(HEADER_BYTES);
-            frame[0] = Format::None.number();
-            frame.extend_from_slice(&job.input);
-        }
-        let checksum = checksum(codec, &frame);
-        frame[5..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
-        frames[job.tag as usize] = frame;
+    let checksum = checksum(codec, &frame);
+    frame[5..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    frame
+}
+
+/// The blocks of several frames, in their order, unpacked side by side; each as [`unpack`] does it.
+///
+/// # Panics
+///
+/// If an engine loses a job.
+pub fn unpack_batch(
+    codec: &mut dyn BlockCodec,
+    batches: &mut Batches,
+    format: Format,
+    frames: &[&[u8]],
+    max_bytes: usize,
+) -> Vec<Result<Vec<u8>, BlockError>> {
+    enum Unpacking {
+        Ended(Result<Vec<u8>, BlockError>),
+        Begun(Begun),
     }
-    assert!(frames.iter().all(|frame| !frame.is_empty()), "an engine gives every job back");
-    frames
+    let mut begin = |frame: &&[u8]| match checked(codec, format, frame, max_bytes) {
+        Ok(Payload::Packed(packed, raw_bytes)) => {
+            let output = Vec::with_capacity(raw_bytes);
+            let task = Task::Decompress { raw_bytes };
+            Unpacking::Begun(batches.begin(codec, task, packed.to_vec(), output))
+        }
+        Ok(Payload::Raw(raw)) => Unpacking::Ended(Ok(raw.to_vec())),
+        Err(error) => Unpacking::Ended(Err(error)),
+    };
+    let blocks: Vec<Unpacking> = frames.iter().map(&mut begin).collect();
+    let finish = |block| match block {
+        Unpacking::Ended(result) => result,
+        Unpacking::Begun(begun) => {
+            let Done { job, result } = batches.finish(codec, begun);
+            result.map(|_| job.output)
+        }
+    };
+    blocks.into_iter().map(finish).collect()
 }
 
 /// Appends the block of a frame to `out` and returns its length.
@@ -106,6 +135,32 @@ pub fn unpack(
     out: &mut Vec<u8>,
     max_bytes: usize,
 ) -> Result<usize, BlockError> {
+    match checked(codec, format, frame, max_bytes)? {
+        Payload::Raw(raw) => {
+            out.extend_from_slice(raw);
+            Ok(raw.len())
+        }
+        Payload::Packed(packed, raw_bytes) => {
+            codec.decompress(packed, out, raw_bytes)?;
+            Ok(raw_bytes)
+        }
+    }
+}
+
+/// What a sound frame holds.
+enum Payload<'a> {
+    Raw(&'a [u8]),
+    /// And the bytes of the block.
+    Packed(&'a [u8], usize),
+}
+
+#[inline]
+fn checked<'a>(
+    codec: &dyn BlockCodec,
+    format: Format,
+    frame: &'a [u8],
+    max_bytes: usize,
+) -> Result<Payload<'a>, BlockError> {
     let damaged = |position, what| BlockError::Damaged { format, position, what };
     if frame.len() < HEADER_BYTES {
         return Err(damaged(frame.len(), "the header ends"));
@@ -120,18 +175,14 @@ pub fn unpack(
     if raw_bytes > max_bytes {
         return Err(BlockError::TooLong { raw_bytes, max_bytes });
     }
-    let found = header[0];
-    if found == Format::None.number() {
-        if payload.len() != raw_bytes {
-            return Err(damaged(frame.len(), "a raw payload of another length"));
-        }
-        out.extend_from_slice(payload);
-    } else if found == format.number() {
-        codec.decompress(payload, out, raw_bytes)?;
-    } else {
-        return Err(BlockError::WrongFormat { found, engine: format });
+    match header[0] {
+        number if number == Format::None.number() => match payload.len() == raw_bytes {
+            true => Ok(Payload::Raw(payload)),
+            false => Err(damaged(frame.len(), "a raw payload of another length")),
+        },
+        number if number == format.number() => Ok(Payload::Packed(payload, raw_bytes)),
+        found => Err(BlockError::WrongFormat { found, engine: format }),
     }
-    Ok(raw_bytes)
 }
 
 fn checksum(codec: &dyn BlockCodec, frame: &[u8]) -> u32 {

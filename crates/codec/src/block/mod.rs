@@ -21,6 +21,7 @@
 //! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
 //! | [`qpl`] | engine `qpl` of format `deflate` |
 
+mod batch;
 mod context;
 pub mod counters;
 pub mod deflate;
@@ -39,6 +40,7 @@ pub mod setting;
 pub mod zlib;
 pub mod zstd;
 
+pub use batch::{Batches, Begun};
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use dictionary::Dictionary;
 pub use error::BlockError;

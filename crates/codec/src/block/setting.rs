@@ -343,7 +343,7 @@ impl fmt::Display for SettingError {
                 )
             }
             SettingError::Unavailable { engine, reason } => {
-                write!(f, "engine {engine} is unavailable: {reason}")
+                write!(f, "engine {engine} cannot work here: {reason}")
             }
             SettingError::Unsupported { engine, format, what } => {
                 write!(f, "engine {engine} of format {format} cannot do {what}: choose another engine")

@@ -5,7 +5,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -93,6 +93,11 @@ impl Disk for RealDisk {
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
+        let owner = fs::metadata(dir).map_err(|error| DiskError::new("look at", dir, &error))?.uid();
+        let user = rustix::process::geteuid().as_raw();
+        if owner != user {
+            return Err(DiskError::Foreign { path: dir.to_path_buf(), owner, user });
+        }
         let path = dir.join(LOCK_NAME);
         let file = OpenOptions::new()
             .create(true)

@@ -22,28 +22,41 @@ pub(super) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Opens a file that was found; nothing is appended to it any more.
-    pub(super) fn open(disk: &dyn Disk, path: &Path, number: u64) -> Result<SegmentFile, SegmentError> {
+    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        path: &Path,
+        number: u64,
+    ) -> Result<(SegmentFile, Option<SegmentError>), SegmentError> {
         let file = disk.open(path, Caching::Direct)?;
         let mut header = AlignedBytes::zeroed(HEADER_BYTES as usize);
         let count = read_full_at(&*file, 0, &mut header)?;
-        format::check_header(&header[..count], number).map_err(|fault| match fault {
+        let fault = format::check_header(&header[..count], number).err().map(|fault| match fault {
             HeaderFault::Foreign(reason) => SegmentError::Foreign { path: path.to_path_buf(), reason },
             HeaderFault::Damaged => SegmentError::Damaged {
                 path: path.to_path_buf(),
                 offset: 0,
                 reason: "the header of the segment fails its check".to_string(),
             },
-        })?;
+        });
         let bytes = file.len()?;
-        Ok(SegmentFile {
+        let opened = SegmentFile {
             file,
             number,
             allocated_bytes: AtomicU64::new(bytes),
             written_bytes: AtomicU64::new(bytes),
             live_bytes: AtomicU64::new(0),
             is_finished: AtomicBool::new(true),
-        })
+        };
+        Ok((opened, fault))
+    }
+
+    /// Writes the header, durably.
+    pub(super) fn write_header(&self) -> Result<(), DiskError> {
+        let mut header = AlignedBytes::zeroed(HEADER_BYTES as usize);
+        header.copy_from_slice(&format::encode_header(self.number));
+        write_all_at(&*self.file, 0, &header)?;
+        self.file.sync_data()
     }
 
     /// Makes a file whose room is allocated, and whose header and name are durable.
@@ -191,7 +204,7 @@ impl Blocks {
                 if offset.is_multiple_of(PAGE_BYTES) {
                     return Ok(None);
                 }
-                self.offset = offset.next_multiple_of(PAGE_BYTES);
+                self.skip_padding(offset, offset.next_multiple_of(PAGE_BYTES))?;
                 continue;
             }
             if offset + format::block_bytes(length as usize) > end {
@@ -207,10 +220,23 @@ impl Blocks {
             if header != format::encode_block_header(self.file.number, offset, &self.body) {
                 return Err(self.file.damaged(offset, "the block fails its check"));
             }
-            self.offset += format::block_bytes(length as usize);
+            let padding = offset + (BLOCK_HEADER_BYTES + length as usize) as u64;
+            self.skip_padding(padding, offset + format::block_bytes(length as usize))?;
             let place = Place { segment: self.file.number, offset: offset as u32, bytes: length };
             return Ok(Some((place, &self.body)));
         }
+    }
+
+    /// Goes on at `end`; only zeros lie before that.
+    fn skip_padding(&mut self, offset: u64, end: u64) -> Result<(), SegmentError> {
+        let mut padding = [0; PAGE_BYTES as usize];
+        let padding = &mut padding[..(end - offset) as usize];
+        self.copy(offset, padding)?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(self.file.damaged(offset, "the padding is not zero"));
+        }
+        self.offset = end;
+        Ok(())
     }
 
     /// Copies bytes out of the window, which moves along.

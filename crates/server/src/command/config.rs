@@ -36,7 +36,7 @@ fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", limit_bytes.to_string()),
         ("maxmemory-clients", config.client_bytes_max.to_string()),
-        ("maxmemory-policy", "noeviction".into()),
+        ("maxmemory-policy", shared.backend.eviction_policy().into()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),
         ("protected-mode", if config.protected_mode { "yes" } else { "no" }.into()),

@@ -100,7 +100,7 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "maxmemory_human", human(limit_bytes));
     // What the limit leaves to the store, when it is the limit of the whole process.
     field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
-    field(page, "maxmemory_policy", "noeviction");
+    field(page, "maxmemory_policy", shared.backend.eviction_policy());
     if let Some(far) = shared.backend.far() {
         field(page, "far_kind", far.kind);
         field(page, "far_persistence", far.persistence);
@@ -114,9 +114,13 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
 }
 
-fn persistence(page: &mut String, _shared: &Shared) {
+fn persistence(page: &mut String, shared: &Shared) {
     field(page, "loading", 0);
-    field(page, "aof_enabled", 0);
+    let fields = shared.backend.persistence();
+    field(page, "aof_enabled", u8::from(!fields.is_empty()));
+    for (name, value) in fields {
+        field(page, name, value);
+    }
 }
 
 fn stats(page: &mut String, shared: &Shared) {
@@ -125,6 +129,7 @@ fn stats(page: &mut String, shared: &Shared) {
     field(page, "total_net_input_bytes", shared.total(|counters| &counters.bytes_in));
     field(page, "total_net_output_bytes", shared.total(|counters| &counters.bytes_out));
     field(page, "rejected_connections", shared.connections_rejected.load(Relaxed));
+    field(page, "evicted_keys", shared.backend.evicted_keys());
     field(page, "keyspace_hits", shared.total(|counters| &counters.hits));
     field(page, "keyspace_misses", shared.total(|counters| &counters.misses));
     field(page, "total_error_replies", shared.total(|counters| &counters.errors));

@@ -14,12 +14,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use map_backend::MapBackend;
+use ziptier::{DurableOptions, Options};
 use ziptier_server::{Backend, Config, ServeError, Server, Stopper, StoreBackend};
 
 /// How long a test waits for bytes before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs each test function once per backend: the double and the store.
+/// Runs each test function once per backend: the double, the store, and a store whose replies wait for its log.
 #[macro_export]
 macro_rules! on_every_backend {
     ($($test:ident),* $(,)?) => {
@@ -29,6 +30,9 @@ macro_rules! on_every_backend {
         mod on_the_store {
             $(#[test] fn $test() { super::$test(&$crate::support::TestServer::start_store()); })*
         }
+        mod on_a_durable_store {
+            $(#[test] fn $test() { super::$test(&$crate::support::TestServer::start_durable()); })*
+        }
     };
 }
 
@@ -37,6 +41,8 @@ pub struct TestServer {
     pub address: SocketAddr,
     stopper: Stopper,
     thread: Option<JoinHandle<Result<(), ServeError>>>,
+    /// Removed when the server has ended.
+    folder: Option<tempfile::TempDir>,
 }
 
 impl TestServer {
@@ -47,8 +53,20 @@ impl TestServer {
 
     /// Two workers in front of a store with its default options.
     pub fn start_store() -> Self {
-        let store = StoreBackend::open(ziptier::Options::default()).expect("a store opens");
+        let store = StoreBackend::open(Options::default()).expect("a store opens");
         Self::start_with(Arc::new(store), |_| {})
+    }
+
+    /// Two workers in front of a store with a folder.
+    pub fn start_durable() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut durable = DurableOptions::new(folder.path());
+        durable.log.segment_bytes = 1 << 20;
+        let options = Options { durable: Some(durable), ..Options::default() };
+        let store = StoreBackend::open(options).expect("a store opens");
+        let mut server = Self::start_with(Arc::new(store), |_| {});
+        server.folder = Some(folder);
+        server
     }
 
     pub fn start_with(backend: Arc<dyn Backend>, adjust: impl FnOnce(&mut Config)) -> Self {
@@ -59,7 +77,7 @@ impl TestServer {
         let server = Server::bind(config, backend).expect("a free port on the loopback address");
         let (address, stopper) = (server.address(), server.stopper());
         let thread = Some(std::thread::spawn(move || server.run()));
-        Self { address, stopper, thread }
+        Self { address, stopper, thread, folder: None }
     }
 
     pub fn connect(&self) -> Connection {

@@ -11,6 +11,7 @@ use crossbeam_epoch::pin;
 use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
+use crate::durable::Operation;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
@@ -29,10 +30,11 @@ pub enum Transferred {
     TargetExists,
 }
 
-/// A source's value, which the new record shares if it is large.
-enum Carried {
-    Inline(Vec<u8>),
-    Large(Arc<Large>),
+/// A source's value: its bytes, and what the new record shares if it is large.
+#[derive(Default)]
+struct Carried {
+    bytes: Vec<u8>,
+    large: Option<Arc<Large>>,
 }
 
 impl Core {
@@ -47,8 +49,40 @@ impl Core {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
-        // How much it takes is known under the locks only, where nobody waits for room.
-        let _may_be_less = self.make_room(source.len() + target.len() + INLINE_BYTES_MAX);
+        let mut carried = Carried::default();
+        loop {
+            if let Some(journal) = self.journal.get() {
+                journal.wait_for_room()?;
+            }
+            match self.try_transfer(source, target, keep_source, replace, &mut carried) {
+                // Both leaves were locked when it was found out how much it takes.
+                Err(Error::MemoryLimit { .. }) => {
+                    self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+                Ok(Some(transferred)) => return Ok(transferred),
+                Ok(None) => {}
+            }
+            // The log needs the bytes of a large value, which are read under no lock.
+            let Some(large) = &carried.large else { continue };
+            carried.bytes.clear();
+            large
+                .read_at(0, usize::MAX, &mut carried.bytes)
+                .map_err(|reason| self.damaged(source, reason))?;
+        }
+    }
+
+    /// `None` if the source has a large value other than the one in `carried`, where it is put now: its bytes are to be read
+    /// first.
+    fn try_transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        keep_source: bool,
+        replace: bool,
+        carried: &mut Carried,
+    ) -> Result<Option<Transferred>, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };
@@ -63,29 +97,40 @@ impl Core {
             _ => None,
         };
 
-        let Some(found) = find(locked[of_source].leaf, source) else { return Ok(Transferred::NoSource) };
+        let Some(found) = find(locked[of_source].leaf, source) else {
+            return Ok(Some(Transferred::NoSource));
+        };
         if !replace && find(locked[of_target].leaf, target).is_some() {
-            return Ok(Transferred::TargetExists);
+            return Ok(Some(Transferred::TargetExists));
         }
         if source == target {
-            return Ok(Transferred::Done);
+            return Ok(Some(Transferred::Done));
         }
-        let mut bytes = Vec::new();
-        let (carried, meta): (Carried, Meta) = match copy_found(found, &mut bytes) {
-            Copied::Inline(meta) => (Carried::Inline(bytes), meta),
-            Copied::Large(large, meta) => (Carried::Large(large), meta),
+        let mut inline = Vec::new();
+        let (mut value, meta): (NewValue<'_>, Meta) = match copy_found(found, &mut inline) {
+            Copied::Inline(meta) => (NewValue::Inline(&inline), meta),
+            Copied::Large(large, meta) => {
+                let is_read = carried.large.as_ref().is_some_and(|read| Arc::ptr_eq(read, &large));
+                if self.journal.get().is_some() && !is_read {
+                    carried.large = Some(large);
+                    return Ok(None);
+                }
+                (NewValue::Large { large: Some(large), raw: &carried.bytes }, meta)
+            }
             Copied::Damaged(reason) => return Err(self.damaged(source, reason)),
-        };
-        let mut value = match &carried {
-            Carried::Inline(bytes) => NewValue::Inline(bytes),
-            Carried::Large(large) => NewValue::Large(Some(Arc::clone(large))),
         };
         let inline_bytes = if let NewValue::Inline(bytes) = &value { bytes.len() } else { 0 };
         self.admit(source.len() + target.len() + inline_bytes)?;
 
+        let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
+        if let Some(journal) = self.journal.get() {
+            let delete = (!keep_source).then_some(Operation::Delete { key: source });
+            let put = Operation::put(target, value.raw(), &fields);
+            journal.append_all([put].into_iter().chain(delete))?;
+            self.stats.own().logged_bytes.add(put.bytes());
+        }
         let number = self.committed.load(Ordering::Relaxed) + 1;
         let mut record = RecordBytes::default();
-        let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
         self.append_growing(locked[of_target].leaf, &record, key_hash(target), &guard);
         value.written();
@@ -95,6 +140,6 @@ impl Core {
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
         }
         self.commit(number, locked, one_at_a_time, &guard);
-        Ok(Transferred::Done)
+        Ok(Some(Transferred::Done))
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use ziptier_codec::block::setting::SettingError;
-use ziptier_codec::block::{BlockCodec, BlockError, Engine, Huffman, Setting};
+use ziptier_codec::block::{Batches, Begun, BlockCodec, BlockError, Engine, Huffman, Setting, frame};
 use ziptier_codec::format::Format;
 
+use super::RAW_BYTES_MAX;
 use super::totals::EngineTotals;
 use crate::sync::Mutex;
 
@@ -22,7 +23,8 @@ pub(super) struct Dense {
 /// A context that brings its engine along.
 pub(super) struct Context {
     /// Dropped before the engine, which it borrows from: see [`Context::open`].
-    codec: Box<dyn BlockCodec>,
+    pub(super) codec: Box<dyn BlockCodec>,
+    batches: Batches,
     _engine: Arc<dyn Engine>,
 }
 
@@ -32,7 +34,39 @@ impl Context {
         // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move, and
         // which this context keeps until after the codec is dropped (fields drop in the order of their declaration).
         let codec = unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(codec) };
-        Ok(Self { codec, _engine: engine })
+        Ok(Self { codec, batches: Batches::default(), _engine: engine })
+    }
+
+    /// See [`frame::begin_pack`].
+    pub(super) fn begin_pack(&mut self, format: Format, contents: Vec<u8>) -> Begun {
+        frame::begin_pack(&mut *self.codec, &mut self.batches, format, contents)
+    }
+
+    /// See [`frame::finish_pack`].
+    pub(super) fn finish_pack(&mut self, begun: Begun) -> Vec<u8> {
+        frame::finish_pack(&mut *self.codec, &mut self.batches, begun)
+    }
+
+    /// See [`frame::unpack_batch`].
+    pub(super) fn unpack_batch(
+        &mut self,
+        format: Format,
+        frames: &[&[u8]],
+    ) -> Vec<Result<Vec<u8>, BlockError>> {
+        frame::unpack_batch(&mut *self.codec, &mut self.batches, format, frames, RAW_BYTES_MAX)
+    }
+
+    /// Looks after the jobs under way, without waiting.
+    pub(super) fn reap(&mut self) {
+        self.batches.reap(&mut *self.codec);
+    }
+
+    /// Whether no job is under way, be it one that was given up.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.batches.under_way() == 0 || {
+            self.reap();
+            self.batches.under_way() == 0
+        }
     }
 }
 
@@ -40,12 +74,11 @@ impl Context {
 pub(super) fn opened(
     slot: &mut Option<Context>,
     engine: impl FnOnce() -> Result<Arc<dyn Engine>, BlockError>,
-) -> Result<&mut dyn BlockCodec, BlockError> {
-    let context = match slot {
+) -> Result<&mut Context, BlockError> {
+    Ok(match slot {
         Some(context) => context,
         none => none.insert(Context::open(engine()?)?),
-    };
-    Ok(&mut *context.codec)
+    })
 }
 
 /// The setting's engine of that name, or the preferred one. Canned codes come with the first dictionary: before it, blocks have

@@ -20,6 +20,7 @@
 
 mod build;
 mod bytes;
+mod check;
 mod packed;
 mod revise;
 
@@ -28,13 +29,14 @@ use std::sync::{Arc, LazyLock};
 
 pub(crate) use build::{Builder, Entry, EntryKey};
 use bytes::BodyBytes;
+pub(crate) use check::Referents;
 pub(crate) use packed::{BLOCKS_MAX, Blocks};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
 use crate::far::{FarBytes, FarMemory};
-use crate::large::{LargeHandle, REFERENCE_BYTES};
+use crate::large::LargeHandle;
 use crate::memory::prefetch;
 use crate::options::Options;
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
@@ -142,25 +144,14 @@ impl Body {
         self.0.far().is_none_or(FarBytes::is_whole).then(|| Self(BodyBytes::from(&*self.0)))
     }
 
-    /// Its large values, and where in the body their references lie.
-    pub(crate) fn references(&self) -> impl Iterator<Item = (usize, LargeHandle<'_>)> {
+    /// The large values that its records own.
+    pub(crate) fn larges(&self) -> impl Iterator<Item = LargeHandle<'_>> {
         let none = self.layout() & SAME_TAG != 0 && Tag(self.0[3]).kind() != Kind::Large;
         (0..if none { 0 } else { self.len() }).filter_map(|index| {
             let record = self.record(index);
             // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.
-            (record.tag.kind() == Kind::Large).then(|| unsafe {
-                (self.record_start(index + 1) - REFERENCE_BYTES, LargeHandle::borrow(record.payload))
-            })
+            (record.tag.kind() == Kind::Large).then(|| unsafe { LargeHandle::borrow(record.payload) })
         })
-    }
-
-    /// A copy with other references at some places.
-    pub(crate) fn with_references(&self, places: &[(usize, [u8; REFERENCE_BYTES])]) -> Self {
-        let mut bytes = self.0.to_vec();
-        for (place, reference) in places {
-            bytes[*place..*place + REFERENCE_BYTES].copy_from_slice(reference);
-        }
-        Self(BodyBytes::from(bytes.as_slice()))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -10,6 +10,7 @@
 //! Every record belongs to a block, also those whose value lies elsewhere: see `blocks`.
 
 use super::{Body, PACKED};
+use crate::blocks::BegunBlock;
 use crate::record::array;
 
 /// Blocks of a body at most.
@@ -38,8 +39,8 @@ pub(crate) struct Blocks {
     counts: Vec<u8>,
     ends: Vec<u32>,
     pub(crate) frames: Vec<u8>,
-    /// Contents of blocks without a frame so far, by their index: they are packed as one batch.
-    deferred: Vec<(usize, Vec<u8>)>,
+    /// Blocks without a frame so far, by their index: a device packs them.
+    begun: Vec<(usize, BegunBlock)>,
 }
 
 impl Blocks {
@@ -47,22 +48,24 @@ impl Blocks {
         self.counts.clear();
         self.ends.clear();
         self.frames.clear();
-        self.deferred.clear();
+        self.begun.clear();
     }
 
-    /// Adds a block of `count` records whose contents are packed later, by [`Blocks::fill_in`].
-    pub(crate) fn defer(&mut self, contents: &[u8], count: usize) {
-        self.deferred.push((self.counts.len(), contents.to_vec()));
+    /// Adds a block of `count` records whose frame comes later, by [`Blocks::fill_in`].
+    pub(crate) fn push_begun(&mut self, block: BegunBlock, count: usize) {
+        self.begun.push((self.counts.len(), block));
         self.push(count);
     }
 
-    /// Gives the blocks that were deferred the frames that `pack` makes of their contents, and returns the bytes of these frames.
-    pub(crate) fn fill_in(&mut self, pack: impl FnOnce(Vec<Vec<u8>>) -> Vec<Vec<u8>>) -> usize {
-        if self.deferred.is_empty() {
-            return 0;
-        }
-        let (places, contents): (Vec<usize>, Vec<_>) = std::mem::take(&mut self.deferred).into_iter().unzip();
-        let made = pack(contents);
+    /// Whether blocks are without a frame so far.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Gives the blocks that were begun the frames that `finish` makes of them, and returns the bytes of these frames.
+    pub(crate) fn fill_in(&mut self, finish: impl FnOnce(Vec<BegunBlock>) -> Vec<Vec<u8>>) -> usize {
+        let (places, begun): (Vec<usize>, Vec<_>) = std::mem::take(&mut self.begun).into_iter().unzip();
+        let made = finish(begun);
         let old = std::mem::take(&mut self.frames);
         let mut made = places.into_iter().zip(&made).peekable();
         let (mut start, mut bytes) = (0, 0);
@@ -168,6 +171,11 @@ impl Body {
     /// Block `index`.
     pub(crate) fn block(&self, index: usize) -> Block<'_> {
         self.block_in(&self.0[self.records_end()..], index)
+    }
+
+    /// The frame of each of these blocks.
+    pub(crate) fn frames_of(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = &[u8]> {
+        blocks.map(|index| self.block(index).frame)
     }
 
     /// The frames of the blocks from `from` to `to`, which lie one behind the other.

@@ -2,6 +2,7 @@
 
 use ziptier_codec::token::Effort;
 
+use super::revise_blocks::revise_blocks;
 use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
 use crate::body::{Edit, Entry, EntryKey};
 use crate::coding::Coding;
@@ -17,6 +18,7 @@ impl Core {
         state: &LeafState,
         newest: &Newest<'_>,
         scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
     ) -> Option<Pieces> {
         let body = &state.body;
         let simple = newest.pending.iter().all(|record| {
@@ -28,7 +30,12 @@ impl Core {
         if body.is_empty() || !simple || !codable || newest.pending.len() > self.limits.records_max {
             return None;
         }
-        let mut pieces = Pieces { coding: state.coding.clone(), heated: state.heated, ..Pieces::default() };
+        let mut pieces = Pieces {
+            coding: state.coding.clone(),
+            heated: state.heated,
+            evicted: newest.evicted,
+            ..Pieces::default()
+        };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);
         let dictionary = state.coding.as_ref().and_then(Coding::tokens);
         let packer = blocks.map(|coding| scratch.packer(Goal::Keep, coding));
@@ -46,6 +53,8 @@ impl Core {
         let mut coded = dictionary.map(|_| coded.values());
         let mut edits = Vec::with_capacity(newest.pending.len());
         let mut from = 0;
+        // Where the marks that were not taken over yet begin.
+        let mut marked = 0;
         for record in &newest.pending {
             // Most writes replace: the fingerprints find that record without a search through the body.
             let (place, replaces) = match body.find_by(record.fingerprint, record.key) {
@@ -53,6 +62,13 @@ impl Core {
                 None => body.seek_from(from, record.key),
             };
             from = place + usize::from(replaces);
+            if self.eviction.is_some() {
+                pieces.marks.extend_from_slice(&newest.marks[marked..place]);
+                marked = from;
+                if record.kind != Kind::Tombstone {
+                    pieces.marks.push(record.mark);
+                }
+            }
             if replaces {
                 let old = body.record(place);
                 // What lies in a block is counted when that is unpacked.
@@ -86,10 +102,12 @@ impl Core {
             }
             edits.push(Edit { place, replaces, entry: Some(entry) });
         }
-        let amended = match packer {
-            Some(packer) => self.revise_packed(body, packer, &mut edits, &mut pieces, packed, builder)?,
-            None => body.revised(&edits, None, self.limits, &mut builder.bytes)?,
+        pieces.marks.extend_from_slice(newest.marks.get(marked..).unwrap_or_default());
+        let blocks = match packer {
+            Some(packer) => Some(revise_blocks(body, packer, &mut edits, &mut pieces, packed, meanwhile)?),
+            None => None,
         };
+        let amended = body.revised(&edits, blocks, self.limits, &mut builder.bytes)?;
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)

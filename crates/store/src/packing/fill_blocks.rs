@@ -4,9 +4,9 @@
 //! over many of the allocator's classes, each with rounding of its own and, once they were moved, with gaps.
 
 use super::plan_blocks::fitting;
-use super::revise_blocks::{pack_deferred, pack_evenly};
+use super::revise_blocks::{finish_blocks, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
-use crate::blocks::spans;
+use crate::blocks::{ReadAhead, spans};
 use crate::body::{BodyLimits, Builder, Entry};
 
 /// Cuts the first of the packed blocks that does not fit a full body with those before it, so that as many of its records
@@ -37,10 +37,12 @@ pub(super) fn fill_first_body(
     raw.clear();
     found.clear();
     let mut end = to;
-    for index in to..blocks.len().min(to + 2) {
+    let behind = to..blocks.len().min(to + 2);
+    let ahead = ReadAhead::of(packer.coding, behind.clone().map(|index| blocks.frame(index)));
+    for index in behind {
         let (base, before, frame) = (raw.len(), found.len(), blocks.frame(index));
         let is_read = !frame.is_empty()
-            && packer.coding.unpack(frame, raw).is_ok()
+            && ahead.append(packer.coding, frame, raw).is_ok()
             && spans(&raw[base..], blocks.count(index), base, found);
         if !is_read {
             found.truncate(before);
@@ -57,7 +59,7 @@ pub(super) fn fill_first_body(
         filled.clear();
         filled.copy_blocks(blocks, 0, to);
         pack_evenly(&values[..taken], packer, filled, contents, pieces);
-        pack_deferred(packer, filled, pieces);
+        finish_blocks(packer, filled, pieces, &mut || ());
         let bytes = Builder::size_packed(&entries[..count + taken], filled, 0, filled.len());
         if bytes <= limits.bytes_full {
             break;
@@ -69,7 +71,7 @@ pub(super) fn fill_first_body(
         }
     }
     pack_evenly(&values[taken..], packer, filled, contents, pieces);
-    pack_deferred(packer, filled, pieces);
+    finish_blocks(packer, filled, pieces, &mut || ());
     filled.copy_blocks(blocks, end, blocks.len());
     std::mem::swap(blocks, filled);
 }

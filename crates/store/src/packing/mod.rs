@@ -24,22 +24,23 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-use crate::blocks::{BlockCoding, Effort as BlockEffort, Unpacked};
+use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
 use crate::merge::newest;
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload};
 
-/// What packing works in; one per thread.
+/// What packing works in.
 #[derive(Default)]
 pub(crate) struct Scratch {
     /// The thread works in the background: where that has a codec of its own, blocks are packed by it.
-    pub(crate) in_background: bool,
+    in_background: bool,
     builder: Builder,
     encoder: Encoder,
     coded: CodedValues,
@@ -93,9 +94,9 @@ impl CodedValues {
 }
 
 impl Scratch {
-    /// Frees its memory.
-    pub(crate) fn release(&mut self) {
-        *self = Self { in_background: self.in_background, ..Self::default() };
+    /// For a thread that works in the background, or for one that does not.
+    pub(crate) fn new(in_background: bool) -> Self {
+        Self { in_background, ..Self::default() }
     }
 
     /// Who packs blocks for `goal`.
@@ -159,9 +160,18 @@ struct Pieces {
     blocks_packed_fast: u64,
     blocks_packed_dense: u64,
     blocks_unpacked: u64,
+    /// Marks of all bodies' records; empty in a store that does not evict.
+    marks: Vec<Mark>,
+    /// Records that eviction took out.
+    evicted: u64,
 }
 
 impl Pieces {
+    /// The marks of one of the bodies, whose first record is `first` of all.
+    fn marks_of(&self, first: usize, body: &Body) -> &[Mark] {
+        self.marks.get(first..first + body.len()).unwrap_or_default()
+    }
+
     /// Records of one of the bodies that were coded fast, at most.
     fn loose_of(&self, body: &Body) -> u16 {
         self.loose.min(body.len()) as u16
@@ -187,17 +197,32 @@ impl Core {
 
     /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`.
     pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
+        self.pack_while(leaf, goal, guard, scratch, &mut || ());
+    }
+
+    /// As [`Core::pack`], with other work while a device packs the blocks: none where they are packed by this thread, or where
+    /// writers wait for the leaf.
+    pub(crate) fn pack_while(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        guard: &Guard,
+        scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
+    ) {
         let state = leaf.state(guard);
-        let newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut evicted_keys = Vec::new();
+        self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
         if goal == Goal::Keep
-            && let Some(amended) = self.amend(state, &newest, scratch)
+            && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
         {
             return self.publish_one(leaf, state, amended, guard);
         }
         if !self.fits_one_body(state, &newest, goal) {
             return self.split(leaf, goal, guard, scratch);
         }
-        let pieces = self.plan(&[(state, newest)], goal, scratch);
+        let pieces = self.plan(&[(state, newest)], goal, scratch, meanwhile);
         if pieces.bodies.len() == 1 {
             self.publish_one(leaf, state, pieces, guard);
         } else {
@@ -224,6 +249,7 @@ impl Core {
                 break;
             }
         }
+        self.remember(leaf, &pieces.marks, guard);
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
@@ -275,6 +301,7 @@ impl Core {
             let fresh = pieces.blocks_packed_dense == 0;
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
+        self.stats.evicted.add(pieces.evicted);
         self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
         self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);
         self.stats.blocks_unpacked.add(pieces.blocks_unpacked);
@@ -299,9 +326,9 @@ impl Core {
 }
 
 /// Records of a state's body and their bytes.
-fn settled(state: &LeafState) -> (i64, i64) {
+pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
     let tokens = tokens(state);
-    let mut unpacked = Unpacked::default();
+    let mut unpacked = Unpacked::with(read_ahead(state));
     let bytes = (0..state.body.len()).map(|index| {
         let record = state.body.record(index);
         let key_bytes = state.body.prefix().len() + record.suffix.len();
@@ -312,6 +339,14 @@ fn settled(state: &LeafState) -> (i64, i64) {
         key_bytes as i64 + value_bytes as i64
     });
     (state.body.len() as i64, bytes.sum())
+}
+
+/// All blocks of a leaf, if a device unpacks them.
+fn read_ahead(state: &LeafState) -> ReadAhead {
+    let coding = state.coding.as_ref().and_then(Coding::blocks);
+    coding.map_or_else(ReadAhead::default, |coding| {
+        ReadAhead::of(coding, state.body.frames_of(0..state.body.blocks()))
+    })
 }
 
 /// Raw bytes of an inline value at most, as far as the decoder is concerned.

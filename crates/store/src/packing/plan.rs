@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Effort;
 
-use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, tokens};
+use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::{Body, BodyLimits, Builder, Entry, EntryKey};
 use crate::coding::Coding;
@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{Merged, Newest, merge};
-use crate::record::{Kind, Payload, array, now_ms};
+use crate::record::{Kind, Payload, array};
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
@@ -28,7 +28,7 @@ impl Core {
             (true, Goal::Heat) => state.body.raw_bytes(),
             (true, _) => state.body.asked_bytes(),
         };
-        merge(&state.body, &newest.pending, now_ms(), |merged| match merged {
+        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| match merged {
             Merged::Kept(_, entry) => {
                 records += 1;
                 bytes += match (goal, tokens(state), entry.kind) {
@@ -39,7 +39,7 @@ impl Core {
                     _ => entry.payload.len(),
                 } + 8
             }
-            Merged::Fresh(entry) => {
+            Merged::Fresh(entry, _) => {
                 records += 1;
                 bytes += entry.payload.len() + entry.key.len() + 8;
             }
@@ -48,12 +48,14 @@ impl Core {
         records <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
-    /// Merges and codes the records of adjacent leaves and cuts them into bodies.
+    /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a device packs
+    /// their blocks.
     pub(super) fn plan<'a>(
         &self,
         leaves: &'a [(&'a LeafState, Newest<'a>)],
         goal: Goal,
         scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
         let current = self.dictionaries.current();
         let first = leaves[0].0;
@@ -69,7 +71,7 @@ impl Core {
             _ => current,
         };
         if let Some(Coding::Blocks(coding)) = &target {
-            return self.plan_packed(leaves, coding, goal, scratch);
+            return self.plan_packed(leaves, coding, goal, scratch, meanwhile);
         }
         let target_generation = target.as_ref().map(Coding::generation);
         let mut pieces = Pieces { coding: target.clone(), heated, ..Pieces::default() };
@@ -81,7 +83,7 @@ impl Core {
         for (state, _) in leaves {
             let mut spans = Vec::new();
             if heated || goal == Goal::Recode || generation(state) != target_generation {
-                let mut unpacked = Unpacked::default();
+                let mut unpacked = Unpacked::with(read_ahead(state));
                 for index in 0..state.body.len() {
                     let payload = state.body.found(index, state.coding.as_ref()).payload;
                     spans.push(match payload {
@@ -89,7 +91,7 @@ impl Core {
                             match decode(&payload, &mut unpacked, &mut scratch.raw) {
                                 None if leaves.len() == 1 && goal != Goal::Keep => {
                                     self.stats.damaged.raise();
-                                    return self.plan(leaves, Goal::Keep, scratch);
+                                    return self.plan(leaves, Goal::Keep, scratch, meanwhile);
                                 }
                                 span => span,
                             }
@@ -109,15 +111,20 @@ impl Core {
             decoded.push(spans);
         }
 
-        let now_ms = now_ms();
+        let now_ms = self.expiry_now_ms();
         let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
         let mut uncoded: Vec<usize> = Vec::new();
         let mut fresh = 0;
         let mut fresh_at_end = 0;
+        let evicts = self.eviction.is_some();
         for ((state, newest), spans) in leaves.iter().zip(&decoded) {
             let dictionary = tokens(state);
+            pieces.evicted += newest.evicted;
             merge(&state.body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(index, mut entry) => {
+                    if evicts {
+                        pieces.marks.push(newest.mark(index));
+                    }
                     if entry.kind == Kind::Packed {
                         // What could not be unpacked has no place in a body without blocks.
                         entry.kind = Kind::Lost;
@@ -136,7 +143,10 @@ impl Core {
                     entries.push(entry);
                     fresh_at_end = 0;
                 }
-                Merged::Fresh(entry) => {
+                Merged::Fresh(entry, mark) => {
+                    if evicts {
+                        pieces.marks.push(mark);
+                    }
                     if entry.kind == Kind::Raw {
                         uncoded.push(entries.len());
                     }

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use super::fill_blocks::fill_first_body;
 use super::plan::{recode_large, separator};
-use super::revise_blocks::{pack_block, pack_deferred};
+use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch, raw_len};
-use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, spans};
+use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, ReadAhead, spans};
 use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, Newest, merge};
-use crate::record::{Kind, array, now_ms};
+use crate::record::{Kind, array};
 
 /// Where an entry comes from.
 #[derive(Clone, Copy)]
@@ -44,6 +44,7 @@ impl Core {
         coding: &Arc<BlockCoding>,
         goal: Goal,
         scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
         let target = Coding::Blocks(coding.clone());
         let mut pieces = Pieces { coding: Some(target.clone()), ..Pieces::default() };
@@ -51,7 +52,8 @@ impl Core {
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
-        let now_ms = now_ms();
+        let now_ms = self.expiry_now_ms();
+        let evicts = self.eviction.is_some();
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);
@@ -62,10 +64,14 @@ impl Core {
                     opened[body.block_of(record)] = true;
                 }
             };
+            pieces.evicted += newest.evicted;
             let mut last = None;
             let mut inserted = false;
             merge(body, &newest.pending, now_ms, |merged| match merged {
                 Merged::Kept(record, entry) => {
+                    if evicts {
+                        pieces.marks.push(newest.mark(record));
+                    }
                     if std::mem::take(&mut inserted) && last.is_none() {
                         open(Some(record));
                     }
@@ -73,7 +79,10 @@ impl Core {
                     entries.push((entry, Origin::Body { leaf, record }));
                     fresh_at_end = 0;
                 }
-                Merged::Fresh(entry) => {
+                Merged::Fresh(entry, mark) => {
+                    if evicts {
+                        pieces.marks.push(mark);
+                    }
                     open(last);
                     inserted = true;
                     pieces.records += 1;
@@ -176,7 +185,7 @@ impl Core {
             }
         }
         pack_run(&mut run, packer, blocks, contents, &mut pieces);
-        pack_deferred(packer, blocks, &mut pieces);
+        finish_blocks(packer, blocks, &mut pieces, meanwhile);
         // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
         let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
         let quiet = leaves.iter().all(|(state, _)| !state.is_unsettled());
@@ -199,6 +208,8 @@ impl Core {
     ) {
         let body = &state.body;
         let Some(coding) = state.coding.as_ref().and_then(Coding::blocks) else { return };
+        let opened = (0..body.blocks()).filter(|index| old.opened[*index]);
+        let ahead = ReadAhead::of(coding, opened.map(|index| body.block(index).frame));
         for index in 0..body.blocks() {
             let block = body.block(index);
             if !old.opened[index] || block.frame.is_empty() {
@@ -209,7 +220,7 @@ impl Core {
             pieces.blocks_unpacked += 1;
             let base = raw.len();
             found.clear();
-            let unpacked = coding.unpack(block.frame, raw).is_ok();
+            let unpacked = ahead.append(coding, block.frame, raw).is_ok();
             if unpacked && spans(&raw[base..], block.count, base, found) {
                 old.values.extend(found.iter().copied().map(Some));
             } else {

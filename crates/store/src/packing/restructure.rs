@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use super::{Goal, Pieces, Scratch, settled};
+use crate::Error;
 use crate::body::Body;
 use crate::core::Core;
+use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::{large_references, newest};
 
@@ -62,11 +64,19 @@ impl Core {
             self.reopen(right, right_state, guard);
             return;
         }
-        let states: Vec<_> = std::iter::once(left_state)
-            .chain(right_state)
-            .map(|state| (state, newest(state.landings(), &self.committed)))
+        let closed = [Some((leaf, left_state)), right.as_ref().map(|(right, _)| *right).zip(right_state)];
+        let mut evicted_keys = [Vec::new(), Vec::new()];
+        let states: Vec<_> = closed
+            .into_iter()
+            .flatten()
+            .zip(&mut evicted_keys)
+            .map(|((leaf, state), keys)| {
+                let mut newest = newest(state.landings(), &self.committed);
+                self.weigh(leaf, state, &mut newest, keys, guard);
+                (state, newest)
+            })
             .collect();
-        let mut pieces = self.plan(&states, goal, scratch);
+        let mut pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
@@ -98,6 +108,7 @@ impl Core {
             let new = Leaf::new(low, state, self.gauges.clone());
             new.clock.inherit(&leaf.clock, first_record, 0);
             new.set_warm(leaf.is_warm());
+            self.remember(&new, pieces.marks_of(first_record, body), guard);
             if let Some((right, _)) = &right {
                 let before = left_state.body.len();
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
@@ -110,12 +121,16 @@ impl Core {
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
+        // Readers come to the new leaves before the index has them; who maintains leaves must not.
+        let new_leaves = added.clone();
+        let unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
         let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
         state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
         state.heated = pieces.heated;
         let published = leaf.publish(left_state, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
+        self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if let Some((right, _)) = &right {
             leaf.clock.inherit(&right.clock, 0, left_state.body.len());
         }
@@ -127,6 +142,7 @@ impl Core {
         if right.is_some() || !added.is_empty() {
             self.index.change(right.as_ref().map(|(right, _)| *right), added, guard);
         }
+        drop(unlisted);
         // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
         if let Some((_, ownership)) = right {
             std::mem::forget(ownership);
@@ -135,19 +151,30 @@ impl Core {
     }
 
     /// Takes every record out of `leaf`, which the caller owns.
-    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) {
+    ///
+    /// # Errors
+    /// The log's; the leaf is as it was then.
+    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
         let state = self.close(leaf, guard);
         let (records, logical_bytes) = settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
         new.coding = state.coding.clone();
-        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let writer = leaf.lock_writer();
+        if let Some(journal) = self.journal.get() {
+            let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
+            if let Err(error) = journal.append(&range) {
+                self.reopen(leaf, state, guard);
+                return Err(error);
+            }
+        }
+        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let published = leaf.publish(state, new, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         // Who decided on an update from what was there must look again.
         leaf.note_append();
         drop(writer);
         self.settle_large(Vec::new(), large_references(state), guard);
+        Ok(())
     }
 
     /// Stops appends to `leaf`, which the caller owns, until another state is published.

@@ -1,88 +1,96 @@
 //! A packed body with a few records replaced, added or removed: blocks with changes are packed anew, all others are
 //! copied as they lie.
 
+use std::ops::Range;
+
 use super::{PackedScratch, Packer, Pieces, emptied};
-use crate::blocks::{BLOCK_RECORDS_MAX, Effort, lay_out, spans};
-use crate::body::{Blocks, Body, Builder, Edit};
-use crate::core::Core;
+use crate::blocks::{BLOCK_RECORDS_MAX, Effort, ReadAhead, lay_out, spans};
+use crate::body::{Blocks, Body, Edit};
 use crate::record::Kind;
 
-impl Core {
-    /// `body` with `edits`, whose values are raw and go into blocks here; `None` when that needs a plan.
-    pub(super) fn revise_packed(
-        &self,
-        body: &Body,
-        packer: Packer<'_>,
-        edits: &mut [Edit<'_>],
-        pieces: &mut Pieces,
-        scratch: &mut PackedScratch,
-        builder: &mut Builder,
-    ) -> Option<Body> {
-        if !body.is_packed() {
+/// The blocks of `body` with `edits`, whose values are raw and go into blocks here; `None` when that needs a plan.
+pub(super) fn revise_blocks<'s>(
+    body: &Body,
+    packer: Packer<'_>,
+    edits: &mut [Edit<'_>],
+    pieces: &mut Pieces,
+    scratch: &'s mut PackedScratch,
+    meanwhile: &mut dyn FnMut(),
+) -> Option<&'s Blocks> {
+    if !body.is_packed() {
+        return None;
+    }
+    // The edits' values, empty where there is none to be packed.
+    let PackedScratch { blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values, .. } =
+        scratch;
+    let mut fresh = emptied(std::mem::take(kept_fresh));
+    fresh.extend(edits.iter_mut().map(|edit| match &mut edit.entry {
+        Some(entry) if entry.kind == Kind::Raw => {
+            entry.kind = Kind::Packed;
+            std::mem::take(&mut entry.payload)
+        }
+        _ => &[],
+    }));
+    blocks.clear();
+    let changes = changes(body, edits);
+    let ahead = ReadAhead::of(packer.coding, changes.iter().map(|(index, _)| body.block(*index).frame));
+    // The first block since the last one with changes.
+    let mut unchanged = 0;
+    for (index, own) in changes {
+        let block = body.block(index);
+        blocks.copy_run(body, unchanged, index);
+        unchanged = index + 1;
+        raw.clear();
+        old.clear();
+        pieces.blocks_unpacked += 1;
+        if block.frame.is_empty() {
+            old.resize(block.count, (0, 0));
+        } else if ahead.append(packer.coding, block.frame, raw).is_err() || !spans(raw, block.count, 0, old) {
             return None;
         }
-        // The edits' values, empty where there is none to be packed.
-        let PackedScratch {
-            blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values, ..
-        } = scratch;
-        let mut fresh = emptied(std::mem::take(kept_fresh));
-        fresh.extend(edits.iter_mut().map(|edit| match &mut edit.entry {
-            Some(entry) if entry.kind == Kind::Raw => {
-                entry.kind = Kind::Packed;
-                std::mem::take(&mut entry.payload)
+        let mut values = emptied(std::mem::take(kept_values));
+        let mut from = block.first;
+        for (edit, value) in edits[own.clone()].iter().zip(&fresh[own]) {
+            let kept = &old[from - block.first..edit.place - block.first];
+            values.extend(kept.iter().map(|(start, end)| &raw[*start..*end]));
+            if edit.replaces {
+                let (start, end) = old[edit.place - block.first];
+                pieces.logical_bytes -= (end - start) as i64;
             }
-            _ => &[],
-        }));
-        blocks.clear();
-        let mut next = 0;
-        // The first block since the last one with changes.
-        let mut unchanged = 0;
-        for index in 0..body.blocks() {
-            let block = body.block(index);
-            let end = block.first + block.count;
-            let before = next;
-            // What is inserted between two blocks goes to the first of them.
-            let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
-            while next < edits.len() && belongs(&edits[next]) {
-                next += 1;
+            if edit.entry.is_some() {
+                values.push(value);
             }
-            if before == next {
-                continue;
-            }
-            blocks.copy_run(body, unchanged, index);
-            unchanged = index + 1;
-            raw.clear();
-            old.clear();
-            pieces.blocks_unpacked += 1;
-            if block.frame.is_empty() {
-                old.resize(block.count, (0, 0));
-            } else if packer.coding.unpack(block.frame, raw).is_err() || !spans(raw, block.count, 0, old) {
-                return None;
-            }
-            let mut values = emptied(std::mem::take(kept_values));
-            let mut from = block.first;
-            for (edit, value) in edits[before..next].iter().zip(&fresh[before..next]) {
-                let kept = &old[from - block.first..edit.place - block.first];
-                values.extend(kept.iter().map(|(start, end)| &raw[*start..*end]));
-                if edit.replaces {
-                    let (start, end) = old[edit.place - block.first];
-                    pieces.logical_bytes -= (end - start) as i64;
-                }
-                if edit.entry.is_some() {
-                    values.push(value);
-                }
-                from = edit.place + usize::from(edit.replaces);
-            }
-            values.extend(old[from - block.first..].iter().map(|(start, end)| &raw[*start..*end]));
-            pieces.loose += packer.loose(values.len());
-            pack_evenly(&values, packer, blocks, contents, pieces);
-            *kept_values = emptied(values);
+            from = edit.place + usize::from(edit.replaces);
         }
-        blocks.copy_run(body, unchanged, body.blocks());
-        pack_deferred(packer, blocks, pieces);
-        *kept_fresh = emptied(fresh);
-        body.revised(edits, Some(blocks), self.limits, &mut builder.bytes)
+        values.extend(old[from - block.first..].iter().map(|(start, end)| &raw[*start..*end]));
+        pieces.loose += packer.loose(values.len());
+        pack_evenly(&values, packer, blocks, contents, pieces);
+        *kept_values = emptied(values);
     }
+    blocks.copy_run(body, unchanged, body.blocks());
+    finish_blocks(packer, blocks, pieces, meanwhile);
+    *kept_fresh = emptied(fresh);
+    Some(blocks)
+}
+
+/// The blocks with changes, and which of the edits are theirs.
+fn changes(body: &Body, edits: &[Edit<'_>]) -> Vec<(usize, Range<usize>)> {
+    let mut changes = Vec::with_capacity(edits.len());
+    let mut next = 0;
+    let mut end = 0;
+    for index in 0..body.blocks() {
+        end += body.block(index).count;
+        let before = next;
+        // What is inserted between two blocks goes to the first of them.
+        let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
+        while next < edits.len() && belongs(&edits[next]) {
+            next += 1;
+        }
+        if before < next {
+            changes.push((index, before..next));
+        }
+    }
+    changes
 }
 
 /// Packs `values` as one block, or as equal ones if they are too many: a block may grow by half before it is split.
@@ -116,13 +124,24 @@ pub(super) fn pack_evenly(
     }
 }
 
-/// Packs the blocks that were left for one batch.
-pub(super) fn pack_deferred(packer: Packer<'_>, blocks: &mut Blocks, pieces: &mut Pieces) {
-    let bytes = blocks.fill_in(|contents| packer.coding.pack_batch(packer.effort, contents));
+/// Waits for the blocks that a device packs, with other work meanwhile.
+pub(super) fn finish_blocks(
+    packer: Packer<'_>,
+    blocks: &mut Blocks,
+    pieces: &mut Pieces,
+    meanwhile: &mut dyn FnMut(),
+) {
+    if !blocks.has_begun() {
+        return;
+    }
+    if packer.coding.goes_on(packer.effort) {
+        meanwhile();
+    }
+    let bytes = blocks.fill_in(|begun| packer.coding.finish_pack(packer.effort, begun));
     pieces.coded_bytes += bytes as u64;
 }
 
-/// Packs one block, or leaves it for [`pack_deferred`].
+/// Packs one block, or begins to, if a device does it: see [`finish_blocks`].
 pub(super) fn pack_block(
     values: &[&[u8]],
     packer: Packer<'_>,
@@ -137,7 +156,7 @@ pub(super) fn pack_block(
             Effort::Dense => pieces.blocks_packed_dense += 1,
         }
         if packer.coding.packs_in_batches(packer.effort) {
-            return blocks.defer(contents, values.len());
+            return blocks.push_begun(packer.coding.begin_pack(packer.effort, contents), values.len());
         }
         let before = blocks.frames.len();
         packer.coding.pack(packer.effort, contents, &mut blocks.frames);

@@ -30,7 +30,7 @@ struct Queue {
 }
 
 impl Devices {
-    /// The devices of a source, or why there are none.
+    /// The devices of a source, or half a sentence on why there are none.
     pub(super) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
         // A dedicated queue opens once, and a model has threads.
         static OPEN: Mutex<Vec<Weak<Devices>>> = Mutex::new(Vec::new());
@@ -42,7 +42,8 @@ impl Devices {
         let devices = Arc::new(match source {
             DeviceSource::Discovered => Devices::discovered()?,
             DeviceSource::Modelled(options) => {
-                let queues = Devices::modelled(options).map_err(|error| format!("no model: {error}"))?;
+                let queues = Devices::modelled(options)
+                    .map_err(|error| format!("the model does not start: {error}"))?;
                 Devices { source: source.clone(), queues, discovery: Discovery::default() }
             }
         });
@@ -59,9 +60,11 @@ impl Devices {
                 Err(error) => failed.push(error.to_string()),
             }
         }
+        if let Some(why) = ziptier_accel::doctor::why_not(&discovery) {
+            return Err(format!("{why} (looked below {})", discovery.sysfs.display()));
+        }
         if queues.is_empty() {
-            failed.insert(0, discovery.to_string());
-            return Err(failed.join(" "));
+            return Err(format!("no work queue opens: {}", failed.join("; ")));
         }
         Ok(Devices { source: DeviceSource::Discovered, queues, discovery })
     }

@@ -23,6 +23,9 @@ use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
 
 const NAME: &str = "iaa";
 
+/// What to do without a device.
+const ADVICE: &str = "`ziptier doctor` says what would help, and on path auto the CPU does the work";
+
 /// The engine `iaa` of format `deflate`.
 pub struct Iaa {
     path: Path,
@@ -57,7 +60,7 @@ impl Iaa {
             Err(reason) if setting.path == Path::Hardware => {
                 return Err(SettingError::Unavailable {
                     engine,
-                    reason: format!("no path hardware: {reason} (`ziptier doctor` tells what would help)"),
+                    reason: format!("path hardware needs a device, but {reason}; {ADVICE}"),
                 });
             }
             Err(_) => None,
@@ -88,7 +91,7 @@ impl Iaa {
         let (devices, operations) = match operations {
             Ok(operations) => (devices, operations),
             Err(error) if setting.path == Path::Hardware => {
-                let reason = format!("no path hardware: the dictionary cannot be prepared: {error}");
+                let reason = format!("the device did not take the dictionary ({error}); {ADVICE}");
                 return Err(SettingError::Unavailable { engine: NAME, reason });
             }
             // A device that fails at this will fail at more.
@@ -273,6 +276,7 @@ impl<'a> IaaContext<'a> {
         if room == 0 {
             return Ok(None);
         }
+        self.make_room();
         let operation = &self.engine.operations.compress;
         let failure = match &mut self.sessions {
             None => None,
@@ -297,6 +301,7 @@ impl<'a> IaaContext<'a> {
         if raw_bytes > raw_bytes_max(packed.len()) {
             return Err(damaged(packed.len(), "another length"));
         }
+        self.make_room();
         let operation = &self.engine.operations.decompress;
         let before = out.len();
         let failure = match &mut self.sessions {
@@ -371,6 +376,13 @@ impl<'a> IaaContext<'a> {
         }
         self.counters.ended(task, job.input.len(), &result, None);
         self.done.push(Done { job, result });
+    }
+
+    /// A single job finds room beside those of a batch.
+    fn make_room(&mut self) {
+        if self.sessions.as_ref().is_some_and(Sessions::is_full) {
+            self.reap_device(true);
+        }
     }
 
     fn reap_device(&mut self, wait: bool) {

@@ -1,22 +1,39 @@
-//! Batches on a device: jobs are submitted one after the other and run side by side, while their owner goes on.
+//! Jobs on a device: submitted one after the other, they run side by side while their owner goes on, for no longer than a limit.
+//!
+//! A device that ends no job must not hold its caller for ever, as the library's own waiting call does: a job is given up after a
+//! while. The device may still use the buffers of such a job, so they are kept until it has ended, and the caller gets copies.
 
-use super::library::{COMPRESS, DECOMPRESS, Job, JobPath, LEVEL_DEFAULT, status};
-use super::{EMPTY_STREAM, How, NAME, Outcome, Path, QplCoder, bound, sizes};
+use super::library::{COMPRESS, DECOMPRESS, Functions, Job, JobPath, LEVEL_DEFAULT, status};
+use super::{How, NAME, Outcome, Path, QplCoder, TRIES_MAX, bound, sizes};
 use crate::block::context::{Context, Failure};
 use crate::block::{self, BlockCodec, BlockError, ContextCounters, Done, Task, run_job};
 use crate::format::Format;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Jobs that a context has under way: each takes 190 KB of the library's memory.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// A context whose batches are under way on the device.
+/// How long a job may take.
+const TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Jobs of the process that were given up and have not ended. With so many of them, devices get no more.
+const GIVEN_UP_MAX: usize = 64;
+
+/// A context whose jobs are under way on the device. What the device cannot do, the CPU does on the path `auto`; on the path of the
+/// hardware it is an error.
 pub(super) struct Batch<'a> {
-    context: Context<'a, QplCoder<'a>>,
+    software: Context<'a, QplCoder<'a>>,
     how: How,
+    functions: &'static Functions,
     path: JobPath,
+    time_max: Duration,
     under_way: Vec<UnderWay>,
     free: Vec<Job>,
     done: Vec<Done>,
+    /// Buffers of calls with a single block.
+    input: Vec<u8>,
+    output: Vec<u8>,
     counters: ContextCounters<'a>,
 }
 
@@ -25,80 +42,120 @@ struct UnderWay {
     job: Job,
     /// Its buffers do not move while the device works with them, and the output has room reserved.
     own: block::Job,
+    since: Instant,
+}
+
+/// A job that did not begin, and what is wrong with the device. Without a reason, the data has no need of a device.
+struct Refused {
+    own: block::Job,
+    reason: Option<String>,
+}
+
+static GIVEN_UP: Mutex<Vec<UnderWay>> = Mutex::new(Vec::new());
+
+/// Keeps a job's buffers until it has ended, or looks how many such jobs there are.
+fn given_up(job: Option<UnderWay>) -> usize {
+    let mut all = GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain_mut(|kept| kept.job.check() == status::BEING_PROCESSED);
+    all.extend(job);
+    all.len()
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(
-        context: Context<'a, QplCoder<'a>>,
+        software: Context<'a, QplCoder<'a>>,
         how: How,
+        functions: &'static Functions,
         path: JobPath,
         counters: ContextCounters<'a>,
     ) -> Batch<'a> {
         let (under_way, free, done) = (Vec::new(), Vec::new(), Vec::new());
-        Batch { context, how, path, under_way, free, done, counters }
+        let (input, output, time_max) = (Vec::new(), Vec::new(), TIME_MAX);
+        Batch { software, how, functions, path, time_max, under_way, free, done, input, output, counters }
     }
 
-    /// Begins a job; one that the device does not take is given back.
-    fn begin(&mut self, mut own: block::Job) -> Result<(), block::Job> {
-        let job = self.free.pop().map_or_else(|| Job::new(self.path), Ok);
-        let Ok(mut job) = job else { return Err(own) };
-        let room = match own.task {
-            Task::Compress { max_bytes } => max_bytes.min(bound(own.input.len())),
-            Task::Decompress { raw_bytes } => raw_bytes,
+    /// Begins a job.
+    fn begin(&mut self, mut own: block::Job) -> Result<(), Refused> {
+        let (room, is_plausible) = match own.task {
+            Task::Compress { max_bytes } => (max_bytes.min(bound(own.input.len())), true),
+            // A match of 258 bytes takes two bits at least.
+            Task::Decompress { raw_bytes } => {
+                (raw_bytes, raw_bytes <= own.input.len().saturating_mul(4 * 258))
+            }
         };
-        let most = own.input.len().saturating_mul(4 * 258);
-        let plain = room > 0 && own.input.len() > EMPTY_STREAM.len();
-        if !plain || matches!(own.task, Task::Decompress { .. }) && room > most {
-            return Err(own);
+        if room == 0 || own.input.is_empty() || !is_plausible {
+            return Err(Refused { own, reason: None });
         }
+        let job = match self.free.pop() {
+            Some(job) => Ok(job),
+            None if given_up(None) >= GIVEN_UP_MAX => Err("the device ends no jobs".to_owned()),
+            None => Job::new(self.functions, self.path),
+        };
+        let mut job = match job {
+            Ok(job) => job,
+            Err(reason) => return Err(Refused { own, reason: Some(reason) }),
+        };
         own.output.reserve(room);
         let target = &mut own.output.spare_capacity_mut()[..room];
-        let Some((source, target)) = sizes(&own.input, target) else { return Err(own) };
-        let (operation, flags, level) = match own.task {
-            Task::Compress { .. } => {
-                let (flags, level) = self.how.compressing(self.path);
-                (COMPRESS, flags, level)
-            }
-            Task::Decompress { .. } => (DECOMPRESS, 0, LEVEL_DEFAULT),
+        let Some((source, target)) = sizes(&own.input, target) else {
+            return Err(Refused { own, reason: None });
         };
-        // SAFETY: the buffers belong to the job, which is kept and left alone until it is done; moving it moves no buffer.
-        let begun = unsafe {
-            job.prepare(operation, flags, level, source, target);
-            job.submit()
+        let (operation, (flags, level)) = match own.task {
+            Task::Compress { .. } => (COMPRESS, self.how.compressing(self.path)),
+            Task::Decompress { .. } => (DECOMPRESS, (0, LEVEL_DEFAULT)),
         };
-        match begun {
-            status::OK => {
-                self.under_way.push(UnderWay { job, own });
-                Ok(())
+        let mut begun = status::QUEUES_ARE_BUSY;
+        for _ in 0..TRIES_MAX {
+            // SAFETY: the buffers belong to the job, which is kept and left alone until it is done; moving it moves no buffer.
+            begun = unsafe {
+                job.prepare(operation, flags, level, source, target);
+                job.submit()
+            };
+            if begun != status::QUEUES_ARE_BUSY {
+                break;
             }
-            other => {
-                if other == status::QUEUES_ARE_BUSY {
-                    self.counters.queue_was_full();
-                }
-                self.free.push(job);
-                Err(own)
+            self.counters.queue_was_full();
+            std::hint::spin_loop();
+        }
+        if begun == status::OK {
+            self.under_way.push(UnderWay { job, own, since: Instant::now() });
+            return Ok(());
+        }
+        self.free.push(job);
+        if begun != status::QUEUES_ARE_BUSY && self.how.path == Path::Auto {
+            self.counters.faulted();
+        }
+        Err(Refused { own, reason: Some(super::library::in_words(begun)) })
+    }
+
+    /// Does without the device what it did not do.
+    fn refused(&mut self, Refused { own, reason }: Refused) -> Done {
+        match reason {
+            Some(reason) if self.how.path == Path::Hardware => {
+                let result = Err(BlockError::Engine { engine: NAME, reason });
+                self.counters.faulted();
+                self.counters.ended(own.task, own.input.len(), &result, None);
+                Done { job: own, result }
             }
+            _ => run_job(&mut self.software, own),
         }
     }
 
-    /// What a finished job came to; `Err` gives it back if the device failed and the CPU may do it.
-    fn end(&mut self, UnderWay { job, mut own }: UnderWay, status: u32) -> Result<Done, block::Job> {
+    /// What a finished job came to.
+    fn end(&mut self, UnderWay { job, mut own, .. }: UnderWay, status: u32) -> Done {
         let outcome = Outcome::of(status, &job);
         self.free.push(job);
         let outcome = match outcome {
-            Err(_) if self.how.path == Path::Auto => {
-                self.counters.faulted();
-                return Err(own);
-            }
-            other => other,
+            Ok(outcome) => outcome,
+            Err(reason) => return self.failed(own, reason),
         };
-        let engine = |reason| BlockError::Engine { engine: NAME, reason };
         let result = match own.task {
-            Task::Compress { .. } => outcome.and_then(Outcome::compressed).map_err(engine),
+            Task::Compress { .. } => {
+                outcome.compressed().map_err(|reason| BlockError::Engine { engine: NAME, reason })
+            }
             Task::Decompress { raw_bytes } => {
-                let ended = outcome.map_err(Failure::Engine);
-                let ended = ended.and_then(|outcome| outcome.decompressed(own.input.len(), raw_bytes));
-                ended.map(|()| Some(raw_bytes)).map_err(|failure| failure.of(Format::Deflate, NAME))
+                let ended = outcome.decompressed(own.input.len(), raw_bytes);
+                ended.map(|()| Some(raw_bytes)).map_err(|failure: Failure| failure.of(Format::Deflate, NAME))
             }
         };
         if let Ok(Some(made)) = result {
@@ -109,21 +166,69 @@ impl<'a> Batch<'a> {
             self.counters.faulted();
         }
         self.counters.ended(own.task, own.input.len(), &result, None);
-        Ok(Done { job: own, result })
+        Done { job: own, result }
+    }
+
+    fn failed(&mut self, own: block::Job, reason: String) -> Done {
+        if self.how.path == Path::Auto {
+            self.counters.faulted();
+        }
+        self.refused(Refused { own, reason: Some(reason) })
+    }
+
+    /// Goes on without a job that takes too long.
+    fn give_up(&mut self, late: UnderWay) -> Done {
+        let block::Job { tag, task, ref input, ref output } = late.own;
+        let own = block::Job { tag, task, input: input.clone(), output: output.clone() };
+        given_up(Some(late));
+        self.failed(own, format!("the device did not end a job in {:?}", self.time_max))
     }
 
     fn reap_once(&mut self) {
         let mut index = 0;
         while index < self.under_way.len() {
-            let status = self.under_way[index].job.check();
-            if status == status::BEING_PROCESSED {
+            let late = &mut self.under_way[index];
+            let status = late.job.check();
+            if status == status::BEING_PROCESSED && late.since.elapsed() <= self.time_max {
                 index += 1;
                 continue;
             }
             let ended = self.under_way.swap_remove(index);
-            let done = self.end(ended, status).unwrap_or_else(|own| run_job(&mut self.context, own));
+            let done = match status {
+                status::BEING_PROCESSED => self.give_up(ended),
+                status => self.end(ended, status),
+            };
             self.done.push(done);
         }
+    }
+
+    /// Does one job, whatever else is under way.
+    fn alone(&mut self, job: block::Job) -> Done {
+        if let Err(refused) = self.begin(job) {
+            return self.refused(refused);
+        }
+        let mut last = self.under_way.pop().expect("the job has begun");
+        loop {
+            match last.job.check() {
+                status::BEING_PROCESSED if last.since.elapsed() > self.time_max => return self.give_up(last),
+                status::BEING_PROCESSED => std::hint::spin_loop(),
+                status => return self.end(last, status),
+            }
+        }
+    }
+
+    /// Does a task of one call, in buffers of its own: the caller's may go before the device is done with them.
+    fn call(&mut self, task: Task, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<usize>, BlockError> {
+        let (mut input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output));
+        input.extend_from_slice(bytes);
+        let Done { job, result } = self.alone(block::Job { tag: 0, task, input, output });
+        if let Ok(Some(_)) = result {
+            out.extend_from_slice(&job.output);
+        }
+        (self.input, self.output) = (job.input, job.output);
+        self.input.clear();
+        self.output.clear();
+        result
     }
 }
 
@@ -134,11 +239,11 @@ impl BlockCodec for Batch<'_> {
         out: &mut Vec<u8>,
         max_bytes: usize,
     ) -> Result<Option<usize>, BlockError> {
-        self.context.compress(raw, out, max_bytes)
+        self.call(Task::Compress { max_bytes }, raw, out)
     }
 
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
-        self.context.decompress(packed, out, raw_bytes)
+        self.call(Task::Decompress { raw_bytes }, packed, out).map(drop)
     }
 
     fn submit(&mut self, job: block::Job) -> Result<(), block::Job> {
@@ -146,9 +251,8 @@ impl BlockCodec for Batch<'_> {
             self.counters.queue_was_full();
             return Err(job);
         }
-        if let Err(job) = self.begin(job) {
-            // What cannot run by the side of the others is done at once, by the rules of a single call.
-            let done = run_job(&mut self.context, job);
+        if let Err(refused) = self.begin(job) {
+            let done = self.refused(refused);
             self.done.push(done);
         }
         Ok(())
@@ -167,19 +271,105 @@ impl BlockCodec for Batch<'_> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // The device writes to buffers of jobs that nobody reaped.
-        while !self.under_way.is_empty() {
-            self.reap_once();
+        for mut job in self.under_way.drain(..) {
+            while job.job.check() == status::BEING_PROCESSED {
+                if job.since.elapsed() > self.time_max {
+                    given_up(Some(job));
+                    break;
+                }
+                std::hint::spin_loop();
+            }
         }
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::qpl::library::{self, fake};
     use crate::block::{Counters, Huffman, Setting};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    fn batch<'a>(how: How, functions: &'static Functions, counters: &'a Counters) -> Batch<'a> {
+        let coder = QplCoder { how, functions, job: None, counters: counters.open() };
+        let software = Context::new(coder, Format::Deflate, 0, counters.open());
+        Batch::new(software, how, functions, JobPath::Software, counters.open())
+    }
+
+    fn job(tag: u64) -> block::Job {
+        let task = Task::Decompress { raw_bytes: 5 };
+        block::Job { tag, task, input: b"bytes".to_vec(), output: b"before".to_vec() }
+    }
+
+    /// The device copies into the buffers of jobs that were given up: were they freed, it would write into others' memory.
+    #[test]
+    fn a_device_that_ends_no_job_holds_nobody_and_its_buffers_are_kept() {
+        for path in [Path::Auto, Path::Hardware] {
+            let counters = Counters::new();
+            let how = How { path, has_device: true, dynamic: false, level: 1 };
+            let mut batch = batch(how, fake::functions(), &counters);
+            batch.time_max = Duration::from_millis(1);
+            fake::IS_STUCK.store(true, Relaxed);
+            let (mut done, mut out) = (Vec::new(), b"before".to_vec());
+            batch.submit(job(1)).unwrap();
+            batch.reap(&mut done, true);
+            let alone = batch.decompress(b"bytes", &mut out, 5);
+            batch.submit(job(2)).unwrap();
+            let counted = counters.snapshot();
+            let Done { job: given_back, result } = done.pop().unwrap();
+            if path == Path::Auto {
+                assert_eq!((result, alone), (Ok(Some(5)), Ok(())));
+                assert!(given_back.output == b"beforebytes" && out == b"beforebytes");
+                assert_eq!((counted.fallbacks, counted.faults), (2, 2), "{counted}");
+            } else {
+                let Err(BlockError::Engine { reason, .. }) = result else { panic!("{result:?}") };
+                assert_eq!(reason, "the device did not end a job in 1ms");
+                assert!(matches!(alone, Err(BlockError::Engine { .. })) && out == b"before", "{alone:?}");
+                assert!(given_back.input == b"bytes" && given_back.output == b"before");
+                assert_eq!((counted.fallbacks, counted.faults), (0, 2), "{counted}");
+            }
+            drop(batch);
+            assert_eq!((given_up(None), fake::JOBS.load(Relaxed)), (3, 3), "the last was not even reaped");
+            fake::IS_STUCK.store(false, Relaxed);
+            assert_eq!((given_up(None), fake::JOBS.load(Relaxed)), (0, 0));
+        }
+        a_full_queue_is_not_waited_for();
+        a_device_that_ends_nothing_gets_no_more_jobs();
+    }
+
+    fn a_full_queue_is_not_waited_for() {
+        let counters = Counters::new();
+        let how = How { path: Path::Hardware, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        fake::IS_FULL.store(true, Relaxed);
+        let full = batch.decompress(b"bytes", &mut Vec::new(), 5);
+        fake::IS_FULL.store(false, Relaxed);
+        let Err(BlockError::Engine { reason, .. }) = full else { panic!("{full:?}") };
+        assert!(reason.starts_with("all work queues are busy"), "{reason}");
+        assert_eq!(counters.snapshot().queue_full_retries, u64::from(TRIES_MAX));
+    }
+
+    fn a_device_that_ends_nothing_gets_no_more_jobs() {
+        let counters = Counters::new();
+        let how = How { path: Path::Hardware, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        batch.time_max = Duration::ZERO;
+        fake::IS_STUCK.store(true, Relaxed);
+        for _ in 0..GIVEN_UP_MAX {
+            batch.decompress(b"bytes", &mut Vec::new(), 5).unwrap_err();
+        }
+        let refused = batch.decompress(b"bytes", &mut Vec::new(), 5);
+        let Err(BlockError::Engine { reason, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!((reason.as_str(), given_up(None)), ("the device ends no jobs", GIVEN_UP_MAX));
+        fake::IS_STUCK.store(false, Relaxed);
+        batch.time_max = TIME_MAX;
+        assert_eq!(batch.decompress(b"bytes", &mut Vec::new(), 5), Ok(()));
+        assert_eq!(given_up(None), 0);
+    }
 
     /// On a machine without a device the library's software runs through the same interface: it is done when it is submitted.
     #[test]
+    #[cfg_attr(miri, ignore = "a library in C")]
     fn a_batch_gives_back_every_job_once_with_its_bytes() {
         let setting = Setting::new(Format::Deflate).with_path(Path::Software);
         if let Err(error) = setting.engine_named(NAME) {
@@ -190,9 +380,7 @@ mod tests {
             let counters = Counters::new();
             let dynamic = huffman == Huffman::Dynamic;
             let how = How { path: Path::Auto, has_device: false, dynamic, level: 1 };
-            let coder = QplCoder { how, hardware: None, software: None, counters: counters.open() };
-            let context = Context::new(coder, Format::Deflate, 0, counters.open());
-            let mut batch = Batch::new(context, how, JobPath::Software, counters.open());
+            let mut batch = batch(how, library::functions().unwrap(), &counters);
             let raw: Vec<Vec<u8>> =
                 (0..40).map(|n| format!("block {n} of many, ").repeat(n).into_bytes()).collect();
             let tasks = raw.iter().map(|raw| (Task::Compress { max_bytes: raw.len() + 1000 }, raw.clone()));

@@ -3,6 +3,9 @@
 //! The layout of a job is that of the library's header `qpl/c_api/job.h`; it is the same in releases 1.0 to 1.6, and other
 //! major versions are refused.
 
+#[cfg(test)]
+pub(super) mod fake;
+
 use libloading::Library;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char, c_void};
@@ -170,8 +173,7 @@ unsafe impl Send for Job {}
 
 impl Job {
     /// A job for that path, or why the library cannot have one.
-    pub(super) fn new(path: JobPath) -> Result<Job, String> {
-        let functions = functions()?;
+    pub(super) fn new(functions: &'static Functions, path: JobPath) -> Result<Job, String> {
         let mut bytes = 0;
         // SAFETY: the function writes one integer.
         let result = unsafe { (functions.job_size)(path as u32, &mut bytes) };

@@ -17,7 +17,7 @@ use super::{BlockCodec, BlockError, ContextCounters, Counters, Dictionary, Engin
 use crate::format::Format;
 use batch::Batch;
 pub use library::LIBRARY_VARIABLE;
-use library::{COMPRESS, DECOMPRESS, Job, JobPath, LEVEL_DEFAULT, LEVEL_HIGH, flag, status};
+use library::{COMPRESS, DECOMPRESS, Functions, Job, JobPath, LEVEL_DEFAULT, LEVEL_HIGH, flag, status};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ const TRIES_MAX: u32 = 64;
 const EMPTY_STREAM: [u8; 2] = [3, 0];
 
 /// The engine `qpl` of format `deflate`.
-#[derive(Debug)]
 pub struct Qpl {
     how: How,
+    functions: &'static Functions,
     counters: Counters,
 }
 
@@ -73,17 +73,19 @@ impl Qpl {
             return Err(SettingError::Unsupported { engine, format, what: "a dictionary" });
         }
         let unavailable = |reason| SettingError::Unavailable { engine, reason };
-        library::functions().map_err(unavailable)?;
+        let functions = library::functions().map_err(unavailable)?;
         let device = match path {
             Path::Software => Err(String::new()),
-            Path::Auto | Path::Hardware => Job::new(JobPath::Hardware).map(drop),
+            Path::Auto | Path::Hardware => Job::new(functions, JobPath::Hardware).map(drop),
         };
         let has_device = device.is_ok();
         if path == Path::Hardware {
-            device.map_err(|reason| unavailable(format!("no path hardware: {reason}")))?;
+            device.map_err(|reason| {
+                unavailable(format!("path hardware needs a device, but libqpl has none: {reason}"))
+            })?;
         }
         let how = How { path, has_device, dynamic: huffman == Huffman::Dynamic, level };
-        Ok(Qpl { how, counters: Counters::new() })
+        Ok(Qpl { how, functions, counters: Counters::new() })
     }
 
     /// The version of the library, if it is installed.
@@ -119,12 +121,12 @@ impl Engine for Qpl {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        let coder =
-            QplCoder { how: self.how, hardware: None, software: None, counters: self.counters.open() };
-        let context = Context::new(coder, Format::Deflate, 0, self.counters.open());
-        Ok(match self.how.has_device {
-            true => Box::new(Batch::new(context, self.how, JobPath::Hardware, self.counters.open())),
-            false => Box::new(context),
+        let (how, functions) = (self.how, self.functions);
+        let coder = QplCoder { how, functions, job: None, counters: self.counters.open() };
+        let software = Context::new(coder, Format::Deflate, 0, self.counters.open());
+        Ok(match how.has_device {
+            true => Box::new(Batch::new(software, how, functions, JobPath::Hardware, self.counters.open())),
+            false => Box::new(software),
         })
     }
 }
@@ -140,11 +142,11 @@ impl How {
     }
 }
 
-/// Jobs are made when they are first needed.
+/// The library's software. Its job is made when it is first needed.
 struct QplCoder<'a> {
     how: How,
-    hardware: Option<Job>,
-    software: Option<Job>,
+    functions: &'static Functions,
+    job: Option<Job>,
     counters: ContextCounters<'a>,
 }
 
@@ -169,9 +171,8 @@ unsafe impl Coder for QplCoder<'_> {
             return Ok(empty_stream(target));
         }
         let Some((source, target)) = sizes(raw, target) else { return Ok(None) };
-        let how = self.how;
-        let outcome = self.run(|path, job| {
-            let (flags, level) = how.compressing(path);
+        let (flags, level) = self.how.compressing(JobPath::Software);
+        let outcome = self.run(|job| {
             // SAFETY: both buffers are borrowed until the job is done, which it is when `execute` returns.
             unsafe { job.prepare(COMPRESS, flags, level, source, target) };
         });
@@ -191,7 +192,7 @@ unsafe impl Coder for QplCoder<'_> {
         let Some((source, target)) = sizes(packed, target) else {
             return Err(Damage::other_length(packed.len()).into());
         };
-        let outcome = self.run(|_, job| {
+        let outcome = self.run(|job| {
             // SAFETY: both buffers are borrowed until the job is done, which it is when `execute` returns.
             unsafe { job.prepare(DECOMPRESS, 0, LEVEL_DEFAULT, source, target) };
         });
@@ -200,50 +201,19 @@ unsafe impl Coder for QplCoder<'_> {
 }
 
 impl QplCoder<'_> {
-    /// Does a job that `prepare` sets up: on the device if there is one, and on the CPU what it could not do.
-    fn run(&mut self, prepare: impl Fn(JobPath, &mut Job)) -> Result<Outcome, String> {
-        if self.how.has_device {
-            let outcome = self.run_on_device(&prepare);
-            if self.how.path == Path::Hardware || outcome.is_ok() {
-                return outcome;
-            }
-        }
+    /// Does a job that `prepare` sets up.
+    fn run(&mut self, prepare: impl FnOnce(&mut Job)) -> Result<Outcome, String> {
         if self.how.path == Path::Auto {
             self.counters.fell_back();
         }
-        let job = made(&mut self.software, JobPath::Software)?;
-        prepare(JobPath::Software, job);
+        let job = match &mut self.job {
+            Some(job) => job,
+            none => none.insert(Job::new(self.functions, JobPath::Software)?),
+        };
+        prepare(job);
         // SAFETY: the job was prepared with buffers that live until this returns.
         let status = unsafe { job.execute() };
         Outcome::of(status, job)
-    }
-
-    fn run_on_device(&mut self, prepare: impl Fn(JobPath, &mut Job)) -> Result<Outcome, String> {
-        let job = made(&mut self.hardware, JobPath::Hardware)?;
-        let mut status = status::QUEUES_ARE_BUSY;
-        for _ in 0..TRIES_MAX {
-            prepare(JobPath::Hardware, job);
-            // SAFETY: the job was prepared with buffers that live until this returns.
-            status = unsafe { job.execute() };
-            if status != status::QUEUES_ARE_BUSY {
-                break;
-            }
-            self.counters.queue_was_full();
-            std::hint::spin_loop();
-        }
-        let outcome = Outcome::of(status, job);
-        // With the hardware path the failure becomes an error, which is counted then.
-        if outcome.is_err() && status != status::QUEUES_ARE_BUSY && self.how.path == Path::Auto {
-            self.counters.faulted();
-        }
-        outcome
-    }
-}
-
-fn made(slot: &mut Option<Job>, path: JobPath) -> Result<&mut Job, String> {
-    match slot {
-        Some(job) => Ok(job),
-        none => Ok(none.insert(Job::new(path)?)),
     }
 }
 

@@ -1,0 +1,86 @@
+//! What `ziptier serve` is told about its folder, and what it tells about it.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ziptier::{Durability, DurableOptions, Recovered, Recovery};
+
+/// How often progress is shown.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
+
+/// The folder of the store, and when writes are durable in it.
+#[derive(Debug, Args)]
+pub(crate) struct DurableArguments {
+    /// Folder that keeps the store beyond the process; made if it is missing
+    #[arg(long, env = "ZIPTIER_DIR", value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// With --dir, when a write is on the disk: always (before its reply), everysec (within a second) or no (when the system likes)
+    /// [default: everysec]
+    #[arg(long, env = "ZIPTIER_DURABILITY", requires = "dir", value_name = "WHEN")]
+    durability: Option<Durability>,
+
+    /// With --dir, start with what is whole of a damaged store, and list what is not
+    #[arg(long, env = "ZIPTIER_SALVAGE", requires = "dir")]
+    salvage: bool,
+}
+
+impl DurableArguments {
+    pub(crate) fn options(&self) -> Option<DurableOptions> {
+        let mut options = DurableOptions::new(self.dir.as_ref()?);
+        options.durability = self.durability.unwrap_or_default();
+        options.salvage = self.salvage;
+        Some(options)
+    }
+
+    /// The end of the first line: what is in force, and what was found.
+    pub(crate) fn found(&self, keys: u64, recovered: &Recovered) -> String {
+        let Some(options) = self.options() else { return String::new() };
+        let sync = match options.durability {
+            Durability::Always => "fdatasync before replies",
+            Durability::Everysec => "fdatasync once a second",
+            Durability::No => "no fdatasync",
+        };
+        let mut line = format!(
+            ", durability {} ({sync}) in {}: recovered {keys} keys, {} records of {} bytes in the log",
+            options.durability,
+            options.dir.display(),
+            recovered.records,
+            recovered.log_bytes,
+        );
+        if let Some(torn) = &recovered.torn_tail {
+            let (bytes, path, offset) = (torn.bytes, torn.path.display(), torn.offset);
+            line += &format!(", dropped a torn tail of {bytes} bytes at byte {offset} of {path}");
+        }
+        line
+    }
+}
+
+/// Shows on a terminal how far a recovery has come.
+#[derive(Default)]
+pub(crate) struct Progress {
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn show(&mut self, recovery: Recovery) {
+        let mut terminal = std::io::stderr();
+        if recovery.all_bytes == 0 || !terminal.is_terminal() {
+            return;
+        }
+        if self.shown.is_none_or(|shown| shown.elapsed() >= SHOWN_EVERY) {
+            self.shown = Some(Instant::now());
+            let (done, all) = (recovery.done_bytes >> 20, recovery.all_bytes >> 20);
+            let _ = write!(terminal, "\rreplaying the log: {done} of {all} MiB");
+        }
+    }
+
+    /// Clears the line.
+    pub(crate) fn end(&self) {
+        if self.shown.is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The server is killed (SIGKILL) in the midst of writes by several clients, started again on the same folder, and audited by the
+//! numbers that the clients wrote: in every durability, what was acknowledged or read is there, whole, and nothing else.
+//!
+//! `ZIPTIER_KILLS` gives the number of rounds, 20 by default.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const CLIENTS: u64 = 4;
+/// Keys of a client that are set, with values of all lengths.
+const KEYS: u64 = 24;
+/// Rounds after which a fresh folder is taken, so that logs stay short.
+const ROUNDS_PER_FOLDER: u64 = 50;
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(dir: &Path, durability: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
+            .args(["serve", "--port", "0", "--threads", "2", "--durability", durability, "--dir"])
+            .arg(dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
+        let port = address.unwrap_or_else(|| panic!("{line:?}")).rsplit_once(':').unwrap().1.parse().unwrap();
+        assert!(line.contains(&format!("durability {durability}")), "{line}");
+        Self { child, port }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client {
+    stream: BufReader<TcpStream>,
+    requests: Vec<u8>,
+}
+
+impl Client {
+    fn connect(port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream), requests: Vec::new() })
+    }
+
+    fn request(&mut self, words: &[&[u8]]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            request.extend_from_slice(word);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.requests.extend(request);
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let requests = std::mem::take(&mut self.requests);
+        self.stream.get_mut().write_all(&requests)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if !line.ends_with('\n') => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    fn get(&mut self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        self.request(&[b"GET", key.as_bytes()]);
+        self.send()?;
+        let header = self.line()?;
+        let len: i64 = header.strip_prefix('$').unwrap_or_else(|| panic!("{header}")).parse().unwrap();
+        if len < 0 {
+            return Ok(None);
+        }
+        let mut value = vec![0; len as usize + 2];
+        self.stream.read_exact(&mut value)?;
+        value.truncate(len as usize);
+        Ok(Some(value))
+    }
+}
+
+/// A key's numbers: the newest that was sent, and the newest that was acknowledged or read.
+#[derive(Default)]
+struct Numbers {
+    sent: AtomicU64,
+    safe: AtomicU64,
+}
+
+impl Numbers {
+    fn next(&self) -> u64 {
+        self.sent.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn is_safe(&self, number: u64) {
+        self.safe.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// After an audit: what is there now is the truth.
+    fn start_at(&self, number: u64) {
+        self.sent.store(number, Ordering::SeqCst);
+        self.safe.store(number, Ordering::SeqCst);
+    }
+
+    fn check(&self, what: &str, found: u64) {
+        let (safe, sent) = (self.safe.load(Ordering::SeqCst), self.sent.load(Ordering::SeqCst));
+        assert!((safe..=sent).contains(&found), "{what} has {found}: {safe} is safe, {sent} was sent");
+    }
+}
+
+/// What a client writes: keys that are set, one that is set and deleted in turn, one that is counted up, and two that are always
+/// set together.
+#[derive(Default)]
+struct Owned {
+    set: [Numbers; KEYS as usize],
+    deleted: Numbers,
+    counted: Numbers,
+    pair: Numbers,
+}
+
+/// The one value that belongs to a number: at times large, mostly short.
+fn value(number: u64) -> Vec<u8> {
+    let len = if number % 97 == 13 { 300_000 } else { (number * 37) % 700 };
+    let mut value = format!("{number}|").into_bytes();
+    value.extend((0..len).map(|at| (number.wrapping_mul(31) + at) as u8));
+    value
+}
+
+/// The number of a value, which must be whole.
+fn number(key: &str, found: &[u8]) -> u64 {
+    let digits = found.split(|&byte| byte == b'|').next().unwrap();
+    let number = String::from_utf8_lossy(digits).parse().unwrap_or_else(|_| panic!("{key} is damaged"));
+    assert!(found == value(number), "{key} is damaged at number {number}");
+    number
+}
+
+/// Writes in pipelines until the server is gone.
+fn write(client: u64, port: u16, owned: &Owned, acknowledged: &AtomicU64) -> io::Result<()> {
+    let mut connection = Client::connect(port)?;
+    for round in 0.. {
+        let mut waiting: Vec<(&Numbers, u64)> = Vec::new();
+        for step in 0..1 + (round * 7 + client) % 12 {
+            let (numbers, kind) = match (round + step) % 8 {
+                5 => (&owned.deleted, 1),
+                6 => (&owned.counted, 2),
+                7 => (&owned.pair, 3),
+                _ => (&owned.set[((round * 5 + step) % KEYS) as usize], 0),
+            };
+            let number = numbers.next();
+            let bytes = value(number);
+            match kind {
+                0 => {
+                    let key = format!("{client}:set:{}", (round * 5 + step) % KEYS);
+                    connection.request(&[b"SET", key.as_bytes(), &bytes]);
+                }
+                1 if number.is_multiple_of(2) => {
+                    connection.request(&[b"DEL", format!("{client}:deleted").as_bytes()])
+                }
+                1 => connection.request(&[b"SET", format!("{client}:deleted").as_bytes(), &bytes]),
+                2 => connection.request(&[b"INCR", format!("{client}:counted").as_bytes()]),
+                _ => {
+                    let keys = [format!("{client}:pair:a"), format!("z{client}:pair:b")];
+                    connection.request(&[b"MSET", keys[0].as_bytes(), &bytes, keys[1].as_bytes(), &bytes]);
+                }
+            }
+            waiting.push((numbers, number));
+        }
+        connection.send()?;
+        for (numbers, number) in waiting {
+            let reply = connection.line()?;
+            assert!(reply.starts_with(['+', ':']), "{reply}");
+            numbers.is_safe(number);
+            acknowledged.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// Reads what others write, which must not vanish either.
+fn read(port: u16, all: &[Owned], stop: &AtomicBool) -> io::Result<()> {
+    let mut connection = Client::connect(port)?;
+    for round in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let (client, slot) = (round % CLIENTS, round * 11 % KEYS);
+        let key = format!("{client}:set:{slot}");
+        if let Some(found) = connection.get(&key)? {
+            all[client as usize].set[slot as usize].is_safe(number(&key, &found));
+        }
+    }
+    Ok(())
+}
+
+fn audit(port: u16, all: &[Owned]) {
+    let mut connection = Client::connect(port).unwrap();
+    let mut get = |key: &str| connection.get(key).unwrap();
+    for (client, owned) in all.iter().enumerate() {
+        let mut check = |key: String, numbers: &Numbers| {
+            let found = get(&key).map_or(0, |found| number(&key, &found));
+            numbers.check(&key, found);
+            numbers.start_at(found);
+            found
+        };
+        for (slot, numbers) in owned.set.iter().enumerate() {
+            check(format!("{client}:set:{slot}"), numbers);
+        }
+        let first = check(format!("{client}:pair:a"), &owned.pair);
+        assert_eq!(check(format!("z{client}:pair:b"), &owned.pair), first, "half of an MSET");
+        let key = format!("{client}:counted");
+        let counted = get(&key).map_or(0, |digits| String::from_utf8(digits).unwrap().parse().unwrap());
+        owned.counted.check(&key, counted);
+        owned.counted.start_at(counted);
+        // Odd numbers are set, even ones mean that the key is deleted.
+        let key = format!("{client}:deleted");
+        let deleted = &owned.deleted;
+        match get(&key) {
+            Some(found) => {
+                let found = number(&key, &found);
+                deleted.check(&key, found);
+                deleted.start_at(found);
+            }
+            None => {
+                let (safe, sent) = (deleted.safe.load(Ordering::SeqCst), deleted.sent.load(Ordering::SeqCst));
+                let even = safe.next_multiple_of(2);
+                assert!(even <= sent, "{key} is gone: {safe} is safe, {sent} was sent");
+                deleted.start_at(even);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
+    let rounds = std::env::var("ZIPTIER_KILLS").map_or(20, |text| text.parse().unwrap());
+    let mut folder = tempfile::tempdir().unwrap();
+    let mut all: Vec<Owned> = Vec::new();
+    let (mut audited, mut kills) = (0, 0);
+    for round in 0..rounds {
+        if round % ROUNDS_PER_FOLDER == 0 {
+            folder = tempfile::tempdir().unwrap();
+            all = (0..CLIENTS).map(|_| Owned::default()).collect();
+        }
+        let durability = ["always", "everysec", "no"][round as usize % 3];
+        let mut server = Server::start(folder.path(), durability);
+        let port = server.port;
+        audit(port, &all);
+        let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let kill_at = 100 + round * 7919 % 1500;
+        std::thread::scope(|scope| {
+            let (all, acknowledged, stop) = (&all, &acknowledged, &stop);
+            for (client, owned) in (0..).zip(all) {
+                scope.spawn(move || write(client, port, owned, acknowledged).unwrap_err());
+            }
+            scope.spawn(move || read(port, all, stop));
+            while acknowledged.load(Ordering::SeqCst) < kill_at {
+                assert_eq!(server.child.try_wait().unwrap(), None, "the server ended by itself");
+                std::thread::yield_now();
+            }
+            server.kill();
+            stop.store(true, Ordering::SeqCst);
+        });
+        audited += acknowledged.into_inner();
+        kills += 1;
+    }
+    let server = Server::start(folder.path(), "always");
+    audit(server.port, &all);
+    println!("{kills} kills, {audited} acknowledged writes, none lost");
+}

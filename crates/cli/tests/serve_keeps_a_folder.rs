@@ -1,0 +1,153 @@
+//! `ziptier serve --dir`: what the first line says, what INFO says, and each thing that prevents a start, in one sentence and
+//! without a change to what is there.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt, chown};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+fn ziptier(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+    command.args(["serve", "--port", "0", "--dir"]).arg(dir).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn start(dir: &Path, arguments: &[&str]) -> (Child, String, u16) {
+    let mut child = ziptier(dir, arguments).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
+    let port = address.unwrap_or_else(|| panic!("{line:?}")).rsplit_once(':').unwrap().1.parse().unwrap();
+    (child, line, port)
+}
+
+fn ask(port: u16, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(request).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+fn stop((mut child, _, port): (Child, String, u16)) {
+    ask(port, b"SHUTDOWN\r\n");
+    assert!(child.wait().unwrap().success());
+}
+
+fn refused(dir: &Path, arguments: &[&str]) -> String {
+    let before = files(dir);
+    let output = ziptier(dir, arguments).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(output.stdout, b"");
+    assert_eq!(files(dir), before);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("ziptier serve: ") && said.lines().count() == 1, "{said}");
+    said
+}
+
+/// Names and contents, of the log as well.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for folder in [dir.to_owned(), dir.join("log")] {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().unwrap().is_file() {
+                files.insert(entry.path().display().to_string(), fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_clean_stop_and_a_start_say_what_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let server = start(&dir, &[]);
+    assert!(server.1.contains("durability everysec (fdatasync once a second)"), "{}", server.1);
+    assert!(server.1.contains("recovered 0 keys, 0 records"), "{}", server.1);
+    assert_eq!(ask(server.2, b"MSET a 1 b 2\r\nSET c 3\r\n"), "+OK\r\n+OK\r\n");
+    let info = ask(server.2, b"INFO persistence\r\n");
+    for field in [
+        "aof_enabled:1",
+        "durability:everysec",
+        "log_last_lsn:2",
+        "aof_last_write_status:ok",
+        "log_failure:\r",
+    ] {
+        assert!(info.contains(field), "{field}: {info}");
+    }
+    stop(server);
+
+    let server = start(&dir, &["--durability", "always"]);
+    assert!(server.1.contains("durability always (fdatasync before replies)"), "{}", server.1);
+    assert!(server.1.contains("recovered 3 keys, 2 records of"), "{}", server.1);
+    assert!(!server.1.contains("torn tail"), "{}", server.1);
+    assert_eq!(ask(server.2, b"GET b\r\nDBSIZE\r\n"), "$1\r\n2\r\n:3\r\n");
+    assert_eq!(ask(server.2, b"FLUSHALL\r\n"), "+OK\r\n");
+    let info = ask(server.2, b"INFO persistence\r\n");
+    assert!(info.contains("log_durable_lsn:3") && info.contains("log_syncs:1"), "{info}");
+    stop(server);
+}
+
+#[test]
+fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let server = start(&dir, &[]);
+    ask(server.2, b"SET a 1\r\nSET b 2\r\n");
+    let locked = ziptier(&dir, &[]).output().unwrap();
+    let said = String::from_utf8(locked.stderr).unwrap();
+    assert!(said.contains("is in use by another process") && said.lines().count() == 1, "{said}");
+    stop(server);
+
+    let segment = |start: &str| {
+        let names = fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(start)).min().unwrap()
+    };
+    let first = segment("log-");
+    let sound = fs::read(&first).unwrap();
+    // A bit of a record, the version of a segment, the signature.
+    for (at, byte, words) in
+        [(4096 + 25, 0xff, "is damaged at byte 4096"), (8, 9, "version 9"), (0, b'x', "cannot be read")]
+    {
+        let file = fs::OpenOptions::new().write(true).open(&first).unwrap();
+        let mut bytes = sound.clone();
+        bytes[at] = byte;
+        // Another version has a sound header of its own.
+        let check = ziptier_codec::checksum::crc32c(&bytes[..4092]).to_le_bytes();
+        bytes[4092..4096].copy_from_slice(&check);
+        file.write_all_at(&bytes, 0).unwrap();
+        let said = refused(&dir, &[]);
+        assert!(said.contains(words) && said.contains("log-"), "{said}");
+        file.write_all_at(&sound, 0).unwrap();
+    }
+    let mut bytes = sound.clone();
+    bytes[4096 + 25] = 0xff;
+    fs::write(&first, &bytes).unwrap();
+    let salvaged = start(&dir, &["--salvage"]);
+    assert!(salvaged.1.contains("recovered 1 keys"), "{}", salvaged.1);
+    stop(salvaged);
+
+    let foreign = folder.path().join("home");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("letter.txt"), "dear").unwrap();
+    assert!(refused(&foreign, &[]).contains("letter.txt is no file of a store"));
+
+    let file = folder.path().join("file");
+    fs::write(&file, "no folder").unwrap();
+    assert!(refused(&file, &[]).contains("file"));
+
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    // Only root can give a folder away.
+    if chown(&other, Some(65_534), None).is_ok() {
+        assert!(refused(&other, &[]).contains("belongs to user 65534"));
+    }
+}

@@ -1,0 +1,55 @@
+//! A library that copies bytes, in the place of the real one: its device ends jobs when it is told to.
+
+use super::{Fields, Functions, status};
+use std::ptr::copy_nonoverlapping;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Whether jobs that were submitted do not end.
+pub(in super::super) static IS_STUCK: AtomicBool = AtomicBool::new(false);
+/// Whether no job is taken.
+pub(in super::super) static IS_FULL: AtomicBool = AtomicBool::new(false);
+/// Jobs that there are.
+pub(in super::super) static JOBS: AtomicUsize = AtomicUsize::new(0);
+
+/// The functions of a library without state of its own but for the above.
+pub(in super::super) fn functions() -> &'static Functions {
+    let version = "v1.0.0".to_owned();
+    Box::leak(Box::new(Functions { job_size, init, execute, submit, check, finish, version }))
+}
+
+unsafe extern "C" fn job_size(_path: u32, bytes: *mut u32) -> u32 {
+    // SAFETY: the caller's pointer is valid.
+    unsafe { *bytes = 300 };
+    status::OK
+}
+
+unsafe extern "C" fn init(_path: u32, _job: *mut Fields) -> u32 {
+    JOBS.fetch_add(1, Relaxed);
+    status::OK
+}
+
+unsafe extern "C" fn finish(_job: *mut Fields) -> u32 {
+    JOBS.fetch_sub(1, Relaxed);
+    status::OK
+}
+
+unsafe extern "C" fn submit(_job: *mut Fields) -> u32 {
+    if IS_FULL.load(Relaxed) { status::QUEUES_ARE_BUSY } else { status::OK }
+}
+
+unsafe extern "C" fn check(job: *mut Fields) -> u32 {
+    // SAFETY: as for `execute`.
+    if IS_STUCK.load(Relaxed) { status::BEING_PROCESSED } else { unsafe { execute(job) } }
+}
+
+unsafe extern "C" fn execute(job: *mut Fields) -> u32 {
+    // SAFETY: the caller's job is valid and prepared.
+    let job = unsafe { &mut *job };
+    if job.available_in > job.available_out {
+        return status::MORE_OUTPUT_NEEDED;
+    }
+    // SAFETY: the source has these bytes, and the target room for more.
+    unsafe { copy_nonoverlapping(job.next_in, job.next_out, job.available_in as usize) };
+    (job.total_in, job.total_out) = (job.available_in, job.available_in);
+    status::OK
+}

@@ -1,0 +1,259 @@
+//! Reading all of a folder without changing anything: is every byte that matters what was written?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crossbeam_epoch::pin;
+use ziptier_media::disk::Disk;
+use ziptier_media::log::{Log, LogError, LogOptions};
+use ziptier_media::segments::{Place, SegmentError, Segments};
+
+use super::DurableOptions;
+use super::generation::GenerationFiles;
+use super::loading::{LoadedLarges, load_leaf};
+use super::manifest::{Entry, Manifest};
+use super::operation::Operations;
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, SEGMENTS_DIR};
+use crate::Error;
+use crate::coding::Coding;
+use crate::core::Core;
+use crate::leaf::Leaf;
+use crate::options::{CodecChoice, Options};
+use crate::packing::settled;
+
+/// Something that is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in the file.
+    pub offset: u64,
+    /// What was expected and what was found.
+    pub reason: String,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {}: {}", self.path.display(), self.offset, self.reason)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// What is damaged.
+    pub damages: Vec<Damage>,
+    /// Leaves of the last checkpoint.
+    pub leaves: u64,
+    /// Their records, each of which was decoded.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub record_bytes: u64,
+    /// Dictionary generations, of which there are two files each.
+    pub generations: u64,
+    /// Bodies in all segments, those included that nothing needs any more.
+    pub bodies: u64,
+    /// Records of the log.
+    pub log_records: u64,
+    /// Whether the log ends with the mark of a clean stop.
+    pub is_sealed: bool,
+}
+
+/// Verifies the folder of a store that is not open.
+///
+/// # Errors
+/// The folder is in use, is not a store's, or cannot be read. Damage is no error: it is in the report.
+pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
+    let (disk, dir) = (options.disk(), &options.dir);
+    let Some(loaded) =
+        Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok))
+    else {
+        return Err(Error::NoStore { path: dir.clone() });
+    };
+    let _lock = disk.lock_dir(dir)?;
+    let mut check = Check { disk, dir, report: CheckReport::default() };
+    let manifest = match loaded {
+        Ok(manifest) => Some(manifest),
+        Err(error) => {
+            check.note(error)?;
+            None
+        }
+    };
+    check.log(manifest.as_ref())?;
+    let codings = match &manifest {
+        Some(manifest) => check.generations(manifest)?,
+        None => BTreeMap::new(),
+    };
+    check.segments(manifest.as_ref(), &codings, options)?;
+    Ok(check.report)
+}
+
+struct Check<'a> {
+    disk: Arc<dyn Disk>,
+    dir: &'a Path,
+    report: CheckReport,
+}
+
+impl Check<'_> {
+    /// Notes damage; anything else ends the check.
+    fn note(&mut self, error: Error) -> Result<(), Error> {
+        let (path, offset, reason) = match error {
+            Error::FileDamaged { path, offset, reason } => (path, offset, reason),
+            Error::FileForeign { path, reason } => (path, 0, reason),
+            Error::Segments(SegmentError::Damaged { path, offset, reason })
+            | Error::Log(LogError::Damaged { path, offset, reason }) => (path, offset, reason),
+            Error::Segments(SegmentError::Foreign { path, reason })
+            | Error::Log(LogError::Foreign { path, reason }) => (path, 0, reason),
+            Error::Segments(SegmentError::Missing { .. })
+            | Error::LogRecord { .. }
+            | Error::Damaged { .. } => (self.dir.to_path_buf(), 0, error.to_string()),
+            error => return Err(error),
+        };
+        let damage = Damage { path, offset, reason };
+        if !self.report.damages.contains(&damage) {
+            self.report.damages.push(damage);
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, manifest: Option<&Manifest>) -> Result<(), Error> {
+        if let Err(error) = self.read_log(manifest) {
+            self.note(error)?;
+        }
+        Ok(())
+    }
+
+    /// Every record of the log, those before the checkpoint included.
+    fn read_log(&mut self, manifest: Option<&Manifest>) -> Result<(), Error> {
+        let path = self.dir.join(LOG_DIR);
+        let mut replay = Log::open(self.disk.clone(), &path, LogOptions::default())?;
+        let mut lsns: Option<(u64, u64)> = None;
+        while let Some(record) = replay.next_record()? {
+            let operations = Operations::of(record.payload)
+                .and_then(|operations| operations.collect::<Result<Vec<_>, _>>().map_err(str::to_owned));
+            operations.map_err(|reason| Error::LogRecord { lsn: record.lsn, reason })?;
+            self.report.log_records += 1;
+            lsns = Some((lsns.map_or(record.lsn, |(first, _)| first), record.lsn));
+        }
+        self.report.is_sealed = replay.is_sealed();
+        let Some(manifest) = manifest else { return Ok(()) };
+        let (first, last) = lsns.unwrap_or((replay.first_lsn(), replay.first_lsn().saturating_sub(1)));
+        if first > manifest.start_lsn || last < manifest.durable_lsn {
+            let (from, to) = (manifest.start_lsn, manifest.durable_lsn);
+            let reason = format!("it has records {first} to {last}, and {from} to {to} are needed");
+            return Err(Error::FileDamaged { path, offset: 0, reason });
+        }
+        Ok(())
+    }
+
+    fn generations(&mut self, manifest: &Manifest) -> Result<BTreeMap<u32, Coding>, Error> {
+        let mut files = GenerationFiles::open(self.disk.clone(), &self.dir.join(GENERATIONS_DIR))?;
+        let mut codings = BTreeMap::new();
+        for number in &manifest.generations {
+            self.report.generations += 1;
+            match files.read(*number, &Options::default(), None) {
+                Ok(found) => {
+                    if let Some(damage) = found.damage {
+                        self.note(damage)?;
+                    }
+                    codings.insert(*number, found.coding);
+                }
+                Err(error) => self.note(error)?,
+            }
+        }
+        Ok(codings)
+    }
+
+    fn segments(
+        &mut self,
+        manifest: Option<&Manifest>,
+        codings: &BTreeMap<u32, Coding>,
+        options: &DurableOptions,
+    ) -> Result<(), Error> {
+        let path = self.dir.join(SEGMENTS_DIR);
+        let (segments, damaged) = Segments::salvage(self.disk.clone(), &path, options.segments)?;
+        for (_, error) in damaged {
+            self.note(error.into())?;
+        }
+        let core =
+            Core::new(&Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() });
+        let mut needed = BTreeSet::new();
+        for entry in manifest.iter().flat_map(|manifest| &manifest.entries) {
+            self.report.leaves += 1;
+            if let Err(error) = self.leaf(&core, &segments, codings, entry, &mut needed) {
+                self.note(error)?;
+            }
+        }
+        for number in segments.numbers() {
+            if let Err(error) = self.bodies(&segments, number)
+                // What was never synced is no damage: a checkpoint that was cut off left it.
+                && (self.report.is_sealed || needed.iter().any(|place| is_behind(*place, &error, &segments)))
+            {
+                self.note(error.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(
+        &mut self,
+        core: &Core,
+        segments: &Segments,
+        codings: &BTreeMap<u32, Coding>,
+        entry: &Entry,
+        needed: &mut BTreeSet<Place>,
+    ) -> Result<(), Error> {
+        let bytes = segments.read(entry.place)?;
+        let mut larges = LoadedLarges::new();
+        let leaf = load_leaf(core, segments, codings, entry, &bytes, &mut larges)?;
+        needed.extend(leaf.at.places());
+        let counted = leaf.logical_bytes;
+        let leaf = Leaf::new(entry.low.as_ref().into(), leaf.state, core.gauges.clone());
+        let guard = pin();
+        let state = leaf.state(&guard);
+        let found = settled(state).1;
+        let records = core.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard);
+        let mut outcome = Ok(());
+        for record in records {
+            match record {
+                Ok((key, value, _)) => {
+                    self.report.records += 1;
+                    self.report.record_bytes += (key.len() + value.len()) as u64;
+                }
+                Err(error) => outcome = Err(error.to_string()),
+            }
+        }
+        if outcome.is_ok() && found != counted as i64 {
+            outcome = Err(format!("its records have {found} bytes, and it says {counted}"));
+        }
+        crate::merge::large_references(state)
+            .into_iter()
+            .for_each(|reference| core.release_large(reference, &guard));
+        outcome.map_err(|reason| Error::FileDamaged {
+            path: segments.path_of(entry.place.segment),
+            offset: u64::from(entry.place.offset),
+            reason,
+        })
+    }
+
+    fn bodies(&mut self, segments: &Segments, number: u64) -> Result<(), SegmentError> {
+        let mut blocks = segments.blocks(number)?;
+        while blocks.next_block()?.is_some() {
+            self.report.bodies += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a place lies in the damaged file behind the damage: then what is damaged was synced.
+fn is_behind(place: Place, error: &SegmentError, segments: &Segments) -> bool {
+    match error {
+        SegmentError::Damaged { path, offset, .. } => {
+            u64::from(place.offset) >= *offset && segments.path_of(place.segment) == *path
+        }
+        _ => true,
+    }
+}

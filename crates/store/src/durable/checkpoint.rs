@@ -1,0 +1,310 @@
+//! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before goes.
+//!
+//! 1. *s* is the number after the newest that the log has given out.
+//! 2. The leaves are walked in key order. Each one's writer lock is taken for a moment: what has a number below *s* is in the
+//!    leaf by then. A leaf that still says what its image says is passed over.
+//! 3. Generations of codings that no checkpoint has had are written, twice.
+//! 4. Segments are synced, and the log, so that no image is ahead of it.
+//! 5. The manifest is swapped.
+//! 6. The log before *s* is dropped, then what only the manifest before needed.
+//!
+//! Replay of the log from *s* over images taken later ends in the same state, for whatever it repeats it repeats to the end.
+//! No lock of a leaf and no epoch is held while anything is written.
+
+mod attempt;
+mod thread;
+
+pub(crate) use thread::CheckpointThread;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::segments::{Place, Segments};
+
+use super::generation::GenerationFiles;
+use super::journal::Journal;
+use super::manifest::Manifest;
+use crate::Error;
+use crate::core::Core;
+use crate::record::now_ms;
+use attempt::{Attempt, Written};
+
+/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all images have, within these
+/// bounds. Writing them then costs about as much as the log did, and a recovery reads 1 GiB of log at most.
+const LOG_BYTES_MIN: u64 = 64 << 20;
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// Who reads the folder of a running store locks this one in it; nothing is removed meanwhile.
+pub(crate) const BACKUP_DIR: &str = "backup";
+
+/// Makes checkpoints, one at a time.
+pub(crate) struct Checkpointer {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    segments: Segments,
+    /// Log bytes that make a checkpoint due, if the user says so.
+    bound_bytes: Option<u64>,
+    state: Mutex<State>,
+    /// Bytes that the log had written at the last checkpoint.
+    log_bytes_before: AtomicU64,
+    counts: Counts,
+}
+
+/// What is known of the checkpoint in force.
+struct State {
+    generations: GenerationFiles,
+    number: u64,
+    /// Where its images and their large values lie, sorted.
+    places: Arc<Vec<Place>>,
+    /// It is not known which manifest is in force.
+    failure: Option<String>,
+}
+
+/// What checkpoints have done.
+#[derive(Default)]
+struct Counts {
+    checkpoints: AtomicU64,
+    failed: AtomicU64,
+    is_running: AtomicBool,
+    last_ended_ms: AtomicU64,
+    last_took_ms: AtomicU64,
+    images: AtomicU64,
+    images_kept: AtomicU64,
+    /// Bytes of manifests and generations.
+    other_bytes: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+/// What the checkpoints of a store have done since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointStats {
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Checkpoints that failed.
+    pub failed: u64,
+    /// Whether one is being made.
+    pub is_running: bool,
+    /// When the last one ended, in milliseconds since the Unix epoch; that of opening if there was none.
+    pub last_ended_ms: u64,
+    /// How long it took, in milliseconds.
+    pub last_took_ms: u64,
+    /// Why the last one failed, if it did.
+    pub last_error: Option<String>,
+    /// Images of leaves that were written.
+    pub images: u64,
+    /// Images that were current and stayed where they were.
+    pub images_kept: u64,
+    /// Bytes written to segments: images and large values, those moved by cleaning, headers and padding.
+    pub segment_written_bytes: u64,
+    /// Those of bodies that cleaning moved.
+    pub cleaned_bytes: u64,
+    /// Bytes of manifests and dictionaries.
+    pub other_written_bytes: u64,
+    /// Bytes of all segments.
+    pub segment_allocated_bytes: u64,
+    /// Bytes of what the last checkpoint has in them.
+    pub segment_live_bytes: u64,
+}
+
+/// What a recovery leaves to the checkpointer.
+pub(crate) struct InForce {
+    pub(crate) segments: Segments,
+    pub(crate) generations: GenerationFiles,
+    pub(crate) number: u64,
+    /// Where images and large values lie, each once.
+    pub(crate) places: Vec<Place>,
+}
+
+impl Checkpointer {
+    /// Goes on from what was loaded; `log_bytes` of the log were replayed.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        bound_bytes: Option<u64>,
+        loaded: InForce,
+        log_bytes: u64,
+    ) -> Result<Self, Error> {
+        disk.create_dir(&dir.join(BACKUP_DIR))?;
+        let InForce { segments, generations, number, places } = loaded;
+        let counts = Counts::default();
+        counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
+        Ok(Self {
+            disk,
+            dir: dir.to_path_buf(),
+            segments,
+            bound_bytes,
+            state: Mutex::new(State { generations, number, places: Arc::new(places), failure: None }),
+            log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
+            counts,
+        })
+    }
+
+    /// Whether the log has grown so much that a checkpoint is due.
+    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
+        let live_bytes = || self.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(live_bytes)
+    }
+
+    /// Bytes that the log has grown by since the last checkpoint.
+    fn log_bytes(&self, journal: &Journal) -> u64 {
+        let written = journal.log().stats().written_bytes;
+        written.wrapping_sub(self.log_bytes_before.load(Ordering::Relaxed))
+    }
+
+    /// Makes a checkpoint now.
+    ///
+    /// # Errors
+    /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
+    /// no further one is made.
+    pub(crate) fn checkpoint(&self, core: &Core, journal: &Journal) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        self.counts.is_running.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        let log_written = journal.log().stats().written_bytes;
+        let made = self.make(&mut state, core, journal);
+        match &made {
+            Ok(()) => {
+                self.log_bytes_before.store(log_written, Ordering::Relaxed);
+                self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+                self.counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
+                self.counts.last_took_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                *self.counts.last_error.lock() = None;
+            }
+            Err(error) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                *self.counts.last_error.lock() = Some(error.to_string());
+            }
+        }
+        self.counts.is_running.store(false, Ordering::Relaxed);
+        made
+    }
+
+    fn make(&self, state: &mut State, core: &Core, journal: &Journal) -> Result<(), Error> {
+        if let Some(first) = &state.failure {
+            return Err(Error::NoCheckpoint { first: first.clone() });
+        }
+        let start_lsn = journal.newest() + 1;
+        let victims = self.victims(self.log_bytes(journal) / 4);
+        let mut attempt = Attempt::new(core, &self.segments, state.places.clone(), victims);
+        let prepared = attempt
+            .walk(&state.generations)
+            .and_then(|()| self.prepare(state, &mut attempt, journal, start_lsn))
+            .inspect_err(|_| attempt.give_up());
+        let manifest = prepared?;
+        // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
+        if let Err(error) = manifest.commit(&*self.disk, &self.dir) {
+            state.failure = Some(error.to_string());
+            return Err(error);
+        }
+        let written = attempt.succeed();
+        self.counts.images.fetch_add(written.images, Ordering::Relaxed);
+        self.counts.images_kept.fetch_add(written.images_kept, Ordering::Relaxed);
+        state.number = manifest.number;
+        self.clear_up(state, written, journal, start_lsn)
+    }
+
+    /// Makes durable what the manifest will name, and the manifest under another name.
+    fn prepare(
+        &self,
+        state: &mut State,
+        attempt: &mut Attempt<'_>,
+        journal: &Journal,
+        start_lsn: u64,
+    ) -> Result<Manifest, Error> {
+        let mut other_bytes = 0;
+        for coding in attempt.new_codings() {
+            other_bytes += state.generations.write(coding)?;
+        }
+        self.segments.sync()?;
+        let durable_lsn = journal.newest();
+        journal.log().sync(durable_lsn)?;
+        let manifest = attempt.manifest(state.number + 1, start_lsn, durable_lsn);
+        other_bytes += manifest.prepare(&*self.disk, &self.dir)?;
+        self.counts.other_bytes.fetch_add(other_bytes, Ordering::Relaxed);
+        Ok(manifest)
+    }
+
+    /// Drops what the checkpoint in force does not need, unless somebody is reading the folder.
+    fn clear_up(
+        &self,
+        state: &mut State,
+        written: Written,
+        journal: &Journal,
+        start_lsn: u64,
+    ) -> Result<(), Error> {
+        let before = std::mem::replace(&mut state.places, Arc::new(written.places));
+        for place in before.iter() {
+            if state.places.binary_search(place).is_err() {
+                self.segments.release(*place);
+            }
+        }
+        let _nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
+            Err(DiskError::Locked { .. }) => return Ok(()),
+            lock => lock?,
+        };
+        journal.log().drop_before(start_lsn)?;
+        remove_dead(&self.segments)?;
+        state.generations.keep_only(&written.generations)
+    }
+
+    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some,
+    /// whatever that costs, while room is short.
+    fn victims(&self, budget_bytes: u64) -> BTreeSet<u64> {
+        let stats = self.segments.stats();
+        let mut excess_bytes = stats.allocated_bytes.saturating_sub(self.segments.limit_bytes() / 4 * 3);
+        let mut cost_bytes = 0;
+        let mut victims = BTreeSet::new();
+        for candidate in self.segments.candidates() {
+            let live_pct = candidate.live_bytes.saturating_mul(100) / candidate.allocated_bytes.max(1);
+            cost_bytes += candidate.live_bytes;
+            let is_cheap = live_pct <= 50 && cost_bytes <= budget_bytes;
+            let is_needed = live_pct <= 90 && excess_bytes > 0;
+            if !(is_cheap || is_needed) {
+                break;
+            }
+            excess_bytes = excess_bytes.saturating_sub(candidate.allocated_bytes - candidate.live_bytes);
+            victims.insert(candidate.segment);
+        }
+        victims
+    }
+
+    /// Cuts the segments to what was written, at a clean stop.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        let _no_checkpoint = self.state.lock();
+        Ok(self.segments.close()?)
+    }
+
+    pub(crate) fn stats(&self) -> CheckpointStats {
+        let (segments, counts) = (self.segments.stats(), &self.counts);
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        CheckpointStats {
+            checkpoints: get(&counts.checkpoints),
+            failed: get(&counts.failed),
+            is_running: counts.is_running.load(Ordering::Relaxed),
+            last_ended_ms: get(&counts.last_ended_ms),
+            last_took_ms: get(&counts.last_took_ms),
+            last_error: counts.last_error.lock().clone(),
+            images: get(&counts.images),
+            images_kept: get(&counts.images_kept),
+            segment_written_bytes: segments.written_bytes,
+            cleaned_bytes: segments.cleaned_body_bytes,
+            other_written_bytes: get(&counts.other_bytes),
+            segment_allocated_bytes: segments.allocated_bytes,
+            segment_live_bytes: segments.live_bytes,
+        }
+    }
+}
+
+/// Removes the segments without live bodies.
+pub(crate) fn remove_dead(segments: &Segments) -> Result<(), Error> {
+    for dead in segments.candidates().into_iter().take_while(|candidate| candidate.live_bytes == 0) {
+        segments.remove(dead.segment)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! A folder as one stream: the last checkpoint and the log behind it, also of a store that is open and written to.
+//!
+//! The checkpointer of an open store removes nothing while somebody holds the lock of the folder `backup`, so all that the
+//! manifest names stays where it is; the log only grows. Its end is read as after a crash: it ends with the last record that
+//! is whole, and what is before it is there.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use ziptier_media::disk::{DirLock, Disk, DiskError};
+use ziptier_media::log::{Log, LogOptions, Lsn};
+use ziptier_media::segments::{Place, Segments};
+
+use super::DurableOptions;
+use super::checkpoint::BACKUP_DIR;
+use super::generation::GenerationFiles;
+use super::image::{LeafImage, StoredLarge};
+use super::manifest::{Entry, Manifest};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, SEGMENTS_DIR};
+use super::stream::{Kind, Output};
+use crate::Error;
+use crate::options::Options;
+
+/// What is written while it is read may look damaged for a moment.
+const LOG_ROUNDS: u32 = 100;
+const LOG_PAUSE: Duration = Duration::from_millis(20);
+/// How often the lock is tried: for ten seconds, after which somebody else is dumping.
+const LOCK_ROUNDS: u32 = 5000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+/// What a dump has, or what was restored from one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DumpSummary {
+    /// Leaves of the checkpoint.
+    pub leaves: u64,
+    /// Records of the log behind it.
+    pub log_records: u64,
+    /// The newest of them: every write up to it is there, and none after.
+    pub last_lsn: Lsn,
+    /// Bytes of the stream.
+    pub bytes: u64,
+}
+
+/// Writes what the folder of a store holds to a stream, from which [`restore`](crate::restore) makes a folder. The store may be open, in
+/// another process or in this one.
+///
+/// # Errors
+/// Damage, a folder that is not a store's or from which somebody else is dumping, or the stream's.
+pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary, Error> {
+    let (disk, dir) = (options.disk(), &options.dir);
+    if Manifest::load(&*disk, dir)?.is_none() {
+        return Err(Error::NoStore { path: dir.clone() });
+    }
+    disk.create_dir(&dir.join(BACKUP_DIR))?;
+    let _nothing_is_removed = lock_backup(&*disk, &dir.join(BACKUP_DIR))?;
+    let (_closed, is_open) = match disk.lock_dir(dir) {
+        Ok(lock) => (Some(lock), false),
+        Err(DiskError::Locked { .. }) => (None, true),
+        Err(error) => return Err(error.into()),
+    };
+    // Only this one's needs are safe.
+    let manifest = Manifest::load(&*disk, dir)?.ok_or_else(|| Error::NoStore { path: dir.clone() })?;
+    let mut dump = Dump { options, pieces: 0, output: Output::begin(to)?, summary: DumpSummary::default() };
+    dump.output
+        .frame(Kind::Start, &[&manifest.start_lsn.to_le_bytes(), &manifest.durable_lsn.to_le_bytes()])?;
+    let mut generations = GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?;
+    for number in &manifest.generations {
+        let found = generations.read(*number, &Options::default(), None)?;
+        dump.output.frame(Kind::Generation, &[&found.bytes])?;
+    }
+    let segments = Segments::open(disk.clone(), &dir.join(SEGMENTS_DIR), options.segments)?;
+    for entry in &manifest.entries {
+        dump.leaf(&segments, entry)?;
+    }
+    dump.log(&manifest, is_open)?;
+    let bytes = dump.output.end()?;
+    Ok(DumpSummary { bytes, ..dump.summary })
+}
+
+/// A checkpoint that removes something holds the lock for a moment.
+fn lock_backup(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, Error> {
+    let mut round = 0;
+    loop {
+        match disk.lock_dir(dir) {
+            Err(DiskError::Locked { .. }) if round < LOCK_ROUNDS => std::thread::sleep(LOCK_PAUSE),
+            lock => return Ok(lock?),
+        }
+        round += 1;
+    }
+}
+
+struct Dump<'a> {
+    options: &'a DurableOptions,
+    pieces: u64,
+    output: Output<'a>,
+    summary: DumpSummary,
+}
+
+impl Dump<'_> {
+    fn leaf(&mut self, segments: &Segments, entry: &Entry) -> Result<(), Error> {
+        let bytes = segments.read(entry.place)?;
+        let mut image = LeafImage::read(&bytes).map_err(|reason| Error::FileDamaged {
+            path: segments.path_of(entry.place.segment),
+            offset: u64::from(entry.place.offset),
+            reason,
+        })?;
+        for large in &mut image.larges {
+            let mut numbered = Vec::with_capacity(large.pieces.len());
+            for place in large.pieces.iter() {
+                self.output.frame(Kind::Piece, &[&segments.read(*place)?])?;
+                numbered.push(Place { segment: self.pieces, offset: 0, bytes: place.bytes });
+                self.pieces += 1;
+            }
+            *large = StoredLarge { pieces: numbered.into(), ..large.clone() };
+        }
+        let mut written = Vec::new();
+        image.write(&mut written);
+        let low_len = (entry.low.len() as u32).to_le_bytes();
+        self.summary.leaves += 1;
+        self.output.frame(Kind::Leaf, &[&low_len, &entry.low, &written])
+    }
+
+    /// The log from the checkpoint on; of an open store up to wherever it is by then.
+    fn log(&mut self, manifest: &Manifest, is_open: bool) -> Result<(), Error> {
+        self.summary.last_lsn = manifest.start_lsn.saturating_sub(1);
+        let mut round = 0;
+        loop {
+            let read = self.read_log();
+            let failure = match read {
+                Ok(()) if self.summary.last_lsn >= manifest.durable_lsn => return Ok(()),
+                Ok(()) => {
+                    let (last, wanted) = (self.summary.last_lsn, manifest.durable_lsn);
+                    let reason = format!("it ends with record {last}, and was durable up to {wanted}");
+                    Error::FileDamaged { path: self.options.dir.join(LOG_DIR), offset: 0, reason }
+                }
+                Err(error @ Error::Stream { .. }) => return Err(error),
+                Err(error) => error,
+            };
+            round += 1;
+            if !is_open || round > LOG_ROUNDS {
+                return Err(failure);
+            }
+            std::thread::sleep(LOG_PAUSE);
+        }
+    }
+
+    fn read_log(&mut self) -> Result<(), Error> {
+        let path = self.options.dir.join(LOG_DIR);
+        let mut replay = Log::open(self.options.disk(), &path, LogOptions::default())?;
+        replay.start_at(self.summary.last_lsn + 1)?;
+        while let Some(record) = replay.next_record()? {
+            self.output.frame(Kind::Record, &[&record.lsn.to_le_bytes(), record.payload])?;
+            self.summary.last_lsn = record.lsn;
+            self.summary.log_records += 1;
+        }
+        Ok(())
+    }
+}

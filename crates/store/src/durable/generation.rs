@@ -1,0 +1,222 @@
+//! Generations of codings as files, each twice: without its generation no body can be read.
+//!
+//! What is stored is what decoders and encoders are rebuilt from. Two files hold the same bytes, so that damage to one of them
+//! loses nothing.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ziptier_codec::checksum::crc32c;
+use ziptier_codec::token::Dictionary;
+use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
+
+use super::reader::Reader;
+use crate::Error;
+use crate::blocks::BlockCoding;
+use crate::coding::Coding;
+use crate::options::Options;
+
+const SIGNATURE: &[u8; 8] = b"ziptrdic";
+/// The format that is written, and the only one that is read.
+const VERSION: u32 = 1;
+const TOKENS: u32 = 1;
+const BLOCKS: u32 = 2;
+const HEADER_BYTES: usize = 24;
+/// No generation takes as much.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The stored form of a coding.
+pub(crate) fn to_bytes(coding: &Coding) -> Vec<u8> {
+    let (kind, payload) = match coding {
+        Coding::Tokens(dictionary) => (TOKENS, dictionary.to_bytes()),
+        Coding::Blocks(blocks) => (BLOCKS, blocks.to_bytes()),
+    };
+    let mut bytes = SIGNATURE.to_vec();
+    for field in [VERSION, coding.generation(), kind, payload.len() as u32] {
+        bytes.extend_from_slice(&field.to_le_bytes());
+    }
+    bytes.extend_from_slice(&payload);
+    bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// The generation that `bytes`, which may be any, say they are, and what it is rebuilt from.
+fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), String> {
+    let mut reader = Reader(bytes);
+    if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
+        return Err("it has not the signature of a generation of dictionaries".to_owned());
+    }
+    let fields = || -> Option<_> {
+        let mut reader = reader;
+        let (version, number, kind, len) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let payload = reader.bytes(len as usize)?;
+        let stored = reader.u32()?;
+        reader.is_empty().then_some((version, number, kind, payload, stored))
+    };
+    match Reader(&bytes[SIGNATURE.len()..]).u32() {
+        None | Some(VERSION) => {}
+        Some(version) => {
+            return Err(format!("it has version {version}, and this program reads version {VERSION}"));
+        }
+    }
+    let (_, number, kind, payload, stored) = fields().ok_or("it has another length than it says")?;
+    if stored == crc32c(&bytes[..HEADER_BYTES + payload.len()]) {
+        Ok((number, kind, payload))
+    } else {
+        Err("it fails its check".to_owned())
+    }
+}
+
+/// Rebuilds generation `number`; `bytes` may be any.
+pub(crate) fn from_bytes(
+    bytes: &[u8],
+    number: u32,
+    options: &Options,
+    first: Option<&Coding>,
+) -> Result<Coding, String> {
+    let (found, kind, payload) = parse(bytes)?;
+    if found != number {
+        return Err(format!("it is generation {found}, and {number} is wanted"));
+    }
+    match kind {
+        TOKENS => {
+            let dictionary = Dictionary::from_bytes(payload).map_err(|error| error.to_string())?;
+            if dictionary.generation() != number {
+                return Err(format!("its dictionary is generation {}", dictionary.generation()));
+            }
+            Ok(Coding::Tokens(Arc::new(dictionary)))
+        }
+        BLOCKS => {
+            let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
+            BlockCoding::from_bytes(payload, number, options, first)
+                .map(|blocks| Coding::Blocks(Arc::new(blocks)))
+        }
+        _ => Err(format!("it is of an unknown kind, {kind}")),
+    }
+}
+
+/// The folder of generations.
+pub(crate) struct GenerationFiles {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    /// Those of which both files are durable.
+    whole: BTreeSet<u32>,
+}
+
+/// A generation as it was found.
+pub(crate) struct FoundGeneration {
+    pub(crate) coding: Coding,
+    /// Its stored form.
+    pub(crate) bytes: Vec<u8>,
+    /// What is wrong with one of its files.
+    pub(crate) damage: Option<Error>,
+}
+
+impl GenerationFiles {
+    /// The files of a folder, which is made if it is missing; none is known to be whole.
+    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, Error> {
+        disk.create_dir(dir)?;
+        Ok(Self { disk, dir: dir.to_path_buf(), whole: BTreeSet::new() })
+    }
+
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.whole.contains(&number)
+    }
+
+    /// Writes a generation's two files, durable when this returns.
+    pub(crate) fn write(&mut self, coding: &Coding) -> Result<u64, Error> {
+        self.write_bytes(coding.generation(), &to_bytes(coding))
+    }
+
+    /// As [`GenerationFiles::write`], of its stored form; the bytes that were written.
+    pub(crate) fn write_bytes(&mut self, number: u32, bytes: &[u8]) -> Result<u64, Error> {
+        for path in self.paths(number) {
+            match self.disk.remove(&path) {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+            let file = self.disk.create(&path, Caching::Cached)?;
+            write_all_at(&*file, 0, bytes)?;
+            file.sync_data()?;
+        }
+        self.disk.sync_dir(&self.dir)?;
+        self.whole.insert(number);
+        Ok(2 * bytes.len() as u64)
+    }
+
+    /// Reads a generation from whichever file is whole.
+    ///
+    /// # Errors
+    /// Neither is.
+    pub(crate) fn read(
+        &mut self,
+        number: u32,
+        options: &Options,
+        first: Option<&Coding>,
+    ) -> Result<FoundGeneration, Error> {
+        let mut first_damage = None;
+        let mut found: Option<FoundGeneration> = None;
+        for path in self.paths(number) {
+            let read = self.read_file(&path)?;
+            let coding = match &found {
+                // The second need only be the same.
+                Some(found) if read.as_ref() == Ok(&found.bytes) => continue,
+                Some(_) => Err(read.err().unwrap_or_else(|| "it is not the same as its copy".to_owned())),
+                None => read.and_then(|bytes| Ok((from_bytes(&bytes, number, options, first)?, bytes))),
+            };
+            match coding {
+                Ok((coding, bytes)) => found = Some(FoundGeneration { coding, bytes, damage: None }),
+                Err(reason) => {
+                    first_damage.get_or_insert(Error::FileDamaged { path, offset: 0, reason });
+                }
+            }
+        }
+        match (found, first_damage) {
+            (Some(found), damage) => {
+                if damage.is_none() {
+                    self.whole.insert(number);
+                }
+                Ok(FoundGeneration { damage, ..found })
+            }
+            (None, Some(damage)) => Err(damage),
+            (None, None) => unreachable!("a file is whole or damaged"),
+        }
+    }
+
+    /// Bytes of a file; the inner error is what is wrong with it.
+    fn read_file(&self, path: &Path) -> Result<Result<Vec<u8>, String>, Error> {
+        match read_whole(&*self.disk, path) {
+            Ok(bytes) => Ok(parse(&bytes).map(|_| ()).map(|()| bytes)),
+            Err(error) if error.is_not_found() => Ok(Err("it is missing".to_owned())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the files of all other generations.
+    pub(crate) fn keep_only(&mut self, numbers: &BTreeSet<u32>) -> Result<(), Error> {
+        let kept: Vec<PathBuf> = numbers.iter().flat_map(|number| self.paths(*number)).collect();
+        for name in self.disk.list(&self.dir)? {
+            let path = self.dir.join(&name);
+            if name.starts_with("generation-") && !kept.contains(&path) {
+                self.disk.remove(&path)?;
+            }
+        }
+        self.whole.retain(|number| numbers.contains(number));
+        Ok(())
+    }
+
+    fn paths(&self, number: u32) -> [PathBuf; 2] {
+        [1, 2].map(|copy| self.dir.join(format!("generation-{number:08x}-{copy}")))
+    }
+}
+
+/// All bytes of a file.
+pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskError> {
+    let file = disk.open(path, Caching::Cached)?;
+    let len = file.len()?.min(FILE_BYTES_MAX);
+    let mut bytes = vec![0; len as usize];
+    let count = read_full_at(&*file, 0, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}

@@ -1,0 +1,157 @@
+//! Images that may be anything, taken all the way: whatever a loading accepts must be safe to read, write to, and pack.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_epoch::pin;
+use ziptier_codec::token::Dictionary;
+use ziptier_media::segments::{Place, SegmentOptions, Segments};
+use ziptier_media::testing::RecordingDisk;
+
+use super::loading::{LoadedLarges, load_leaf};
+use super::manifest::Entry;
+use crate::blocks::BlockCoding;
+use crate::coding::Coding;
+use crate::core::Core;
+use crate::options::{CodecChoice, Options};
+use crate::record::PutMeta;
+
+/// Codings for images to refer to, and segments without bodies.
+pub(crate) struct Bench {
+    codings: BTreeMap<u32, Coding>,
+    segments: Segments,
+}
+
+impl Bench {
+    pub(crate) fn new(codings: BTreeMap<u32, Coding>) -> Self {
+        let disk = Arc::new(RecordingDisk::new());
+        let segments = Segments::open(disk, Path::new("/segments"), SegmentOptions::default());
+        Self { codings, segments: segments.expect("a disk in memory does not fail") }
+    }
+
+    /// Tokens as generation 1, blocks as generation 2.
+    pub(crate) fn with_small_codings() -> Self {
+        let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, 1).expect("the sample is sound");
+        let options = Options { codec: CodecChoice::Lz4, ..Options::default() };
+        let blocks = BlockCoding::first(&options).ok().flatten().expect("lz4 has blocks").renumbered(2);
+        let codings = [Coding::Tokens(Arc::new(tokens)), Coding::Blocks(Arc::new(blocks))];
+        Self::new(codings.into_iter().map(|coding| (coding.generation(), coding)).collect())
+    }
+
+    /// Loads an image into an empty store, reads it, writes to it, and brings it to its form; whether it was accepted.
+    pub(crate) fn take(&self, bytes: &[u8], codec: CodecChoice) -> bool {
+        let core = Core::new(&Options { codec, background_threads: 0, ..Options::default() });
+        let entry = Entry { low: Box::default(), place: Place { segment: 1, offset: 4096, bytes: 1 } };
+        let mut larges = LoadedLarges::new();
+        let Ok(loaded) = load_leaf(&core, &self.segments, &self.codings, &entry, bytes, &mut larges) else {
+            return false;
+        };
+        let keys: Vec<Vec<u8>> = {
+            let guard = pin();
+            let (leaf, empty) = core.locate(&[], &guard);
+            assert!(leaf.publish(empty, loaded.state, &guard), "nobody else changes the store");
+            let all = Bound::Unbounded;
+            let records = core.records(leaf.state(&guard), &all, &all, &guard);
+            records.into_iter().flatten().map(|(key, ..)| key).collect()
+        };
+        for (index, key) in keys.iter().take(20).enumerate() {
+            let _ = core.read(key, &mut Vec::new());
+            let value = vec![b'v'; index * 30];
+            core.put(key, &value, PutMeta::default()).expect("there is no limit");
+        }
+        core.put(b"another", b"value", PutMeta::default()).expect("there is no limit");
+        core.settle();
+        let found = core.count_keys();
+        assert!(found > 0);
+        true
+    }
+}
+
+/// For a fuzzer: see the module.
+#[cfg(fuzzing)]
+pub fn fuzz_image(bytes: &[u8]) {
+    thread_local!(static BENCH: Bench = Bench::with_small_codings());
+    // A store loads leaves that are coded as its own are; others it decodes first.
+    let codec = match super::image::LeafImage::read(bytes) {
+        Ok(image) if image.generation == Some(1) => CodecChoice::Token,
+        _ => CodecChoice::Lz4,
+    };
+    BENCH.with(|bench| bench.take(bytes, codec));
+}
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::durable::generation::GenerationFiles;
+    use crate::durable::manifest::Manifest;
+    use crate::durable::recovery::{GENERATIONS_DIR, SEGMENTS_DIR};
+    use crate::durable::{DiskHandle, DurableOptions};
+    use crate::store::Store;
+
+    #[test]
+    fn an_image_with_any_bytes_is_refused_or_safe() {
+        for codec in [CodecChoice::None, CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd] {
+            let disk = RecordingDisk::new();
+            let mut durable = DurableOptions::new("/d");
+            durable.disk = DiskHandle(Arc::new(disk.clone()));
+            durable.log.segment_bytes = 1 << 20;
+            durable.segments.segment_bytes = 1 << 20;
+            let options =
+                Options { codec, background_threads: 0, durable: Some(durable), ..Options::default() };
+            let store = Store::open(options.clone()).unwrap();
+            for n in 0..40_000_u32 {
+                let value = format!("value {} of a store, {n}", n.wrapping_mul(2_654_435_761) % 997);
+                store.put(format!("key:{n:07}").as_bytes(), value.repeat(3).as_bytes()).unwrap();
+            }
+            store.settle().unwrap();
+            store.put(b"key:0000003", b"landed").unwrap();
+            store.checkpoint().unwrap();
+            drop(store);
+
+            let shared: Arc<dyn ziptier_media::disk::Disk> = Arc::new(disk);
+            let dir = Path::new("/d");
+            let manifest = Manifest::load(&*shared, dir).unwrap().unwrap();
+            let mut files = GenerationFiles::open(shared.clone(), &dir.join(GENERATIONS_DIR)).unwrap();
+            let first = BlockCoding::first(&options).unwrap().map(Coding::Blocks);
+            let codings = manifest
+                .generations
+                .iter()
+                .map(|number| (*number, files.read(*number, &options, first.as_ref()).unwrap().coding));
+            let bench = Bench::new(codings.collect());
+            let segments =
+                Segments::open(shared, &dir.join(SEGMENTS_DIR), SegmentOptions::default()).unwrap();
+            let mut random = fastrand::Rng::with_seed(9);
+            let mut taken = 0;
+            for round in 0..1500 {
+                let entry = &manifest.entries
+                    [if round % 3 == 0 { 0 } else { random.usize(..manifest.entries.len()) }];
+                let mut bytes = segments.read(entry.place).unwrap();
+                assert!(round > 0 || bench.take(&bytes, codec));
+                // Most of what counts stands at the beginning.
+                let reach = if random.bool() { bytes.len() } else { bytes.len().min(600) };
+                for _ in 0..random.usize(1..4) {
+                    bytes[random.usize(..reach)] = random.u8(..);
+                }
+                if random.u8(..8) == 0 {
+                    bytes.truncate(random.usize(..reach));
+                }
+                taken += u32::from(bench.take(&bytes, codec));
+            }
+            assert!(taken > 0, "{codec}");
+        }
+    }
+
+    #[test]
+    fn small_codings_serve_a_fuzzer() {
+        let bench = Bench::with_small_codings();
+        assert!(!bench.take(b"", CodecChoice::Token));
+        let mut image = vec![1, 1, 0, 0, 1, 0, 0, 0];
+        image.extend([0; 24]);
+        assert!(bench.take(&image, CodecChoice::Token));
+        image[4] = 3;
+        assert!(!bench.take(&image, CodecChoice::Token), "there is no generation 3");
+    }
+}

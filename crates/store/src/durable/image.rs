@@ -1,0 +1,333 @@
+//! The image of a leaf: its body as it is, and the newest that its landings say. `docs/FORMATS.md` draws it.
+//!
+//! A reference to a large value is the value's number in a list of all large values of the image, which tells where
+//! their pieces lie.
+
+use std::sync::{Arc, OnceLock};
+
+use ziptier_media::segments::Place;
+
+use super::reader::Reader;
+use crate::coding::Coding;
+use crate::landing::RecordBytes;
+use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
+use crate::leaf::LeafState;
+use crate::marks::Mark;
+use crate::merge::{Newest, Pending};
+use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::packing::settled;
+use crate::record::{Fields, Kind, Payload, Tag, array};
+
+/// The format that is written, and the only one that is read.
+const VERSION: u8 = 1;
+
+const HAS_GENERATION: u8 = 1;
+const IS_HEATED: u8 = 1 << 1;
+
+/// A leaf as it was at one moment, copied; its large values are shared.
+#[derive(Default)]
+pub(crate) struct Capture {
+    heated: bool,
+    loose: u16,
+    logical_bytes: u64,
+    pub(crate) coding: Option<Coding>,
+    low: Vec<u8>,
+    body: Vec<u8>,
+    landing: Vec<u8>,
+    landing_records: u32,
+    pub(crate) larges: Vec<Arc<Large>>,
+}
+
+/// Where a large value lies, and what its chunks are coded with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredLarge {
+    pub(crate) len: u64,
+    pub(crate) generation: Option<u32>,
+    pub(crate) pieces: Arc<[Place]>,
+}
+
+impl Capture {
+    /// Copies what the landings say. The caller holds the leaf's writer lock.
+    pub(crate) fn landings(newest: &Newest<'_>) -> Self {
+        let mut capture = Self::default();
+        let mut record = RecordBytes::default();
+        for pending in &newest.pending {
+            let number;
+            let value = if pending.kind == Kind::Large {
+                // SAFETY: the record that owns the reference is part of a state that the caller's guard keeps readable.
+                let large = unsafe { LargeHandle::borrow(pending.value) };
+                number = capture.number_of(large);
+                &number[..]
+            } else {
+                pending.value
+            };
+            record.lay_out(pending.kind, &pending.fields, pending.key, value);
+            capture.landing.extend_from_slice(record.bytes());
+            capture.landing_records += 1;
+        }
+        capture
+    }
+
+    /// Copies the rest; `state` is the one whose landings were copied.
+    pub(crate) fn settled(&mut self, low: &[u8], state: &LeafState) {
+        self.heated = state.heated;
+        self.loose = state.loose;
+        self.logical_bytes = settled(state).1.max(0) as u64;
+        self.coding = state.coding.clone();
+        self.low = low.to_vec();
+        if state.body.is_empty() {
+            return;
+        }
+        // References are replaced where they lie, in the order of the records that own them.
+        let mut handles = (0..state.body.len()).filter_map(|index| {
+            match state.body.found(index, state.coding.as_ref()).payload {
+                Payload::Large(large) => Some(large),
+                _ => None,
+            }
+        });
+        let replaced = state.body.with_references(|_| {
+            let large = handles.next().expect("a body has as many large values as references");
+            self.number_of(large)
+        });
+        self.body = replaced.unwrap_or_else(|| state.body.bytes().to_vec());
+    }
+
+    fn number_of(&mut self, large: LargeHandle<'_>) -> [u8; REFERENCE_BYTES] {
+        let known = self.larges.iter().position(|known| std::ptr::eq(&**known, &*large));
+        let number = known.unwrap_or_else(|| {
+            self.larges.push(large.share());
+            self.larges.len() - 1
+        });
+        (number as u64).to_le_bytes()
+    }
+
+    /// What the body is coded with.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.coding.as_ref().map(Coding::generation)
+    }
+
+    /// Writes the image in place of what is in `out`; `larges` tells of each of [`Capture::larges`] where it lies.
+    pub(crate) fn write(&self, larges: &[StoredLarge], out: &mut Vec<u8>) {
+        let image = LeafImage {
+            heated: self.heated,
+            loose: self.loose,
+            generation: self.generation(),
+            logical_bytes: self.logical_bytes,
+            low: &self.low,
+            larges: larges.to_vec(),
+            body: &self.body,
+            landing: &self.landing,
+            landing_records: self.landing_records,
+        };
+        image.write(out);
+    }
+}
+
+/// An image as it lies in bytes. Body and landing are checked when they are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeafImage<'a> {
+    pub(crate) heated: bool,
+    pub(crate) loose: u16,
+    /// What the body is coded with.
+    pub(crate) generation: Option<u32>,
+    /// Bytes of the body's keys and values.
+    pub(crate) logical_bytes: u64,
+    /// Where the leaf began.
+    pub(crate) low: &'a [u8],
+    pub(crate) larges: Vec<StoredLarge>,
+    /// Nothing if it has no records.
+    pub(crate) body: &'a [u8],
+    pub(crate) landing: &'a [u8],
+    pub(crate) landing_records: u32,
+}
+
+/// What large values may take in the list of an image: more is no list.
+const PIECES_MAX: usize = (VALUE_BYTES_MAX as usize).div_ceil(1 << 20);
+
+impl<'a> LeafImage<'a> {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.push(VERSION);
+        out.push(
+            if self.generation.is_some() { HAS_GENERATION } else { 0 }
+                | if self.heated { IS_HEATED } else { 0 },
+        );
+        out.extend_from_slice(&self.loose.to_le_bytes());
+        out.extend_from_slice(&self.generation.unwrap_or(0).to_le_bytes());
+        out.extend_from_slice(&self.logical_bytes.to_le_bytes());
+        for count in [self.low.len(), self.larges.len(), self.body.len(), self.landing_records as usize] {
+            out.extend_from_slice(&u32::try_from(count).expect("a leaf is far below 4 GiB").to_le_bytes());
+        }
+        out.extend_from_slice(self.low);
+        for large in &self.larges {
+            out.extend_from_slice(&large.len.to_le_bytes());
+            out.push(u8::from(large.generation.is_some()));
+            out.extend_from_slice(&large.generation.unwrap_or(0).to_le_bytes());
+            for place in large.pieces.iter() {
+                write_place(*place, out);
+            }
+        }
+        out.extend_from_slice(self.body);
+        out.extend_from_slice(self.landing);
+    }
+
+    /// Reads an image; `bytes` may be anything.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, String> {
+        match bytes.first() {
+            Some(&VERSION) => {}
+            Some(version) => {
+                return Err(format!(
+                    "an image has version {version}, and this program reads version {VERSION}"
+                ));
+            }
+            None => return Err("an image is empty".to_owned()),
+        }
+        Self::read_fields(Reader(&bytes[1..])).ok_or_else(|| "an image ends too early".to_owned())
+    }
+
+    fn read_fields(mut reader: Reader<'a>) -> Option<Self> {
+        let flags = reader.u8().filter(|flags| flags & !(HAS_GENERATION | IS_HEATED) == 0)?;
+        let loose = reader.u16()?;
+        let generation = number(flags & HAS_GENERATION, reader.u32()?)?;
+        let logical_bytes = reader.u64()?;
+        let [low_len, large_count, body_len, landing_records] =
+            [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
+        let low = reader.bytes(low_len as usize).filter(|low| low.len() <= KEY_BYTES_MAX)?;
+        let mut larges = Vec::new();
+        for _ in 0..large_count {
+            larges.push(read_large(&mut reader)?);
+        }
+        let body = reader.bytes(body_len as usize)?;
+        let heated = flags & IS_HEATED != 0;
+        let landing = reader.0;
+        Some(Self { heated, loose, generation, logical_bytes, low, larges, body, landing, landing_records })
+    }
+
+    /// Every generation that the image needs.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
+        self.generation.into_iter().chain(self.larges.iter().filter_map(|large| large.generation))
+    }
+
+    /// The newest records of the landings, in key order.
+    pub(crate) fn landing(&self) -> Result<Vec<Pending<'a>>, &'static str> {
+        let mut reader = Reader(self.landing);
+        let mut records: Vec<Pending<'a>> = Vec::new();
+        for _ in 0..self.landing_records {
+            let record = read_record(&mut reader, self.larges.len()).ok_or("a record of an image is none")?;
+            if records.last().is_some_and(|before| before.key >= record.key) {
+                return Err("the records of an image are not in order");
+            }
+            records.push(record);
+        }
+        if reader.is_empty() { Ok(records) } else { Err("bytes lie behind an image's records") }
+    }
+}
+
+fn number(present: u8, value: u32) -> Option<Option<u32>> {
+    match (present, value) {
+        (0, 0) => Some(None),
+        (0, _) => None,
+        _ => Some(Some(value)),
+    }
+}
+
+fn read_large(reader: &mut Reader<'_>) -> Option<StoredLarge> {
+    let len = reader.u64().filter(|len| (1..=VALUE_BYTES_MAX).contains(len))?;
+    let generation = number(reader.u8().filter(|present| *present < 2)?, reader.u32()?)?;
+    let count = LargePieces::count(len);
+    debug_assert!(count <= PIECES_MAX);
+    let pieces: Option<Vec<Place>> = (0..count).map(|_| read_place(reader)).collect();
+    Some(StoredLarge { len, generation, pieces: pieces?.into() })
+}
+
+fn read_record<'a>(reader: &mut Reader<'a>, larges: usize) -> Option<Pending<'a>> {
+    let tag = Tag(reader.u8()?);
+    let (key_len, value_len) = (reader.varint()? as usize, reader.varint()? as usize);
+    if !tag.is_landed() || !(1..=KEY_BYTES_MAX).contains(&key_len) {
+        return None;
+    }
+    let (fields, _) = Fields::read(tag, reader.bytes(tag.field_bytes())?);
+    let (key, value) = (reader.bytes(key_len)?, reader.bytes(value_len)?);
+    let is_sound = match tag.kind() {
+        Kind::Large => value.len() == REFERENCE_BYTES && u64::from_le_bytes(array(value)) < larges as u64,
+        Kind::Tombstone | Kind::Touch => value.is_empty(),
+        _ => true,
+    };
+    let fingerprint = crate::body::fingerprint(crate::record::key_hash(key));
+    is_sound.then_some(Pending { key, fingerprint, kind: tag.kind(), fields, value, mark: Mark::default() })
+}
+
+/// Appends a place: segment, offset and bytes.
+pub(crate) fn write_place(place: Place, out: &mut Vec<u8>) {
+    out.extend_from_slice(&place.segment.to_le_bytes());
+    out.extend_from_slice(&place.offset.to_le_bytes());
+    out.extend_from_slice(&place.bytes.to_le_bytes());
+}
+
+pub(crate) fn read_place(reader: &mut Reader<'_>) -> Option<Place> {
+    Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
+}
+
+/// What a leaf remembers of its image.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Appends of the leaf when the image was taken.
+    appends: u64,
+    /// Where the image lies, once a checkpoint with it is in force.
+    at: OnceLock<StoredAt>,
+}
+
+/// Where an image and its large values lie.
+#[derive(Debug)]
+pub(crate) struct StoredAt {
+    pub(crate) place: Place,
+    generation: Option<u32>,
+    larges: Box<[StoredLarge]>,
+}
+
+/// Bytes that a leaf's memory of its image takes of the allocator.
+pub(crate) const STORED_BYTES: usize = size_of::<Stored>() + 2 * size_of::<usize>();
+
+impl Stored {
+    /// Of an image that is being taken: the caller holds the leaf's writer lock.
+    pub(crate) fn pending(appends: u64) -> Arc<Self> {
+        Arc::new(Self { appends, at: OnceLock::new() })
+    }
+
+    /// A checkpoint with the image is in force.
+    pub(crate) fn set(&self, at: StoredAt) {
+        let is_first = self.at.set(at).is_ok();
+        debug_assert!(is_first, "an image is in one checkpoint first");
+    }
+
+    /// Where the image lies, if a checkpoint with it is or was in force.
+    pub(crate) fn at(&self) -> Option<&StoredAt> {
+        self.at.get()
+    }
+
+    /// Where the image lies, if the leaf still says the same. What changes the form of its records alone may have come between.
+    pub(crate) fn current(&self, appends: u64, generation: Option<u32>) -> Option<&StoredAt> {
+        self.at.get().filter(|at| self.appends == appends && at.generation == generation)
+    }
+}
+
+impl StoredAt {
+    pub(crate) fn new(place: Place, generation: Option<u32>, larges: Vec<StoredLarge>) -> Self {
+        Self { place, generation, larges: larges.into() }
+    }
+
+    pub(crate) fn larges(&self) -> &[StoredLarge] {
+        &self.larges
+    }
+
+    /// Generations that the image needs.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
+        self.generation.into_iter().chain(self.larges().iter().filter_map(|large| large.generation))
+    }
+
+    /// The image's place, and those of its large values.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let pieces = self.larges().iter().flat_map(|large| large.pieces.iter().copied());
+        std::iter::once(self.place).chain(pieces)
+    }
+}

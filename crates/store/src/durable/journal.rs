@@ -1,0 +1,152 @@
+//! The log in the store's write path.
+//!
+//! A write takes its number (LSN) under the writer lock of its leaf, when it is certain to be applied and before any reader can
+//! see it. So the order of the log is that of the writes of a leaf, and whoever has seen a write finds its number at or
+//! below [`Journal::newest`].
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ziptier_media::disk::DirLock;
+use ziptier_media::log::{Keeper, Log, LogError, Lsn};
+
+use super::operation::{Heads, Operation};
+use super::{Durability, DurableStats};
+use crate::Error;
+
+/// How often `everysec` syncs.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static HEADS: RefCell<Heads> = RefCell::default();
+}
+
+/// The open log of a store.
+pub(crate) struct Journal {
+    log: Arc<Log>,
+    durability: Durability,
+    /// Calls wait themselves for what the durability promises.
+    waits: bool,
+    /// The newest number that was given out: raised before a reader can see what has it.
+    newest: AtomicU64,
+    /// Up to here the system has the log, as far as anybody asked.
+    written: AtomicU64,
+    /// Syncs the log and prepares its segments until the journal is closed.
+    keeper: Mutex<Option<Keeper>>,
+    /// Keeps other processes out of the folder.
+    _lock: Box<dyn DirLock>,
+}
+
+impl Journal {
+    pub(crate) fn start(
+        log: Log,
+        durability: Durability,
+        waits: bool,
+        lock: Box<dyn DirLock>,
+    ) -> Result<Self, Error> {
+        let log = Arc::new(log);
+        let newest = log.last_lsn();
+        let sync_every = (durability == Durability::Everysec).then_some(SYNC_EVERY);
+        let keeper = Keeper::start(log.clone(), sync_every)
+            .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        Ok(Self {
+            log,
+            durability,
+            waits,
+            newest: AtomicU64::new(newest),
+            written: AtomicU64::new(newest),
+            keeper: Mutex::new(Some(keeper)),
+            _lock: lock,
+        })
+    }
+
+    /// Waits until the log has room, so that no write waits for the disk under a lock.
+    pub(crate) fn wait_for_room(&self) -> Result<(), Error> {
+        Ok(self.log.wait_for_room()?)
+    }
+
+    /// Logs one operation. The caller holds the writer lock of its leaf and applies it after this, for certain.
+    ///
+    /// # Errors
+    /// A full disk or an earlier failure: the operation is not in the log, and must not be applied.
+    pub(crate) fn append(&self, operation: &Operation<'_>) -> Result<(), Error> {
+        HEADS.with_borrow_mut(|heads| {
+            let value = heads.lay_out_one(operation);
+            self.note(self.log.append(&[heads.bytes(), value]))
+        })
+    }
+
+    /// Logs operations that are made together or not at all. The caller holds the writer locks of all their leaves.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub(crate) fn append_all<'a>(
+        &self,
+        operations: impl Iterator<Item = Operation<'a>>,
+    ) -> Result<(), Error> {
+        HEADS.with_borrow_mut(|heads| heads.lay_out(operations, |parts| self.note(self.log.append(parts))))
+    }
+
+    fn note(&self, appended: Result<Lsn, LogError>) -> Result<(), Error> {
+        self.newest.fetch_max(appended?, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// The newest number that was given out. Whatever a reader has seen has this or a smaller one.
+    pub(crate) fn newest(&self) -> Lsn {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    /// Whether calls wait themselves.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Returns when everything that the caller has written or seen is as durable as was promised.
+    ///
+    /// # Errors
+    /// A write or sync of the log failed, now or earlier: nobody knows what the disk holds.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        let newest = self.newest();
+        if self.durability == Durability::Always {
+            return Ok(self.log.sync(newest)?);
+        }
+        if self.written.load(Ordering::Acquire) < newest {
+            self.log.write(newest)?;
+            self.written.fetch_max(newest, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// The log itself, for checkpoints.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Marks a clean stop: everything is durable, and further writes are refused.
+    pub(crate) fn seal(&self) -> Result<(), Error> {
+        drop(self.keeper.lock().take());
+        match self.log.seal() {
+            Err(LogError::Sealed) => Ok(()),
+            sealed => Ok(sealed?),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> DurableStats {
+        let log = self.log.stats();
+        DurableStats {
+            durability: self.durability,
+            log_records: log.records,
+            log_written_bytes: log.written_bytes,
+            log_allocated_bytes: log.allocated_bytes,
+            log_syncs: log.syncs,
+            first_lsn: self.log.first_lsn(),
+            last_lsn: log.last_lsn,
+            durable_lsn: log.durable_lsn,
+            failure: self.log.failure(),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A store that survives its process: the log in its write path, and recovery from it.
+//!
+//! Without [`DurableOptions`] nothing of this exists, and a store ends with its process.
+//!
+//! | module | claim |
+//! |---|---|
+//! | `operation` | what a record of the log says, byte by byte |
+//! | `journal` | the open log: who gets which number, and who waits for what |
+//! | `image`, `generation` | leaves, and what they are decoded with, as bytes that outlive the process |
+//! | `manifest` | which images make up a checkpoint |
+//! | `checkpoint` | writing what changed, so that the log can go |
+//! | `loading` | from the images of a checkpoint to leaves |
+//! | `recovery` | from a folder to a store that is ready |
+//! | `check` | whether all of a folder is what was written |
+//! | `stream`, `dump`, `restore` | a folder as one stream, and back |
+
+mod check;
+mod checkpoint;
+mod dump;
+mod generation;
+#[cfg(any(test, fuzzing))]
+mod hostile;
+mod image;
+mod journal;
+mod loading;
+mod manifest;
+mod operation;
+mod reader;
+mod recovery;
+mod restore;
+mod stream;
+
+pub use check::{CheckReport, Damage, check};
+pub use checkpoint::CheckpointStats;
+pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
+pub use dump::{DumpSummary, dump};
+#[cfg(fuzzing)]
+pub use hostile::fuzz_image;
+pub(crate) use image::{STORED_BYTES, Stored};
+pub(crate) use journal::Journal;
+pub(crate) use operation::Operation;
+pub(crate) use reader::Reader;
+pub(crate) use recovery::recover;
+pub use restore::restore;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ziptier_media::disk::{Disk, RealDisk};
+use ziptier_media::log::{LogOptions, Lsn, TornTail};
+use ziptier_media::segments::SegmentOptions;
+
+use crate::Error;
+
+/// When a write is durable; the names are Redis's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Before it is acknowledged it is on the medium: nothing acknowledged is lost, not even in a power cut. Reads, too, wait for
+    /// what they have seen.
+    Always,
+    /// Before it is acknowledged the system has it, and within about a second it is on the medium: a power cut
+    /// loses a second, the end of the process nothing.
+    #[default]
+    Everysec,
+    /// Before it is acknowledged the system has it, which writes it to the medium when it likes.
+    No,
+}
+
+impl Durability {
+    const ALL: [Self; 3] = [Self::Always, Self::Everysec, Self::No];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Everysec => "everysec",
+            Self::No => "no",
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let named = Self::ALL.into_iter().find(|durability| durability.name() == name);
+        named.ok_or_else(|| Error::UnknownDurability { name: name.to_owned() })
+    }
+}
+
+/// Where and how a store keeps what it holds.
+#[derive(Clone, Debug)]
+pub struct DurableOptions {
+    /// The folder; made if it is missing. One store at a time has it open.
+    pub dir: PathBuf,
+    /// When a write is durable.
+    pub durability: Durability,
+    /// Whether every call waits itself until what it has written or seen is as durable as `durability` says. Otherwise the
+    /// caller calls [`Store::wait`](crate::Store::wait) before it tells anybody, once for many calls.
+    pub waits: bool,
+    /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
+    pub salvage: bool,
+    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all images
+    /// have, but 64 MiB at least and 1 GiB at most.
+    pub checkpoint_log_bytes: Option<u64>,
+    /// How segments of images are laid out, and how many bytes they may have in all.
+    #[doc(hidden)]
+    pub segments: SegmentOptions,
+    /// How the log is laid out; its `first_lsn` and `salvage` are the store's to set.
+    #[doc(hidden)]
+    pub log: LogOptions,
+    /// What the folder lies on, for tests that record it or make it fail.
+    #[doc(hidden)]
+    pub disk: DiskHandle,
+}
+
+impl DurableOptions {
+    /// The usual ones for a folder.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            durability: Durability::default(),
+            waits: true,
+            salvage: false,
+            checkpoint_log_bytes: None,
+            segments: SegmentOptions { limit_bytes: u64::MAX, ..SegmentOptions::default() },
+            log: LogOptions::default(),
+            disk: DiskHandle(Arc::new(RealDisk)),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.0.clone()
+    }
+}
+
+/// A share of a disk.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct DiskHandle(pub Arc<dyn Disk>);
+
+impl fmt::Debug for DiskHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DiskHandle")
+    }
+}
+
+/// How far a recovery has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Bytes of the log that were read.
+    pub done_bytes: u64,
+    /// Bytes of the log.
+    pub all_bytes: u64,
+}
+
+/// What a store found in its folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Images of leaves that were loaded.
+    pub images: u64,
+    /// Their bytes.
+    pub image_bytes: u64,
+    /// Records of the log that were replayed.
+    pub records: u64,
+    /// Their bytes.
+    pub log_bytes: u64,
+    /// Whether the log ends with the mark of a clean stop.
+    pub is_sealed: bool,
+    /// The remains of writes that were never acknowledged as durable, at the end of the log; they were dropped.
+    pub torn_tail: Option<TornTail>,
+    /// What a salvage passed over, each in a few words.
+    pub skipped: Vec<String>,
+}
+
+/// What a durable store's log has done since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableStats {
+    /// When a write is durable.
+    pub durability: Durability,
+    /// Records appended.
+    pub log_records: u64,
+    /// Bytes written to the log's files.
+    pub log_written_bytes: u64,
+    /// Bytes of the log's files, spare ones included.
+    pub log_allocated_bytes: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// The oldest record that the log has, by number.
+    pub first_lsn: Lsn,
+    /// The newest record.
+    pub last_lsn: Lsn,
+    /// The newest durable record.
+    pub durable_lsn: Lsn,
+    /// The first failure of a write or sync, after which every write is refused.
+    pub failure: Option<String>,
+}
+
+/// Reads any bytes as a record of the log.
+#[cfg(fuzzing)]
+pub fn fuzz_log_record(bytes: &[u8]) {
+    let Ok(operations) = operation::Operations::of(bytes) else { return };
+    let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
+    let again = operation::Heads::default().lay_out(operations.iter().copied(), |parts| parts.concat());
+    let read = operation::Operations::of(&again).and_then(|read| Ok(read.collect::<Result<Vec<_>, _>>()?));
+    assert_eq!(read.as_ref(), Ok(&operations));
+}

@@ -1,0 +1,54 @@
+//! Reading fields out of bytes that may be anything: what is not there is `None`.
+
+use crate::record::checked_varint;
+
+/// What is left of some bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A little-endian base-128 number below 2^32.
+    pub(crate) fn varint(&mut self) -> Option<u32> {
+        let (value, rest) = checked_varint(self.0)?;
+        self.0 = rest;
+        Some(value)
+    }
+
+    /// Bytes behind their number, which is a varint.
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
+        let count = self.varint()?;
+        self.bytes(count as usize)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

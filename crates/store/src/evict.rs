@@ -1,0 +1,466 @@
+//! Eviction: at its memory limit, a store with [`Options::eviction`](crate::Options::eviction) lets go of what S3-FIFO would.
+//!
+//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023) puts new records on *probation*, a
+//! queue of a tenth of all bytes. Whoever was read before its end goes to the *main* queue, all others go, and their keys are
+//! remembered: who comes back soon goes to the main queue at once. There, who was read since its last turn gets another one.
+//!
+//! Records lie in leaves, in key order, so that there are no queues to link them in. Each record has a [`Mark`] that tells its
+//! queue and the epoch in which it came there; an epoch is an eighth of what a queue holds. Leaves wait by the oldest epoch of
+//! their records, and whoever needs room visits the one whose records came first. Records go when their leaf is packed anew,
+//! merged with tombstones that nobody else sees.
+//!
+//! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above [`GOAL_PCT`] the
+//! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record. With
+//! far memory all this waits until that is full: see `pressure`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+
+use crossbeam_epoch::{Guard, pin};
+
+use crate::body::fingerprint;
+use crate::core::Core;
+use crate::ghosts::Ghosts;
+use crate::leaf::{Leaf, LeafState};
+use crate::marks::{Mark, STAMPS};
+use crate::merge::{Newest, Pending};
+use crate::packing::Goal;
+use crate::record::{Fields, Kind, Payload, key_hash, now_ms};
+use crate::sync::Mutex;
+
+/// Per cent of the limit above which probation ends.
+const FULL_PCT: u64 = 95;
+/// Per cent of the limit that eviction keeps the store at.
+const GOAL_PCT: u64 = 97;
+/// Epochs from a queue's end to the other.
+const EPOCHS: u32 = 8;
+/// Per cent of all bytes that are on probation.
+const PROBATION_PCT: u64 = 10;
+/// Records of the main queue that one visit lets go of.
+const EVICTED_PER_VISIT: usize = 32;
+/// Leaves that a writer visits after a pack, which brought a handful of records.
+const VISITS_PER_PACK: usize = 4;
+/// Right neighbours that a leaf is joined with in one visit.
+const JOINS_PER_VISIT: usize = 4;
+
+/// One of the two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Probation,
+    Main,
+}
+
+/// Time as a queue counts it: by what comes into it.
+#[derive(Debug, Default)]
+struct Epochs {
+    number: AtomicU32,
+    left: AtomicI64,
+}
+
+impl Epochs {
+    fn now(&self) -> u32 {
+        self.number.load(Relaxed)
+    }
+
+    /// So much came into the queue, whose epochs are `length` long.
+    fn advance(&self, by: u64, length: u64) {
+        let length = length.max(1) as i64;
+        let left = self.left.fetch_sub(by as i64, Relaxed) - by as i64;
+        if left <= 0 {
+            let passed = 1 + -left / length;
+            self.left.fetch_add(passed * length, Relaxed);
+            self.number.fetch_add(passed as u32, Relaxed);
+        }
+    }
+}
+
+/// Leaves by the stamp of their oldest record in a queue.
+#[derive(Default)]
+struct Waiting(Mutex<[Vec<Arc<Leaf>>; STAMPS as usize]>);
+
+impl Waiting {
+    fn push(&self, stamp: u32, leaf: Arc<Leaf>) {
+        self.0.lock()[(stamp % STAMPS) as usize].push(leaf);
+    }
+
+    /// A leaf whose oldest record is `age_min` epochs old at least, of those the oldest, and its age.
+    fn pop(&self, now: u32, age_min: u32) -> Option<(Arc<Leaf>, u32)> {
+        let mut leaves = self.0.lock();
+        (age_min..STAMPS).rev().find_map(|age| {
+            let leaf = leaves[((now % STAMPS + STAMPS - age) % STAMPS) as usize].pop()?;
+            Some((leaf, age))
+        })
+    }
+}
+
+/// What an evicting store keeps beside its leaves.
+#[derive(Default)]
+pub(crate) struct Eviction {
+    /// So little room is left that probation ends.
+    full: AtomicBool,
+    /// Counts bytes.
+    probation: Epochs,
+    /// Counts records.
+    main: Epochs,
+    on_probation: Waiting,
+    in_main: Waiting,
+    ghosts: Mutex<Ghosts>,
+    /// Lowest key of the next leaf whose landing is merged, when nothing else is left to visit.
+    cursor: Mutex<Vec<u8>>,
+}
+
+impl Eviction {
+    fn epochs(&self, which: Which) -> &Epochs {
+        if which == Which::Main { &self.main } else { &self.probation }
+    }
+
+    fn waiting(&self, which: Which) -> &Waiting {
+        if which == Which::Main { &self.in_main } else { &self.on_probation }
+    }
+}
+
+/// A leaf whose turn it is, for records that are so many epochs old.
+struct Turn {
+    leaf: Arc<Leaf>,
+    which: Which,
+    age: u32,
+}
+
+/// What visits came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relief {
+    /// There is room.
+    Enough,
+    /// Not yet, but leaves were visited.
+    Some,
+    /// Not yet, and nobody is there to be visited.
+    None,
+}
+
+impl Core {
+    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their keys.
+    pub(crate) fn weigh<'a>(
+        &self,
+        leaf: &Leaf,
+        state: &'a LeafState,
+        newest: &mut Newest<'a>,
+        keys: &'a mut Vec<u8>,
+        guard: &Guard,
+    ) {
+        let Some(eviction) = &self.eviction else { return };
+        let (probation, main) = (eviction.probation.now(), eviction.main.now());
+        let body = &state.body;
+        let mut marks: Vec<Mark> =
+            leaf.marks.all(guard).iter().map(|mark| Mark(mark.load(Relaxed))).collect();
+        marks.resize(body.len(), Mark::new(false, probation));
+
+        let mut ghosts = eviction.ghosts.lock();
+        let mut written = vec![false; body.len()];
+        let (mut came_bytes, mut came_to_main) = (0, 0);
+        for record in &mut newest.pending {
+            if let Some(place) = body.find_by(record.fingerprint, record.key) {
+                written[place] = true;
+                let mark = marks[place];
+                marks[place] = if mark.was_going() { Mark::new(true, main) } else { mark.read() };
+                record.mark = marks[place];
+            } else if !matches!(record.kind, Kind::Touch | Kind::Tombstone) {
+                let returns = ghosts.take(key_hash(record.key));
+                record.mark = Mark::new(returns, if returns { main } else { probation });
+                came_to_main += u64::from(returns);
+                came_bytes += if returns { 0 } else { record.logical_bytes() };
+            }
+        }
+
+        // Expired records go first: this pack drops them.
+        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let ends = eviction.full.load(Relaxed) && !expires;
+        let mut going = Vec::new();
+        for place in (0..body.len()).filter(|place| !written[*place]) {
+            let mark = marks[place];
+            let ended = ends && !mark.is_main() && mark.age(probation) >= EPOCHS;
+            if mark.is_going() || (ended && !mark.was_going() && mark.reads() == 0) {
+                going.push(place);
+            } else if mark.was_going() || ended {
+                marks[place] = Mark::new(true, main);
+                came_to_main += 1;
+            }
+        }
+        for place in &going {
+            let start = keys.len();
+            keys.extend_from_slice(body.prefix());
+            keys.extend_from_slice(body.record(*place).suffix);
+            if !marks[*place].is_main() {
+                ghosts.put(key_hash(&keys[start..]));
+            }
+        }
+        drop(ghosts);
+
+        let mut rest = keys.as_slice();
+        for place in &going {
+            let (key, behind) = rest.split_at(body.prefix().len() + body.record(*place).suffix.len());
+            rest = behind;
+            newest.pending.push(Pending {
+                key,
+                fingerprint: fingerprint(key_hash(key)),
+                kind: Kind::Tombstone,
+                fields: Fields::default(),
+                value: &[],
+                mark: Mark::default(),
+            });
+        }
+        if !going.is_empty() {
+            newest.pending.sort_unstable_by(|a, b| a.key.cmp(b.key));
+        }
+        newest.marks = marks;
+        newest.evicted = going.len() as u64;
+        if came_bytes > 0 {
+            let probation_bytes = self.gauges.logical.get() * PROBATION_PCT / 100;
+            eviction.probation.advance(came_bytes, probation_bytes / u64::from(EPOCHS));
+        }
+        self.came_to_main(eviction, came_to_main);
+    }
+
+    fn came_to_main(&self, eviction: &Eviction, records: u64) {
+        if records > 0 {
+            let main_records = self.gauges.records.get() * (100 - PROBATION_PCT) / 100;
+            eviction.main.advance(records, main_records / u64::from(EPOCHS));
+        }
+    }
+
+    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new.
+    pub(crate) fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
+        let Some(eviction) = &self.eviction else { return };
+        leaf.marks.set(marks, &self.gauges, guard);
+        self.line_up(eviction, leaf, marks.iter().copied(), guard);
+    }
+
+    /// Has `leaf` wait in both queues for the turn of its oldest record.
+    fn line_up(&self, eviction: &Eviction, leaf: &Leaf, marks: impl Iterator<Item = Mark>, guard: &Guard) {
+        let mut oldest = [None; 2];
+        for mark in marks {
+            let which = usize::from(mark.is_main());
+            let now = if mark.is_main() { eviction.main.now() } else { eviction.probation.now() };
+            oldest[which] = oldest[which].max(Some(mark.age(now)));
+        }
+        if leaf.state(guard).is_unsettled() {
+            oldest[0] = oldest[0].max(Some(0));
+        }
+        for (which, oldest) in [Which::Probation, Which::Main].into_iter().zip(oldest) {
+            let Some(age) = oldest else { continue };
+            let stamp = (eviction.epochs(which).now() % STAMPS + STAMPS - age) % STAMPS;
+            let waits = &leaf.waits[which as usize];
+            if waits.swap(stamp as u8, Relaxed) != stamp as u8 {
+                eviction.waiting(which).push(stamp, leaf.share(guard));
+            }
+        }
+    }
+
+    /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are merged then.
+    pub(crate) fn note_landing(&self, leaf: &Leaf, guard: &Guard) {
+        let Some(eviction) = &self.eviction else { return };
+        let stamp = eviction.probation.now() % STAMPS;
+        if leaf.waits[0].compare_exchange(NOWHERE, stamp as u8, Relaxed, Relaxed).is_ok() {
+            eviction.on_probation.push(stamp, leaf.share(guard));
+        }
+    }
+
+    /// Bytes held without those that only wait for their last reader.
+    fn live_bytes(&self) -> u64 {
+        self.gauges.held().saturating_sub(self.gauges.retired.held())
+    }
+
+    /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
+    pub(crate) fn evict_some(&self) {
+        if let Some(eviction) = &self.eviction {
+            self.evict(eviction, 0, VISITS_PER_PACK);
+        }
+    }
+
+    /// The same in the background; whether there is more to do.
+    pub(crate) fn evict_in_background(&self) -> bool {
+        let Some(eviction) = &self.eviction else { return false };
+        let relief = self.evict(eviction, 0, 4 * VISITS_PER_PACK);
+        if relief != Relief::Enough {
+            self.reclaim();
+        }
+        relief == Relief::Some
+    }
+
+    /// Evicts towards `bytes` more that may be held; `false` when so much is not to be had that way. The caller holds no guard and no
+    /// lock.
+    pub(crate) fn evict_for(&self, bytes: u64) -> bool {
+        let Some(eviction) = &self.eviction else { return false };
+        if bytes > self.gauges.limit() / 2 {
+            return false;
+        }
+        self.evict(eviction, bytes, VISITS_PER_PACK);
+        true
+    }
+
+    fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
+        let limit = self.gauges.limit();
+        if limit == u64::MAX || self.has_lower_place() {
+            eviction.full.store(false, Relaxed);
+            return Relief::Enough;
+        }
+        let goal = (limit / 100 * GOAL_PCT).min(limit.saturating_sub(wanted_bytes));
+        for _ in 0..visits {
+            let live = self.live_bytes();
+            let full = live > (limit / 100 * FULL_PCT).min(goal);
+            eviction.full.store(full, Relaxed);
+            if !full {
+                return Relief::Enough;
+            }
+            eviction.ghosts.lock().resize(self.gauges.records.get(), &self.gauges);
+            let excess_bytes = live.saturating_sub(goal);
+            match self.next_leaf(eviction, excess_bytes > 0) {
+                Some(turn) => self.visit_waiting(eviction, &turn, excess_bytes),
+                None if live <= goal => return Relief::Enough,
+                None if self.merge_next_landing(eviction) => {}
+                None => return Relief::None,
+            }
+        }
+        Relief::Some
+    }
+
+    /// The leaf whose turn it is: one with records at the end of probation, or whoever came first when there `must` be one.
+    fn next_leaf(&self, eviction: &Eviction, must: bool) -> Option<Turn> {
+        let pop = |which: Which, age_min| {
+            let now = eviction.epochs(which).now();
+            let (leaf, age) = eviction.waiting(which).pop(now, age_min)?;
+            Some(Turn { leaf, which, age })
+        };
+        pop(Which::Probation, EPOCHS)
+            .or_else(|| if must { pop(Which::Main, 0) } else { None })
+            .or_else(|| if must { pop(Which::Probation, 0) } else { None })
+    }
+
+    /// Judges the records whose turn it is, and packs their leaf without those that go.
+    fn visit_waiting(&self, eviction: &Eviction, turn: &Turn, excess_bytes: u64) {
+        let Turn { leaf, which, age } = turn;
+        let (which, age) = (*which, *age);
+        let guard = pin();
+        let now = eviction.epochs(which).now();
+        let stamp = ((now % STAMPS + STAMPS - age) % STAMPS) as u8;
+        let waits = &leaf.waits[which as usize];
+        // One that waits elsewhere meanwhile was told so when it was pushed there.
+        if waits.compare_exchange(stamp, NOWHERE, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        let Some(ownership) = leaf.try_own() else {
+            if !leaf.state(&guard).closed {
+                waits.store(stamp, Relaxed);
+                eviction.waiting(which).push(stamp.into(), leaf.share(&guard));
+            }
+            return;
+        };
+        let state = leaf.state(&guard);
+        if state.closed {
+            return;
+        }
+        let expires = state.body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let goes = expires || self.choose(eviction, turn, state, excess_bytes, &guard);
+        let lingers = which == Which::Probation && state.is_unsettled();
+        if goes || lingers {
+            if !goes {
+                self.seal(leaf, &guard);
+            }
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+            drop(ownership);
+            self.join_around(leaf, &guard);
+        } else {
+            let marks = leaf.marks.all(&guard).iter().take(state.body.len());
+            self.line_up(eviction, leaf, marks.map(|mark| Mark(mark.load(Relaxed))), &guard);
+        }
+        guard.flush();
+    }
+
+    /// Joins a leaf that lost records with small neighbours. Records that were put in key order leave in key order, too: then it is
+    /// the left one that is empty already.
+    fn join_around(&self, leaf: &Leaf, guard: &Guard) {
+        let left = self.index.find_below(&leaf.low(), guard);
+        let mut leaf = left.filter(|left| self.is_small(left.state(guard), guard)).unwrap_or(leaf);
+        for _ in 0..JOINS_PER_VISIT {
+            let Some(_ownership) = leaf.try_own() else { return };
+            if leaf.state(guard).closed || !self.is_small(leaf.state(guard), guard) {
+                return;
+            }
+            Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
+            if let Some(left) = self.index.find_below(&leaf.low(), guard)
+                && self.is_small(left.state(guard), guard)
+            {
+                leaf = left;
+            }
+        }
+    }
+
+    /// Gives every record of a queue whose turn it is another one, or marks it as going; whether one goes.
+    fn choose(
+        &self,
+        eviction: &Eviction,
+        turn: &Turn,
+        state: &LeafState,
+        excess_bytes: u64,
+        guard: &Guard,
+    ) -> bool {
+        let (now, main) = (eviction.epochs(turn.which).now(), eviction.main.now());
+        let age = if turn.which == Which::Probation { turn.age.min(EPOCHS) } else { turn.age };
+        let ended = turn.which == Which::Probation && turn.age >= EPOCHS;
+        let (mut going, mut large_bytes, mut came_to_main) = (0, 0, 0);
+        for (index, place) in turn.leaf.marks.all(guard).iter().take(state.body.len()).enumerate() {
+            let mark = Mark(place.load(Relaxed));
+            if mark.is_main() != (turn.which == Which::Main) || mark.was_going() || mark.age(now) < age {
+                continue;
+            }
+            if mark.reads() > 0 {
+                let spared = if mark.is_main() { mark.spared(main) } else { Mark::new(true, main) };
+                place.store(spared.0, Relaxed);
+                came_to_main += 1;
+            } else if ended
+                || (going < EVICTED_PER_VISIT && (going == 0 || large_bytes < excess_bytes.max(1)))
+            {
+                place.store(mark.going().0, Relaxed);
+                going += 1;
+                large_bytes += large_stored_bytes(state, index);
+            }
+        }
+        self.came_to_main(eviction, came_to_main);
+        going > 0
+    }
+
+    /// Merges the landing of the next leaf that has one; `false` when none has.
+    fn merge_next_landing(&self, eviction: &Eviction) -> bool {
+        let mut cursor = eviction.cursor.lock();
+        let mut wrapped = false;
+        loop {
+            let guard = pin();
+            let (leaf, state) = self.locate(&cursor, &guard);
+            cursor.clear();
+            cursor.extend_from_slice(state.high.as_deref().unwrap_or_default());
+            if state.is_unsettled()
+                && let Some(_ownership) = leaf.try_own()
+                && !leaf.state(&guard).closed
+            {
+                if leaf.state(&guard).sealed.is_none() {
+                    self.seal(leaf, &guard);
+                }
+                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+                return true;
+            }
+            if cursor.is_empty() && std::mem::replace(&mut wrapped, true) {
+                return false;
+            }
+        }
+    }
+}
+
+/// Bytes stored for a record's value outside the leaf, in whatever place.
+fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
+    match state.body.found(index, state.coding.as_ref()).payload {
+        Payload::Large(large) => large.stored_bytes() as u64,
+        _ => 0,
+    }
+}
+
+/// No stamp: the leaf does not wait.
+pub(crate) const NOWHERE: u8 = u8::MAX;

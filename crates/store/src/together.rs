@@ -1,0 +1,365 @@
+//! Several leaves at a time, where a device packs their blocks: while it works on those of one leaf, the next ones are laid out.
+//!
+//! Background threads do so, with leaves that are quiet, that cool down, or that wait in the queue anyway. The leaf that was begun first is
+//! published last, when all others are; until then it takes appends and answers reads as before. A leaf that is closed, whose
+//! writers wait, is always packed alone, and so is one that its writer packs.
+
+use crossbeam_epoch::Guard;
+
+use crate::core::Core;
+use crate::leaf::Leaf;
+use crate::packing::Goal;
+
+/// Leaves behind one that is packed which are looked at meanwhile: so many bodies with their values raw is what a thread has under way
+/// at most.
+pub(crate) const LEAVES_AHEAD_MAX: usize = 7;
+
+/// The same of leaves in the queue: their writers may fill another landing, and then wait.
+const QUEUED_AHEAD_MAX: usize = 3;
+
+impl Core {
+    /// Packs a leaf of the queue, and others while a device has its blocks; returns how many.
+    pub(crate) fn pack_queued(&self, leaf: &Leaf, guard: &Guard) -> u32 {
+        let (mut left, mut packs) = (QUEUED_AHEAD_MAX, 0);
+        self.pack_queued_with(leaf, &mut left, &mut packs, guard);
+        packs
+    }
+
+    fn pack_queued_with(&self, leaf: &Leaf, left: &mut usize, packs: &mut u32, guard: &Guard) {
+        *packs += 1;
+        if self.is_over_watermark(leaf.state(guard)) {
+            self.seal(leaf, guard);
+        }
+        let Some(_ownership) = leaf.try_own() else { return };
+        if leaf.state(guard).sealed.is_some() {
+            let mut meanwhile = || {
+                while *left > 0
+                    && let Some(next) = self.queue.pop()
+                {
+                    *left -= 1;
+                    self.pack_queued_with(&next, left, packs, guard);
+                }
+            };
+            Self::with_scratch(|scratch| {
+                self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile);
+            });
+        }
+        self.stats.packs_background.raise();
+    }
+
+    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks.
+    pub(crate) fn settle_with_next(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        all_quiet: bool,
+        left: &mut usize,
+        guard: &Guard,
+    ) {
+        let state = leaf.state(guard);
+        let was_heated = state.heated;
+        // A landing that is sealed already is packed first, so that the open one can be.
+        if state.sealed.is_some() && state.open.is_some() {
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+        }
+        self.seal(leaf, guard);
+        Self::with_scratch(|scratch| {
+            self.pack_while(leaf, goal, guard, scratch, &mut || {
+                self.settle_next(leaf, all_quiet, left, guard);
+            });
+        });
+        self.count_settled(goal, was_heated);
+    }
+
+    fn settle_next(&self, leaf: &Leaf, all_quiet: bool, left: &mut usize, guard: &Guard) {
+        let mut next = leaf.state(guard).right(guard);
+        while let Some(leaf) = next
+            && *left > 0
+        {
+            *left -= 1;
+            next = leaf.state(guard).right(guard);
+            if !all_quiet && !leaf.stays_quiet() {
+                continue;
+            }
+            let Some(_ownership) = leaf.try_own() else { continue };
+            let state = leaf.state(guard);
+            if !state.closed
+                && let Some(goal) = self.goal(state, true)
+            {
+                self.settle_with_next(leaf, goal, all_quiet, left, guard);
+            }
+        }
+    }
+
+    /// Counts what was done to a leaf.
+    pub(crate) fn count_settled(&self, goal: Goal, was_heated: bool) {
+        match goal {
+            Goal::Heat => self.stats.heated.raise(),
+            Goal::Recode if was_heated => self.stats.cooled.raise(),
+            Goal::Recode => self.stats.recoded.raise(),
+            Goal::Keep => self.stats.packs_background.raise(),
+        }
+    }
+}
+
+// The C libraries do not run under Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use crossbeam_epoch::pin;
+    use ziptier_accel::{Device, Injection, Misfortune, Model, ModelOptions, Status};
+    use ziptier_codec::block::iaa::Iaa;
+    use ziptier_codec::block::{
+        BlockCodec, BlockError, Counters, Done, Engine, Huffman, Job, Path, Setting, Task, run_job,
+    };
+    use ziptier_codec::format::Format;
+
+    use crate::blocks::{BlockCoding, Effort, ReadAhead};
+    use crate::coding::Coding;
+    use crate::core::Core;
+    use crate::options::{BlockOptions, CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    const KEYS: u32 = 3000;
+
+    fn value(number: u32, version: u32) -> Vec<u8> {
+        format!("the value of {number} in version {version}; ").repeat(1 + (number * 7 % 5) as usize).into()
+    }
+
+    /// Holds blocks that are to be packed until somebody asks for them again and again, and does them, the last first, in software.
+    struct Holding {
+        software: Arc<dyn Engine>,
+        /// The most jobs that were held at a time, those that compress and those that decompress.
+        compress_max: AtomicUsize,
+        decompress_max: AtomicUsize,
+    }
+
+    struct HoldingContext<'a> {
+        engine: &'a Holding,
+        software: Box<dyn BlockCodec + 'a>,
+        held: Vec<Job>,
+        /// How often somebody asked since the last submission.
+        asked: u32,
+    }
+
+    const PATIENCE: u32 = 20;
+
+    impl Holding {
+        fn new() -> Arc<Self> {
+            let software = Setting::new(Format::Deflate).engine_named("software").unwrap();
+            Arc::new(Self { software, compress_max: 0.into(), decompress_max: 0.into() })
+        }
+
+        /// The most jobs held since this was last asked.
+        fn most(&self) -> [usize; 2] {
+            [&self.compress_max, &self.decompress_max].map(|max| max.swap(0, Relaxed))
+        }
+    }
+
+    impl Engine for Holding {
+        fn name(&self) -> &'static str {
+            "holding"
+        }
+
+        fn format(&self) -> Format {
+            Format::Deflate
+        }
+
+        fn is_asynchronous(&self) -> bool {
+            true
+        }
+
+        fn counters(&self) -> &Counters {
+            self.software.counters()
+        }
+
+        fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+            let (software, held) = (self.software.open()?, Vec::new());
+            Ok(Box::new(HoldingContext { engine: self, software, held, asked: 0 }))
+        }
+    }
+
+    impl BlockCodec for HoldingContext<'_> {
+        fn compress(
+            &mut self,
+            raw: &[u8],
+            out: &mut Vec<u8>,
+            max: usize,
+        ) -> Result<Option<usize>, BlockError> {
+            self.software.compress(raw, out, max)
+        }
+
+        fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, bytes: usize) -> Result<(), BlockError> {
+            self.software.decompress(packed, out, bytes)
+        }
+
+        fn submit(&mut self, job: Job) -> Result<(), Job> {
+            self.asked = 0;
+            self.held.push(job);
+            let packed = self.held.iter().filter(|job| compresses(job)).count();
+            self.engine.compress_max.fetch_max(packed, Relaxed);
+            self.engine.decompress_max.fetch_max(self.held.len() - packed, Relaxed);
+            Ok(())
+        }
+
+        fn reap(&mut self, done: &mut Vec<Done>, _wait: bool) {
+            self.asked += 1;
+            let (asked, software) = (self.asked, &mut *self.software);
+            // One look is for free: it belongs to a submission.
+            let ends = |job: &mut Job| asked > 1 && !compresses(job) || asked > PATIENCE;
+            done.extend(self.held.extract_if(.., ends).map(|job| run_job(software, job)));
+            done.reverse();
+        }
+    }
+
+    fn compresses(job: &Job) -> bool {
+        matches!(job.task, Task::Compress { .. })
+    }
+
+    /// A store without background threads whose blocks this engine packs.
+    fn core_on(engine: Arc<dyn Engine>, block: BlockOptions) -> Core {
+        let options =
+            Options { codec: CodecChoice::Deflate, background_threads: 0, block, ..Options::default() };
+        let core = Core::new(&options);
+        core.dictionaries.adopt(Coding::Blocks(BlockCoding::on(engine, options.block)));
+        core
+    }
+
+    fn put_all(core: &Core, version: u32) {
+        for number in 0..KEYS {
+            core.put(&number.to_be_bytes(), &value(number, version), PutMeta::default()).unwrap();
+        }
+    }
+
+    fn check_all(core: &Core, version: u32) {
+        for number in 0..KEYS {
+            let mut found = Vec::new();
+            assert!(core.read(&number.to_be_bytes(), &mut found).unwrap().is_some());
+            assert_eq!(found, value(number, version));
+        }
+    }
+
+    /// The most blocks of any body.
+    fn blocks_max(core: &Core) -> usize {
+        let guard = pin();
+        let mut leaf = Some(core.locate(&[], &guard).0);
+        let mut most = 0;
+        while let Some(own) = leaf {
+            most = most.max(own.state(&guard).body.blocks());
+            leaf = own.state(&guard).right(&guard);
+        }
+        most
+    }
+
+    #[test]
+    fn the_next_bodies_are_laid_out_while_a_device_has_the_blocks_of_one() {
+        for context_cache in [true, false] {
+            let engine = Holding::new();
+            let core = core_on(engine.clone(), BlockOptions { context_cache, ..BlockOptions::default() });
+            put_all(&core, 0);
+            core.settle();
+            check_all(&core, 0);
+            engine.most();
+            // Every leaf has a landing and blocks that were packed fast.
+            put_all(&core, 1);
+            core.settle();
+            let [packed, unpacked] = engine.most();
+            let of_a_body = blocks_max(&core);
+            assert!(of_a_body > 4 && unpacked > 4, "{of_a_body} {unpacked}");
+            // Without contexts that are kept, nothing is under way when the next body is laid out.
+            assert_eq!(packed > 2 * of_a_body, context_cache, "{packed} of {of_a_body}");
+            check_all(&core, 1);
+        }
+    }
+
+    #[test]
+    fn leaves_in_the_queue_are_packed_together() {
+        let engine = Holding::new();
+        let core = core_on(engine.clone(), BlockOptions::default());
+        put_all(&core, 0);
+        core.settle();
+        let guard = pin();
+        let mut leaf = Some(core.locate(&[], &guard).0);
+        for number in (0..KEYS).step_by(40) {
+            core.put(&number.to_be_bytes(), &value(number, 1), PutMeta::default()).unwrap();
+        }
+        let mut queued = 0;
+        while let Some(own) = leaf {
+            core.seal(own, &guard);
+            assert!(core.queue.push(own, &guard));
+            queued += 1;
+            leaf = own.state(&guard).right(&guard);
+        }
+        engine.most();
+        let (mut packs, mut calls) = (0, 0);
+        while let Some(leaf) = core.queue.pop() {
+            packs += core.pack_queued(&leaf, &guard);
+            calls += 1;
+        }
+        assert_eq!(packs, queued);
+        assert!(calls * 3 < queued, "{calls} of {queued}");
+        assert!(engine.most()[0] > 4);
+        for number in (0..KEYS).step_by(40) {
+            let mut found = Vec::new();
+            core.read(&number.to_be_bytes(), &mut found).unwrap();
+            assert_eq!(found, value(number, 1));
+        }
+    }
+
+    #[test]
+    fn blocks_under_way_outlive_idle_contexts_and_those_given_up_do_not_keep_them() {
+        let engine = Holding::new();
+        let coding = BlockCoding::on(engine, BlockOptions::default());
+        let contents = [value(3, 1), value(4, 1), vec![7; 300]];
+        let begun = contents.iter().map(|raw| coding.begin_pack(Effort::Fast, raw)).collect();
+        (0..3).for_each(|_| coding.release_idle());
+        drop(coding.begin_pack(Effort::Fast, b"given up"));
+        let frames = coding.finish_pack(Effort::Fast, begun);
+        let ahead = ReadAhead::of(&coding, frames.iter().map(Vec::as_slice));
+        for (frame, contents) in frames.iter().zip(&contents) {
+            let (mut now, mut before) = (Vec::new(), Vec::new());
+            coding.unpack(frame, &mut now).unwrap();
+            ahead.append(&coding, frame, &mut before).unwrap();
+            assert!(now == *contents && before == *contents);
+        }
+        (0..2).for_each(|_| coding.release_idle());
+        assert_eq!(coding.contexts_kept(), 0);
+    }
+
+    #[test]
+    fn a_device_that_fails_while_leaves_are_packed_together_costs_no_value() {
+        let status = Misfortune::Status;
+        let fault = Misfortune::PageFault { is_write: true, offset: 0 };
+        let some = |one_in| Injection { one_in, ..Injection::default() };
+        // And whether it comes to the device's work being done by software.
+        let cases = [
+            (some(vec![(3, Misfortune::QueueFull)]), false),
+            (some(vec![(2, Misfortune::Late { jobs: 5 })]), false),
+            (some(vec![(5, status(Status::Hardware)), (9, fault)]), true),
+            (Injection { plan: vec![(700, Misfortune::Stuck)], ..Injection::default() }, true),
+            (Injection { lost_after: Some(900), ..Injection::default() }, true),
+        ];
+        let paths = [Path::Auto, Path::Hardware];
+        let cases = paths.iter().flat_map(|path| cases.iter().map(move |case| (*path, case.clone())));
+        for (path, (injection, falls_back)) in cases {
+            let model = Model::with_injection(&ModelOptions::default(), injection).unwrap();
+            let devices: Vec<Arc<dyn Device>> = vec![Arc::new(model)];
+            let setting = Setting::new(Format::Deflate).with_huffman(Huffman::Dynamic).with_path(path);
+            let engine = Arc::new(Iaa::on(&setting, devices).unwrap());
+            let core = core_on(engine.clone(), BlockOptions::default());
+            put_all(&core, 0);
+            core.settle();
+            put_all(&core, 1);
+            core.settle();
+            check_all(&core, 1);
+            let counted = engine.counters().snapshot();
+            assert_eq!(core.stats.stats().damaged, 0);
+            assert_eq!(counted.fallbacks > 0, falls_back && path == Path::Auto, "{counted}");
+            assert_eq!(counted.faults > 0, falls_back, "{counted}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Durable stores on disks in memory.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Options, Store};
+use ziptier_media::disk::Disk;
+use ziptier_media::segments::SegmentOptions;
+
+/// Ends the threads beside a test, also when that fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(crate) const DIR: &str = "/data";
+
+/// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so.
+pub(crate) fn options(disk: Arc<dyn Disk>, codec: CodecChoice) -> Options {
+    let mut durable = DurableOptions::new(Path::new(DIR));
+    durable.durability = Durability::Always;
+    durable.checkpoint_log_bytes = Some(u64::MAX);
+    durable.log.segment_bytes = 64 << 10;
+    durable.segments =
+        SegmentOptions { segment_bytes: 64 << 10, write_bytes: 4096, limit_bytes: u64::MAX, read_threads: 1 };
+    durable.disk = DiskHandle(disk);
+    Options { codec, background_threads: 0, durable: Some(durable), ..Options::default() }
+}
+
+pub(crate) type Contents = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>, u32)>;
+
+/// Everything that a store holds.
+pub(crate) fn contents(store: &Store) -> Contents {
+    let record = |outcome: Result<(Vec<u8>, Vec<u8>), _>| {
+        let (key, value) = outcome.expect("every value can be read");
+        let meta = store.meta(&key).expect("every value can be read").expect("nobody writes meanwhile");
+        (key, (value, meta.expires_at_ms, meta.flags))
+    };
+    store.range(..).map(record).collect()
+}
+
+/// A value that compresses, and differs from any other.
+pub(crate) fn value(n: u64, bytes: usize) -> Vec<u8> {
+    let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", " ", "0123"];
+    let mut random = fastrand::Rng::with_seed(n);
+    let mut value = format!("{n}:").into_bytes();
+    while value.len() < bytes {
+        value.extend_from_slice(words[random.usize(..words.len())].as_bytes());
+    }
+    value.truncate(bytes);
+    value
+}

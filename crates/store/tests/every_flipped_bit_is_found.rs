@@ -1,0 +1,149 @@
+//! Disks return wrong bytes now and then. After a clean stop every file of the folder is damaged, one bit at a time: the check must
+//! name the damage, or the store must hold what it held, because nothing of that bit is needed. It never panics, and it never
+//! holds anything else.
+//!
+//! `ZIPTIER_FLIPS=n` flips so many bits.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
+
+mod durable;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use durable::{DIR, contents, options, value};
+use ziptier::{CodecChoice, Options, Store, check};
+use ziptier_media::testing::RecordingDisk;
+
+fn options_of(disk: &RecordingDisk, codec: CodecChoice) -> Options {
+    let mut options = options(Arc::new(disk.clone()), codec);
+    options.durable.as_mut().unwrap().durability = ziptier::Durability::No;
+    options
+}
+
+/// Checkpoint, log behind it, dead bodies, large values; dictionaries if there is enough data.
+fn fill(store: &Store, keys: u64) {
+    for n in 0..keys {
+        let bytes = if n % 500 == 7 { 5000 } else { 100 };
+        store.put(format!("key:{n:06}").as_bytes(), &value(n, bytes)).unwrap();
+    }
+    store.settle().unwrap();
+    store.checkpoint().unwrap();
+    for n in (0..keys).step_by(keys as usize / 30) {
+        store.put(format!("key:{n:06}").as_bytes(), &value(n + 1, 90)).unwrap();
+    }
+    store.checkpoint().unwrap();
+    for n in (0..keys).step_by(keys as usize / 20) {
+        store.delete(format!("key:{n:06}").as_bytes()).unwrap();
+    }
+}
+
+/// What kind of file it is: the name without its number.
+fn kind_of(path: &Path) -> String {
+    let inside = path.strip_prefix(DIR).unwrap().to_string_lossy().into_owned();
+    inside.split('-').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_flipped_bit_is_named_or_needed_by_nobody() {
+    let wanted: usize = std::env::var("ZIPTIER_FLIPS").map_or(1500, |flips| flips.parse().unwrap());
+    let (mut named, mut unneeded) = (BTreeMap::new(), BTreeMap::new());
+    for (codec, keys, share) in
+        [(CodecChoice::None, 2000, 3), (CodecChoice::Lz4, 2000, 3), (CodecChoice::Auto, 60_000, 15)]
+    {
+        let disk = RecordingDisk::new();
+        let store = Store::open(options_of(&disk, codec)).unwrap();
+        fill(&store, keys);
+        let before = contents(&store);
+        assert_eq!(store.stats().dictionary_generation > 0, codec == CodecChoice::Auto);
+        store.close().unwrap();
+        let durable = options_of(&disk, codec).durable.unwrap();
+        let clean = check(&durable).unwrap();
+        assert!(clean.damages.is_empty() && clean.is_sealed, "{clean:?}");
+        assert!(clean.records > keys / 2 && clean.log_records >= 20, "{clean:?}");
+
+        // All files alike, however long.
+        let files: Vec<_> = disk
+            .paths()
+            .into_iter()
+            .map(|path| (disk.contents(&path).unwrap(), path))
+            .filter(|(bytes, _)| !bytes.is_empty())
+            .collect();
+        let mut kinds: Vec<String> = files.iter().map(|(_, path)| kind_of(path)).collect();
+        kinds.dedup();
+        let mut random = fastrand::Rng::with_seed(keys);
+        for flip in 0..wanted / share {
+            let kind = &kinds[flip % kinds.len()];
+            let of_kind: Vec<_> = files.iter().filter(|(_, path)| kind_of(path) == *kind).collect();
+            let (bytes, path) = of_kind[random.usize(..of_kind.len())];
+            let at = random.usize(..bytes.len());
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << random.u8(..8);
+            disk.put(path, damaged);
+            let report = check(&durable).unwrap();
+            if report.damages.is_empty() {
+                *unneeded.entry(kind.clone()).or_insert(0) += 1;
+                let store = Store::open(options_of(&disk.copy(), codec)).unwrap();
+                assert!(contents(&store) == before, "byte {at} of {}", path.display());
+            } else {
+                *named.entry(kind.clone()).or_insert(0) += 1;
+                let damage = &report.damages[0];
+                assert!(damage.path.starts_with(DIR), "{damage}");
+                // The store refuses, says so when it is asked for what is damaged, or has it twice.
+                if let Ok(store) = Store::open(options_of(&disk.copy(), codec)) {
+                    for record in store.range(..).flatten() {
+                        assert!(before[&record.0].0 == record.1, "byte {at} of {}", path.display());
+                    }
+                    assert!(
+                        store
+                            .keys_from(std::ops::Bound::Unbounded, usize::MAX)
+                            .map_or(true, |keys| { keys.len() == before.len() })
+                    );
+                }
+            }
+            disk.put(path, bytes.clone());
+        }
+    }
+    println!("named: {named:?}; nobody needs: {unneeded:?}");
+    assert_eq!(unneeded.get("MANIFEST"), None);
+    assert!(named["segments/segment"] > 10 && named["log/log"] > 10 && named["dictionaries/generation"] > 10);
+}
+
+#[test]
+fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
+    for codec in [CodecChoice::None, CodecChoice::Auto] {
+        let disk = RecordingDisk::new();
+        let store = Store::open(options_of(&disk, codec)).unwrap();
+        fill(&store, 3000);
+        let before = contents(&store);
+        store.close().unwrap();
+        let segment = disk.paths().into_iter().find(|path| kind_of(path) == "segments/segment").unwrap();
+        let mut refusals = 0;
+        for at in [100].into_iter().chain((5000..60_000).step_by(5000)) {
+            let copy = disk.copy();
+            let mut bytes = copy.contents(&segment).unwrap();
+            bytes[at] ^= 4;
+            copy.put(&segment, bytes);
+            // Nobody needs a body that a later checkpoint has replaced.
+            let Err(refused) = Store::open(options_of(&copy.copy(), codec)) else { continue };
+            assert!(refused.to_string().contains("segment-"), "{refused}");
+            refusals += 1;
+            let mut options = options_of(&copy, codec);
+            options.durable.as_mut().unwrap().salvage = true;
+            let store = Store::open(options.clone()).unwrap();
+            let found = contents(&store);
+            assert!(!store.recovered().unwrap().skipped.is_empty());
+            // Bodies know their place without the header of their file.
+            assert_eq!(at == 100, found == before);
+            assert!(found.iter().all(|(key, value)| before[key] == *value));
+            assert!(found.len() > before.len() / 2, "{} of {}", found.len(), before.len());
+            store.checkpoint().unwrap();
+            drop(store);
+            options.durable.as_mut().unwrap().salvage = false;
+            assert!(contents(&Store::open(options).unwrap()) == found);
+        }
+        assert!(refusals > 1, "{refusals}");
+    }
+}

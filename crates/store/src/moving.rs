@@ -1,6 +1,4 @@
 //! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the rest.
-//!
-//! The seam for other places, and for caches that evict, is [`Core::demote`]: it gives one leaf its next place and says how that ended.
 
 use std::sync::Arc;
 
@@ -25,8 +23,6 @@ pub(crate) enum Demoted {
 
 impl Core {
     /// Gives `leaf`, which the caller owns, the next place below the one it has.
-    ///
-    /// This is where another outcome than a place is to be added: it publishes a state that needs less DRAM, and says how much.
     pub(crate) fn demote(&self, leaf: &Leaf, guard: &Guard) -> Demoted {
         let Some(far) = &self.far else { return Demoted::Kept };
         let state = leaf.state(guard);

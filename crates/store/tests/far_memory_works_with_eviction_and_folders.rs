@@ -60,12 +60,12 @@ fn a_cache_whose_places_are_full_takes_writes_without_end() {
     for (background_threads, large) in [(0, false), (1, false), (1, true)] {
         let folder = tempfile::tempdir().unwrap();
         let store = cache(&folder, 16 << 20, background_threads);
-        let len = |n: u64| if large && n % 100 == 0 { 3000 + n as usize % 100_000 } else { 100 };
-        let (mut written, mut n) = (0, 0);
+        let len = |n: u64| if large && n.is_multiple_of(100) { 3000 + n as usize % 100_000 } else { 100 };
+        let (mut written, mut n) = (0, 0u64);
         while written < 4 * (LIMIT_BYTES + (16 << 20)) {
             let put = store.put(&name(n), &value(n, len(n)));
             put.unwrap_or_else(|refusal| panic!("{n}: {refusal}, {:?}, {:?}", store.memory(), store.stats()));
-            if n % 64 == 0 {
+            if n.is_multiple_of(64) {
                 assert_within_limit(&store);
             }
             written += len(n) as u64 + 16;
@@ -87,15 +87,15 @@ fn durable_store(disk: &RecordingDisk, far: Option<FarOptions>, far_ratio: Optio
 }
 
 fn len(n: u64) -> usize {
-    if n % 400 == 0 { 3000 + (n * 7919 % 150_000) as usize } else { 100 }
+    if n.is_multiple_of(400) { 3000 + (n * 7919 % 150_000) as usize } else { 100 }
 }
 
 #[test]
 fn what_lay_in_far_memory_is_there_after_a_start() {
     for far_ratio in [None, FarRatio::new(1, 2)] {
         let disk = RecordingDisk::new();
-        let records = 60_000;
-        let versions: Vec<u64> = (0..records).map(|n| if n % 7 == 0 { n + 1 } else { n }).collect();
+        let records = 60_000u64;
+        let versions: Vec<u64> = (0..records).map(|n| if n.is_multiple_of(7) { n + 1 } else { n }).collect();
         for round in 0..3 {
             let folder = tempfile::tempdir().unwrap();
             let store = durable_store(&disk, far(&folder, 64 << 20), far_ratio);

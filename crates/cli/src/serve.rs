@@ -12,7 +12,9 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store};
+use ziptier::{
+    BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
+};
 use ziptier_server::{Config, Server, StoreBackend};
 
 use crate::far::FarArguments;
@@ -37,6 +39,11 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     far: FarArguments,
+    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier; what is in the folder's
+    /// segment files is removed at start
+    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES:FOLDER")]
+    ssd: Option<Ssd>,
+
     /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
     #[arg(
         long,
@@ -116,6 +123,7 @@ fn run(
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
     let options = Options {
         memory_limit_bytes: limit_bytes,
+        ssd: arguments.ssd.map(|Ssd(ssd)| ssd),
         eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
@@ -123,6 +131,7 @@ fn run(
         ..usual
     };
     let options = arguments.far.apply(options);
+    let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -164,9 +173,10 @@ fn run(
     // The one line that is printed: scripts wait for it. Nobody reading it is no reason not to serve.
     let limit =
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
+    let ssd = ssd_limit_bytes.map_or(String::new(), |bytes| format!(" and {} of SSD", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads{far}{found}",
+        "ziptier {} listens on {} with {limit}{ssd}, codec {}{packer}, {threads} threads{far}{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -249,9 +259,36 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A limit and a folder: `8GiB:/mnt/ssd/ziptier`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ssd(SsdOptions);
+
+impl FromStr for Ssd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((bytes, path)) if !path.is_empty() => {
+                let Bytes(limit_bytes) = bytes.parse()?;
+                Ok(Self(SsdOptions { path: path.into(), limit_bytes }))
+            }
+            _ => Err("write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Bytes;
+    use super::{Bytes, Ssd, SsdOptions};
+
+    #[test]
+    fn an_ssd_is_a_limit_and_a_folder() {
+        let ssd = SsdOptions { path: "/a:b".into(), limit_bytes: 8 << 30 };
+        assert_eq!("8GiB:/a:b".parse(), Ok(Ssd(ssd)));
+        for text in ["8GiB", "8GiB:", ":/a", "x:/a", ""] {
+            assert!(text.parse::<Ssd>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_with_and_without_units() {

@@ -112,11 +112,29 @@ impl Core {
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
+        loop {
+            for (key, operation, _) in &operations {
+                if let Operation::Require(_) = operation {
+                    self.bring_up(key)?;
+                }
+            }
+            if let Some(written) = self.try_write(&mut operations, logged_bytes)? {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Writes a batch whose operations are in key order; `None` when memory does not know the key of a condition any more.
+    fn try_write(
+        &self,
+        operations: &mut [(&[u8], &Operation, NewValue<'_>)],
+        logged_bytes: usize,
+    ) -> Result<Option<bool>, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
         let mut leaf_of = Vec::with_capacity(operations.len());
-        for (key, ..) in &operations {
+        for (key, ..) in operations.iter() {
             let covered = locked.last().is_some_and(|last| last.leaf.state(&guard).covers(key));
             if !covered {
                 locked.push(self.lock_leaf(key, &guard));
@@ -124,10 +142,12 @@ impl Core {
             leaf_of.push(locked.len() - 1);
         }
         for ((key, operation, _), leaf) in operations.iter().zip(&leaf_of) {
-            if let Operation::Require(condition) = operation
-                && !self.holds(locked[*leaf].leaf, key, condition, &guard)?
-            {
-                return Ok(false);
+            let Operation::Require(condition) = operation else { continue };
+            if self.is_unknown(locked[*leaf].leaf, key, &guard) {
+                return Ok(None);
+            }
+            if !self.holds(locked[*leaf].leaf, key, condition, &guard)? {
+                return Ok(Some(false));
             }
         }
 
@@ -153,10 +173,11 @@ impl Core {
             let fields = Fields { batch: Some(number), ..Fields::of(meta) };
             value.lay_out(&mut record, fields, key, kind);
             self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
+            self.count_write(key, value);
             value.written();
         }
         self.commit(number, locked, one_at_a_time, &guard);
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
@@ -189,6 +210,12 @@ impl Core {
             back_off(round);
             round += 1;
         }
+    }
+
+    /// Whether only what lies below `leaf` knows of `key`.
+    fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
+        let state = leaf.state(guard);
+        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.committed).0, Lookup::Absent)
     }
 
     fn holds(&self, leaf: &Leaf, key: &[u8], condition: &Condition, guard: &Guard) -> Result<bool, Error> {

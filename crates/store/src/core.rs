@@ -8,6 +8,7 @@ use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
 use crate::body::{Body, BodyLimits};
+use crate::cold::{Cold, Looked};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
 use crate::evict::Eviction;
@@ -56,8 +57,10 @@ pub(crate) struct Core {
     landing_watermark_pct: usize,
     pub(crate) index: Index,
     pub(crate) gauges: Arc<Gauges>,
-    /// The place below DRAM.
+    /// The place below DRAM, if there is one.
     pub(crate) far: Option<Arc<FarMemory>>,
+    /// The SSD, the last place, if there is one.
+    pub(crate) cold: Option<Cold>,
     pub(crate) pressure: Pressure,
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
@@ -79,13 +82,24 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// A core with DRAM only.
     pub(crate) fn new(options: &Options) -> Self {
-        Self::over(options, None)
+        Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), None, None)
     }
 
-    /// With far memory, if any.
-    pub(crate) fn over(options: &Options, far: Option<Arc<FarMemory>>) -> Self {
-        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+    /// A core with far memory of a test.
+    #[cfg(test)]
+    pub(crate) fn with_far(options: &Options, far: Arc<FarMemory>) -> Self {
+        Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), Some(far), None)
+    }
+
+    /// A core with what is there below DRAM.
+    pub(crate) fn with_places(
+        options: &Options,
+        gauges: Arc<Gauges>,
+        far: Option<Arc<FarMemory>>,
+        cold: Option<Cold>,
+    ) -> Self {
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
@@ -100,6 +114,7 @@ impl Core {
             limits: BodyLimits::of(options),
             gauges,
             far,
+            cold,
             pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
@@ -155,7 +170,7 @@ impl Core {
         guard: &'g Guard,
         committed: &AtomicU64,
         take: impl FnOnce(Found<'g>) -> R,
-    ) -> Option<R> {
+    ) -> Looked<R> {
         let leaf = self.index.find(key, guard);
         self.look_up_from(leaf, key, key_hash(key), guard, committed, take)
     }
@@ -170,7 +185,7 @@ impl Core {
         guard: &'g Guard,
         committed: &AtomicU64,
         take: impl FnOnce(Found<'g>) -> R,
-    ) -> Option<R> {
+    ) -> Looked<R> {
         let counters = self.stats.own();
         loop {
             leaf.prefetch_body();
@@ -192,15 +207,22 @@ impl Core {
                             leaf.marks.touch(place, guard);
                         }
                     }
-                    return Some(take(found));
+                    return Looked::Found(take(found));
                 }
                 (Lookup::Absent, _) if !state.covers(key) => {
                     leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
                 }
-                _ => {
-                    counters.misses.raise();
-                    return None;
-                }
+                (lookup, _) => match &state.below {
+                    Some(below) if matches!(lookup, Lookup::Absent) => {
+                        leaf.clock.touch_by(hash);
+                        counters.reads_below.raise();
+                        return Looked::Below(below.clone());
+                    }
+                    _ => {
+                        counters.misses.raise();
+                        return Looked::Absent;
+                    }
+                },
             }
         }
     }
@@ -232,10 +254,7 @@ impl Core {
     #[inline]
     pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         let start = value.len();
-        let guard = pin();
-        let copied = self.look_up(key, &guard, &self.committed, |found| copy_found(found, value));
-        drop(guard);
-        match copied {
+        match self.find_value(key, |found| copy_found(found, value))? {
             None => Ok(None),
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
             Some(Copied::Large(large, meta)) => match large.read_at(0, usize::MAX, value) {
@@ -319,9 +338,7 @@ impl Core {
         match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
             None => ChunkPlace::Dram,
             Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
-            Some((far, None)) if self.gauges.held() + bytes as u64 > self.watermarks().low => {
-                ChunkPlace::Far(far)
-            }
+            Some((far, None)) if !self.has_memory_for(bytes as u64) => ChunkPlace::Far(far),
             Some(_) => ChunkPlace::Dram,
         }
     }

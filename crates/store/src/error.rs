@@ -126,6 +126,20 @@ pub enum Error {
         /// What the decoder found.
         reason: String,
     },
+    /// A value on SSD that could not be read.
+    #[error("the value of a key of {key_bytes} bytes cannot be read from SSD: {reason}")]
+    Unread {
+        /// Bytes of the key.
+        key_bytes: usize,
+        /// Which file, where in it, and what is wrong.
+        reason: String,
+    },
+    /// The SSD tier cannot be used as asked.
+    #[error("the SSD cannot be used: {reason}")]
+    Ssd {
+        /// What was tried and found.
+        reason: String,
+    },
     /// The log refused or failed.
     #[error(transparent)]
     Log(#[from] LogError),

@@ -11,7 +11,7 @@
 //!
 //! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above [`GOAL_PCT`] the
 //! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record. With
-//! far memory all this waits until that is full: see `pressure`.
+//! places below DRAM all this waits until these are full: see `pressure`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -299,7 +299,7 @@ impl Core {
 
     fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
         let limit = self.gauges.limit();
-        if limit == u64::MAX || self.has_lower_place() {
+        if limit == u64::MAX || self.has_room_below() {
             eviction.full.store(false, Relaxed);
             return Relief::Enough;
         }

@@ -55,7 +55,9 @@ impl Ghosts {
     }
 }
 
+// No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
+#[cfg(not(miri))]
 mod tests {
     use super::*;
 

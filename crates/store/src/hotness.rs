@@ -30,6 +30,12 @@ impl Clock {
         }
     }
 
+    /// Counts a read of a record that has no place here, by the hash of its key.
+    #[inline]
+    pub(crate) fn touch_by(&self, hash: u64) {
+        self.touch((hash >> 32) as usize % PLACES);
+    }
+
     /// The sum of all counts.
     pub(crate) fn counts(&self) -> u32 {
         self.0

@@ -441,6 +441,9 @@ impl Drop for Index {
     }
 }
 
+/// About what a leaf costs in its parent: nodes are two thirds full.
+pub(crate) const LEAF_INDEX_BYTES: usize = allocated_bytes(size_of::<Node>()) * 3 / (2 * FANOUT);
+
 const _: () = assert!(allocated_bytes(size_of::<Node>()) <= 2048);
 
 #[cfg(test)]

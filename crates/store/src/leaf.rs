@@ -15,14 +15,16 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::coding::Coding;
+use crate::cold::Below;
 use crate::durable::{STORED_BYTES, Stored};
 use crate::evict::NOWHERE;
 use crate::hotness::Clock;
+use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
 use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::reclaim::Unreachable;
-use crate::record::Lookup;
+use crate::record::{Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
 
 /// What a leaf holds at a moment. Never changes; see the module.
@@ -33,6 +35,8 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
+    /// What lies on SSD, shadowed by landings and body record by record; the body may hold tombstones then.
+    pub(crate) below: Option<Arc<Below>>,
     /// What the body's coded values, or its blocks, are decoded with; nothing if it is heated.
     pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
@@ -75,6 +79,7 @@ impl LeafState {
             open: None,
             sealed: None,
             body,
+            below: None,
             coding: None,
             loose: 0,
             heated: false,
@@ -113,7 +118,7 @@ impl LeafState {
         self.landings().any(|landing| !landing.is_empty())
     }
 
-    /// What the leaf says of `key`; the second part is the record's place in the body, if it was found there.
+    /// What memory says of `key`, where nothing may mean that it lies below; the second part is the record's place in the body, if it was found there.
     #[inline]
     pub(crate) fn find<'a>(
         &'a self,
@@ -123,6 +128,9 @@ impl LeafState {
     ) -> (Lookup<'a>, Option<usize>) {
         let mut place = None;
         let mut body = || match self.body.find(key, hash) {
+            Some(index) if self.below.is_some() && self.body.record(index).tag.kind() == Kind::Tombstone => {
+                Lookup::Deleted
+            }
             Some(index) => {
                 place = Some(index);
                 Lookup::Found(self.body.found(index, self.coding.as_ref()))
@@ -188,6 +196,9 @@ const LEAF_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PAGE_BYTES: usize = 4096;
 const STATE_BYTES: usize = size_of::<LeafState>();
 const LEAF_BYTES: usize = size_of::<Leaf>() + 16;
+/// What a leaf holds besides its keys, and its place in the index.
+pub(crate) const COLD_LEAF_BYTES: usize =
+    allocated_bytes(LEAF_BYTES) + allocated_bytes(STATE_BYTES) + LEAF_INDEX_BYTES;
 
 impl Leaf {
     /// A leaf from `low` on.
@@ -358,6 +369,8 @@ fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
     for landing in state.landings() {
         landing.count(gauges, add);
     }
+    let shadowing = i64::from(is_shadowing(state));
+    gauges.shadowing.change(if add { shadowing } else { -shadowing });
     hold_body(gauges, &state.body, add);
     if state.stored.is_some() {
         if add { gauges.index.add(STORED_BYTES) } else { gauges.index.take(STORED_BYTES) }
@@ -370,12 +383,19 @@ fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
         hold_body(gauges, &new.body, true);
         hold_body(gauges, &old.body, false);
     }
+    if is_shadowing(new) != is_shadowing(old) {
+        gauges.shadowing.change(i64::from(is_shadowing(new)) - i64::from(is_shadowing(old)));
+    }
     if !old.has_stored_of(new) {
         new.stored.iter().for_each(|_| gauges.index.add(STORED_BYTES));
         old.stored.iter().for_each(|_| gauges.index.take(STORED_BYTES));
     }
     landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
     landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
+}
+
+fn is_shadowing(state: &LeafState) -> bool {
+    state.below.is_some() && !state.body.is_empty()
 }
 
 fn hold_body(gauges: &Gauges, body: &Body, add: bool) {

@@ -24,6 +24,7 @@
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
+//! | `cold` | leaves whose records lie on SSD |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
@@ -39,6 +40,7 @@ mod batch;
 mod blocks;
 mod body;
 mod coding;
+mod cold;
 mod core;
 mod dictionaries;
 mod durable;
@@ -74,6 +76,7 @@ mod together;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+pub use cold::{SsdOptions, SsdStatus};
 #[doc(hidden)]
 pub use durable::DiskHandle;
 pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};

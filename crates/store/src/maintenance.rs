@@ -83,6 +83,13 @@ impl Queue {
         true
     }
 
+    /// Wakes the thread that makes room.
+    pub(crate) fn wake(&self) {
+        if let Some(packer) = self.packers.lock().first() {
+            packer.unpark();
+        }
+    }
+
     /// The leaf that waits longest.
     pub(crate) fn pop(&self) -> Option<Arc<Leaf>> {
         let leaf = self.leaves.lock().pop_front()?;
@@ -200,6 +207,10 @@ impl Core {
                 continue;
             }
             if sweeps && self.relieve() {
+                packs += 1;
+                if packs % DICTIONARY_PACKS == 0 {
+                    self.maintain_dictionary();
+                }
                 continue;
             }
             if let Some(leaf) = self.queue.pop() {
@@ -329,7 +340,11 @@ impl Core {
                 self.count_settled(goal, state.heated);
             }
         }
-        if quiet {
+        if leaf.state(guard).below.is_some() {
+            if quiet {
+                sweep.worked |= self.join_cold(leaf, guard);
+            }
+        } else if quiet {
             sweep.fullness.add(self.full_pct(leaf.state(guard)));
             for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
                 if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
@@ -361,18 +376,9 @@ impl Core {
         self.goal(state, true) == Some(Goal::Recode)
     }
 
-    /// Wakes the background thread that makes room.
-    pub(crate) fn call_packer(&self) {
-        if !self.pressure.is_called()
-            && let Some(packer) = self.queue.packers.lock().first()
-        {
-            packer.unpark();
-        }
-    }
-
     /// What a leaf needs, if anything.
     pub(crate) fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
-        if quiet && !state.heated && !state.body.is_empty() {
+        if quiet && !state.heated && !state.body.is_empty() && state.below.is_none() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
             let stale = generation(state) != current;
             let loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
@@ -393,7 +399,7 @@ impl Core {
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
         records * 100 < self.limits.records_full * JOINED_PCT
             && bytes * 100 < self.limits.bytes_full * JOINED_PCT
-            && pair.iter().all(|state| !state.heated && !state.closed)
+            && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
             && generation(pair[0]) == generation(pair[1])
     }
 
@@ -411,7 +417,9 @@ impl Core {
         let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
         self.full_pct(state) < FULL_PCT
             && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
-            && [state, right].iter().all(|state| !state.heated && !state.closed && !state.is_unsettled())
+            && [state, right]
+                .iter()
+                .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
             && generation(state) == generation(right)
     }
 
@@ -448,13 +456,16 @@ impl Core {
             let (first, state) = self.locate(&[], &guard);
             let right_is_empty = state.right(&guard).is_some_and(|right| {
                 let right = right.state(&guard);
-                right.body.is_empty() && !right.is_unsettled()
+                right.body.is_empty() && !right.is_unsettled() && right.below.is_none()
             });
             leaves += 1;
             if !right_is_empty || leaves > 1 << 24 {
                 return Ok(());
             }
             let Some(_ownership) = first.try_own() else { return Ok(()) };
+            if first.state(&guard).below.is_some() {
+                return Ok(());
+            }
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
         }

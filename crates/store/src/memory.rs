@@ -215,6 +215,8 @@ pub(crate) struct Gauges {
     pub(crate) logical: Total,
     /// Settled records.
     pub(crate) records: Total,
+    /// Cold leaves with an upper body, of which it is not known what it shadows.
+    pub(crate) shadowing: Total,
     limit: AtomicU64,
 }
 

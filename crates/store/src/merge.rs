@@ -34,6 +34,13 @@ impl Pending<'_> {
     }
 }
 
+impl Pending<'_> {
+    /// The same with another expiry.
+    pub(crate) fn with_expiry(self, expires_at_ms: Option<u64>) -> Self {
+        Self { fields: Fields { expires_at_ms, ..self.fields }, ..self }
+    }
+}
+
 /// What landings say, in key order, and which large values their own newer records shadow.
 #[derive(Default)]
 pub(crate) struct Newest<'a> {

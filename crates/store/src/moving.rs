@@ -6,47 +6,40 @@ use crossbeam_epoch::Guard;
 
 use crate::body::Body;
 use crate::core::Core;
-use crate::far::FarMemory;
+use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::large::{Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
+use crate::pressure::Sent;
 
-/// How demoting a leaf ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demoted {
-    /// So many bytes of DRAM are free when their last reader is gone.
-    Freed(u64),
-    /// There was nothing to move, or somebody else was at it.
-    Kept,
-    /// The next place has no room.
-    Full,
-}
+/// A body of so many bytes is not worth what DRAM would hold for it.
+const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 
 impl Core {
-    /// Gives `leaf`, which the caller owns, the next place below the one it has.
-    pub(crate) fn demote(&self, leaf: &Leaf, guard: &Guard) -> Demoted {
-        let Some(far) = &self.far else { return Demoted::Kept };
+    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory.
+    pub(crate) fn send_to_far(&self, leaf: &Leaf, guard: &Guard) -> Sent {
+        let Some(far) = &self.far else { return Sent::Kept };
         let state = leaf.state(guard);
         if state.closed || state.body.is_empty() {
-            return Demoted::Kept;
+            return Sent::Kept;
         }
         let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, far) };
-        if state.body.is_far() && moved.is_none() {
-            return Demoted::Kept;
+        if moved.is_none() && (state.body.is_far() || state.body.dram_bytes() <= SMALL_BYTES) {
+            return Sent::Kept;
         }
         let body = moved.as_ref().map_or(&state.body, |moved| &moved.body);
-        let Some(body) = body.to_far(far) else { return Demoted::Full };
+        let Some(body) = body.to_far(far) else { return Sent::Full };
         let mut freed_bytes = state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
         self.publish_body(leaf, body, guard);
         if let Some(moved) = moved {
             freed_bytes += moved.freed_bytes;
             self.settle_large(moved.large, moved.replaced, guard);
         }
-        self.stats.demoted.raise();
-        Demoted::Freed(freed_bytes)
+        self.stats.sent_to_far.raise();
+        Sent::Freed(freed_bytes)
     }
 
     /// Brings `leaf`, which the caller owns, back to DRAM; `false` when it stays.
-    pub(crate) fn promote(&self, leaf: &Leaf, guard: &Guard) -> bool {
+    pub(crate) fn raise_from_far(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let state = leaf.state(guard);
         if state.closed || !state.body.is_far() {
             return false;
@@ -56,7 +49,7 @@ impl Core {
             return false;
         };
         self.publish_body(leaf, body, guard);
-        self.stats.promoted.raise();
+        self.stats.raised_from_far.raise();
         true
     }
 
@@ -118,7 +111,7 @@ mod tests {
 
     fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
-        let core = Core::over(&options, Some(far.clone()));
+        let core = Core::with_far(&options, far.clone());
         core.gauges.set_limit(limit_bytes);
         core
     }
@@ -136,9 +129,9 @@ mod tests {
             let (leaf, _) = core.locate(&low, &guard);
             if let Some(_ownership) = leaf.try_own() {
                 if demote {
-                    core.demote(leaf, &guard);
+                    core.send_to_far(leaf, &guard);
                 } else {
-                    core.promote(leaf, &guard);
+                    core.raise_from_far(leaf, &guard);
                 }
             }
             cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());

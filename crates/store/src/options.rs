@@ -9,6 +9,7 @@ use ziptier_media::far::FarOptions;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
+use crate::cold::SsdOptions;
 use crate::durable::DurableOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
@@ -165,6 +166,8 @@ pub struct Options {
     pub far: Option<FarOptions>,
     /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
     pub far_ratio: Option<FarRatio>,
+    /// Where leaves go that memory has no room for; `None` keeps all in memory.
+    pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
     /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.
     pub eviction: bool,
@@ -196,6 +199,7 @@ impl Default for Options {
             memory_limit_bytes: None,
             far: None,
             far_ratio: None,
+            ssd: None,
             eviction: false,
             codec: CodecChoice::Auto,
             block: BlockOptions::default(),
@@ -225,6 +229,15 @@ impl Options {
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
             return Err(Error::LimitTooSmall { limit_bytes, min_bytes: MEMORY_LIMIT_BYTES_MIN });
+        }
+        if self.ssd.is_some() && self.durable.is_some() {
+            let reason =
+                "a store with a folder keeps all in memory so far; leave out one of the two".to_owned();
+            return Err(Error::Ssd { reason });
+        }
+        if self.ssd.is_some() && self.eviction {
+            let reason = "a store that evicts keeps nothing on SSD; leave out one of the two".to_owned();
+            return Err(Error::Ssd { reason });
         }
         if self.eviction && self.durable.is_some() {
             return Err(Error::EvictionIsNotDurable);

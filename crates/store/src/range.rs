@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crossbeam_epoch::{Guard, pin};
 
@@ -12,23 +13,27 @@ use crate::Error;
 use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
 use crate::coding::Coding;
+use crate::cold::{ColdPart, known};
 use crate::core::{Copied, Core, copy_found};
 use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
-use crate::record::{Found, Kind, Meta, Payload, PutMeta, now_ms};
+use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta, now_ms};
+
+/// Counts that are given up because leaves were joined meanwhile.
+const COUNTS_MAX: usize = 20;
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
-struct Copy {
-    key: Vec<u8>,
-    meta: Meta,
-    value: Result<CopiedValue, String>,
+pub(crate) struct Copy {
+    pub(crate) key: Vec<u8>,
+    pub(crate) meta: Meta,
+    pub(crate) value: Result<CopiedValue, String>,
 }
 
 /// Key, value, and what the key carries beside it.
 pub(crate) type WholeRecord = (Vec<u8>, Vec<u8>, PutMeta);
 
-enum CopiedValue {
+pub(crate) enum CopiedValue {
     /// The iterator was not asked for values.
     Skipped,
     Inline(Vec<u8>),
@@ -119,11 +124,29 @@ impl Core {
 
     /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.
     pub(crate) fn random_key(&self, mut random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        let guard = pin();
-        let drawn = self.index.random_leaf(&mut random, &guard);
-        let mut state = drawn.state(&guard);
+        let mut guard = pin();
+        let mut cursor: Option<Vec<u8>> = None;
         let mut wrapped = false;
         loop {
+            let state = match &cursor {
+                None => self.index.random_leaf(&mut random, &guard).state(&guard),
+                Some(cursor) => self.locate(cursor, &guard).1,
+            };
+            let high = state.high.as_ref().map(|high| high.to_vec());
+            if let Some(below) = state.below.clone() {
+                let known = known(state, self);
+                drop(guard);
+                if let Some(key) = self.random_cold_key(&below, known, &mut random) {
+                    return Some(key);
+                }
+                guard = pin();
+                if !wrapped || high.is_some() {
+                    wrapped |= high.is_none();
+                    cursor = Some(high.unwrap_or_default());
+                    continue;
+                }
+                return None;
+            }
             let newest = newest(state.landings(), &self.committed);
             let now = now_ms();
             let mut keys = 0u64;
@@ -141,29 +164,44 @@ impl Core {
                 return chosen;
             }
             // Neighbours that hold nothing are joined when they are quiet, so this walk is seldom long.
-            state = match (&state.high, state.right(&guard)) {
-                (Some(_), Some(right)) => right.state(&guard),
-                _ if wrapped => return None,
-                _ => {
-                    wrapped = true;
-                    self.locate(&[], &guard).1
-                }
-            };
+            if wrapped && high.is_none() {
+                return None;
+            }
+            wrapped |= high.is_none();
+            cursor = Some(high.unwrap_or_default());
         }
     }
 
     /// Keys that exist, landings included.
     pub(crate) fn count_keys(&self) -> u64 {
-        let settled_records = self.gauges.records.get();
-        if self.gauges.landing.held() == 0 {
-            return settled_records;
+        if self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
+            return self.gauges.records.get();
         }
+        // Leaves that are joined behind the cursor would be counted twice.
+        (0..COUNTS_MAX).find_map(|_| self.count_each(true)).or_else(|| self.count_each(false)).unwrap_or(0)
+    }
+
+    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`.
+    fn count_each(&self, is_strict: bool) -> Option<u64> {
         let mut count = 0;
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             let guard = pin();
-            let (_, state) = self.locate(&cursor, &guard);
-            if state.is_unsettled() {
+            let (leaf, state) = self.locate(&cursor, &guard);
+            if is_strict && *leaf.low() != *cursor {
+                return None;
+            }
+            let high = state.high.clone();
+            if let Some(below) = state.below.clone() {
+                let known = known(state, self);
+                drop(guard);
+                match self.count_cold(&below, &known) {
+                    Ok(keys) => count += keys,
+                    // What cannot be read counts as it was settled.
+                    Err(_) if self.has_below(&cursor, &below) => count += u64::from(below.records()),
+                    Err(_) => continue,
+                }
+            } else if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.committed);
                 merge(&state.body, &newest.pending, now_ms(), |merged| {
                     count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
@@ -171,12 +209,9 @@ impl Core {
             } else {
                 count += state.body.len() as u64;
             }
-            match &state.high {
-                Some(high) => {
-                    cursor.clear();
-                    cursor.extend_from_slice(high);
-                }
-                None => return count,
+            match high {
+                Some(high) => cursor = high.to_vec(),
+                None => return Some(count),
             }
         }
     }
@@ -192,39 +227,74 @@ impl Core {
             Bound::Included(key) | Bound::Excluded(key) => key,
             Bound::Unbounded => &[],
         };
-        let guard = pin();
-        let (_, state) = self.locate(cursor, &guard);
-        let records = self.copy_state(state, from, to, with_values, &guard);
-        (records, state.high.as_ref().map(|high| Bound::Included(high.to_vec())))
+        let mut failed = None;
+        loop {
+            let guard = pin();
+            let (_, state) = self.locate(cursor, &guard);
+            let Some(below) = state.below.clone() else {
+                let records = self.copy_state(state, from, to, with_values, &guard);
+                return (records, state.high.as_ref().map(|high| Bound::Included(high.to_vec())));
+            };
+            // One image at a time, as one leaf at a time in memory.
+            let index = below.image_of(cursor);
+            let next = below.low(index + 1).or_else(|| state.high.as_ref().map(|high| high.to_vec()));
+            let end = next.as_deref().map_or_else(|| to.clone(), |next| nearer(to, next));
+            let known = known(state, self);
+            let memory = self.copy_state(state, from, &end, with_values, &guard);
+            let part = ColdPart { below, index, known, from, to: &end, with_values };
+            drop(guard);
+            if let Some(records) = self.copy_cold(part, memory, &mut failed) {
+                return (records, next.map(Bound::Included));
+            }
+        }
     }
 
     /// The records of the leaf just below the upper bound, and its lowest key if there are leaves below.
     fn copy_leaf_below(&self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> (Vec<Copy>, Option<Vec<u8>>) {
-        let guard = pin();
+        let mut failed = None;
+        loop {
+            let guard = pin();
+            let Some((state, low)) = self.state_below(to, &guard) else { return (Vec::new(), None) };
+            let Some(below) = state.below.clone() else {
+                let records = self.copy_state(state, from, to, true, &guard);
+                return (records, (!low.is_empty()).then(|| low.to_vec()));
+            };
+            let index = match to {
+                Bound::Included(key) => below.image_of(key),
+                Bound::Excluded(key) => below.image_below(key),
+                Bound::Unbounded => below.len() - 1,
+            };
+            let low = below.low(index).unwrap_or_else(|| low.to_vec());
+            let start = farther(from, &low);
+            let known = known(state, self);
+            let memory = self.copy_state(state, &start, to, true, &guard);
+            let part = ColdPart { below, index, known, from: &start, to, with_values: true };
+            drop(guard);
+            if let Some(records) = self.copy_cold(part, memory, &mut failed) {
+                return (records, (!low.is_empty()).then_some(low));
+            }
+        }
+    }
+
+    /// The state of the leaf just below an upper bound, and the leaf's lowest key.
+    fn state_below<'g>(&self, to: &Bound<Vec<u8>>, guard: &'g Guard) -> Option<(&'g LeafState, Arc<[u8]>)> {
         let mut leaf = match to {
-            Bound::Included(key) => self.locate(key, &guard).0,
-            Bound::Excluded(key) => match self.index.find_below(key, &guard) {
-                Some(leaf) => leaf,
-                None => return (Vec::new(), None),
-            },
-            Bound::Unbounded => self.index.last(&guard),
+            Bound::Included(key) => self.locate(key, guard).0,
+            Bound::Excluded(key) => self.index.find_below(key, guard)?,
+            Bound::Unbounded => self.index.last(guard),
         };
         // A split may have moved the upper part of the leaf to the right since the index was read.
         loop {
-            let state = leaf.state(&guard);
+            let state = leaf.state(guard);
             let beyond = match (to, &state.high) {
                 (_, None) => false,
                 (Bound::Unbounded, Some(_)) => true,
                 (Bound::Included(key), Some(high)) => **high <= **key,
                 (Bound::Excluded(key), Some(high)) => **high < **key,
             };
-            match state.right(&guard) {
+            match state.right(guard) {
                 Some(right) if beyond => leaf = right,
-                _ => {
-                    let low = leaf.low();
-                    let records = self.copy_state(state, from, to, true, &guard);
-                    return (records, (!low.is_empty()).then(|| low.to_vec()));
-                }
+                _ => return Some((state, leaf.low())),
             }
         }
     }
@@ -276,7 +346,7 @@ impl Core {
         let mut unpacked = Unpacked::with(read_ahead(state, from, to));
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
             let (Merged::Kept(_, entry) | Merged::Fresh(entry, _)) = &merged else { return };
-            if !within(entry.key, from, to) {
+            if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
                 return;
             }
             let payload = match &merged {
@@ -287,17 +357,9 @@ impl Core {
                 }
                 _ => Payload::Raw(entry.payload),
             };
-            // A block is unpacked once for all its values.
-            let payload = match payload {
-                Payload::Packed(packed) => match unpacked.value(&packed) {
-                    Ok(value) => Payload::Raw(value),
-                    Err(_) => payload,
-                },
-                _ => payload,
-            };
-            let found =
-                Found { payload, expires_at_ms: entry.fields.expires_at_ms, flags: entry.fields.flags };
-            copies.push(copy_record(entry.key.to_vec(), found, with_values));
+            let Fields { expires_at_ms, flags, .. } = entry.fields;
+            let found = Found { payload, expires_at_ms, flags };
+            copies.push(copy_record(entry.key.to_vec(), found, with_values, &mut unpacked));
         });
         copies
     }
@@ -336,7 +398,13 @@ fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
     }
 }
 
-fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool) -> Copy {
+/// Copies a record; a block is unpacked once for all its values.
+pub(crate) fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpacked: &mut Unpacked) -> Copy {
+    let payload = match found.payload {
+        Payload::Packed(packed) => unpacked.value(&packed).map_or(found.payload, Payload::Raw),
+        payload => payload,
+    };
+    let found = Found { payload, ..found };
     let mut meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
     if !with_value {
         let value = crate::core::found_len(&found).map(|len| {
@@ -360,7 +428,7 @@ fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool) -> Copy {
     Copy { key, meta, value }
 }
 
-fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
+pub(crate) fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
     let above = match from {
         Bound::Included(from) => compare(key, from).is_ge(),
         Bound::Excluded(from) => compare(key, from).is_gt(),
@@ -372,6 +440,24 @@ fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool
             Bound::Excluded(to) => compare(key, to).is_lt(),
             Bound::Unbounded => true,
         }
+}
+
+/// The upper bound that excludes `key` and what lies above, unless `to` lies below that.
+fn nearer(to: &Bound<Vec<u8>>, key: &[u8]) -> Bound<Vec<u8>> {
+    match to {
+        Bound::Included(to) if to.as_slice() < key => Bound::Included(to.clone()),
+        Bound::Excluded(to) if to.as_slice() < key => Bound::Excluded(to.clone()),
+        _ => Bound::Excluded(key.to_vec()),
+    }
+}
+
+/// The lower bound that excludes what lies below `key`, unless `from` does so already.
+fn farther(from: &Bound<Vec<u8>>, key: &[u8]) -> Bound<Vec<u8>> {
+    match from {
+        Bound::Included(from) if from.as_slice() > key => Bound::Included(from.clone()),
+        Bound::Excluded(from) if from.as_slice() >= key => Bound::Excluded(from.clone()),
+        _ => Bound::Included(key.to_vec()),
+    }
 }
 
 /// The first key above every key that begins with `prefix`; `None` when there is none.

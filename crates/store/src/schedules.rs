@@ -15,9 +15,9 @@ use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
-use crate::moving::Demoted;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
+use crate::pressure::Sent;
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
 const SCHEDULES: usize = 2_000;
@@ -380,20 +380,20 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
                 landing_bytes: 256,
                 ..Options::default()
             };
-            let core = Arc::new(Core::over(&options, Some(FarMemory::on_heap(1 << 20))));
+            let core = Arc::new(Core::with_far(&options, FarMemory::on_heap(1 << 20)));
             put(&core, b"k", &[1; 60]);
             core.settle();
             let mover = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    for demotes in [true, false, true] {
+                    for sends in [true, false, true] {
                         let guard = pin();
                         let (leaf, _) = core.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
-                            if demotes {
-                                assert_ne!(core.demote(leaf, &guard), Demoted::Full);
+                            if sends {
+                                assert_ne!(core.send_to_far(leaf, &guard), Sent::Full);
                             } else {
-                                core.promote(leaf, &guard);
+                                core.raise_from_far(leaf, &guard);
                             }
                         }
                     }

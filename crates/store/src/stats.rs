@@ -19,10 +19,16 @@ pub struct Stats {
     pub reads_landing: u64,
     /// Reads of large values.
     pub reads_large: u64,
-    /// Reads that found no value.
+    /// Reads that memory could not answer, so that they looked at the SSD, whatever they found there.
+    pub reads_below: u64,
+    /// Images read from SSD for them.
+    pub ssd_reads: u64,
+    /// Reads that found no value in memory, and had nothing below to look at.
     pub misses: u64,
     /// Records appended.
     pub writes: u64,
+    /// Bytes of keys and values in records appended.
+    pub written_bytes: u64,
     /// Bytes of keys and values that were given to the log.
     pub logged_bytes: u64,
     /// Packs by background threads.
@@ -42,9 +48,17 @@ pub struct Stats {
     /// Leaves coded anew with a later dictionary.
     pub recoded: u64,
     /// Leaves whose body went to far memory.
-    pub demoted: u64,
+    pub sent_to_far: u64,
     /// Leaves whose body came back from there.
-    pub promoted: u64,
+    pub raised_from_far: u64,
+    /// Leaves sent to SSD.
+    pub sent_to_ssd: u64,
+    /// Cold leaves whose newer records were merged with what lies on SSD.
+    pub merged_on_ssd: u64,
+    /// Cold leaves brought back to memory.
+    pub raised_from_ssd: u64,
+    /// Records copied to memory because they were read from SSD twice.
+    pub copied_up: u64,
     /// Dictionaries trained.
     pub trainings: u64,
     /// Dictionaries taken into use.
@@ -134,8 +148,11 @@ pub(crate) struct ThreadCounters {
     pub(crate) reads_packed: OwnCounter,
     pub(crate) reads_landing: OwnCounter,
     pub(crate) reads_large: OwnCounter,
+    pub(crate) reads_below: OwnCounter,
+    pub(crate) ssd_reads: OwnCounter,
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
+    pub(crate) written_bytes: OwnCounter,
     pub(crate) logged_bytes: OwnCounter,
 }
 
@@ -171,8 +188,12 @@ pub(crate) struct Counters {
     pub(crate) heated: Counter,
     pub(crate) cooled: Counter,
     pub(crate) recoded: Counter,
-    pub(crate) demoted: Counter,
-    pub(crate) promoted: Counter,
+    pub(crate) sent_to_far: Counter,
+    pub(crate) raised_from_far: Counter,
+    pub(crate) sent_to_ssd: Counter,
+    pub(crate) merged_on_ssd: Counter,
+    pub(crate) raised_from_ssd: Counter,
+    pub(crate) copied_up: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
@@ -207,8 +228,11 @@ impl Counters {
             reads_packed: sum(|thread| &thread.reads_packed),
             reads_landing: sum(|thread| &thread.reads_landing),
             reads_large: sum(|thread| &thread.reads_large),
+            reads_below: sum(|thread| &thread.reads_below),
+            ssd_reads: sum(|thread| &thread.ssd_reads),
             misses: sum(|thread| &thread.misses),
             writes: sum(|thread| &thread.writes),
+            written_bytes: sum(|thread| &thread.written_bytes),
             logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),
             packs_foreground: self.packs_foreground.get(),
@@ -218,8 +242,12 @@ impl Counters {
             heated: self.heated.get(),
             cooled: self.cooled.get(),
             recoded: self.recoded.get(),
-            demoted: self.demoted.get(),
-            promoted: self.promoted.get(),
+            sent_to_far: self.sent_to_far.get(),
+            raised_from_far: self.raised_from_far.get(),
+            sent_to_ssd: self.sent_to_ssd.get(),
+            merged_on_ssd: self.merged_on_ssd.get(),
+            raised_from_ssd: self.raised_from_ssd.get(),
+            copied_up: self.copied_up.get(),
             trainings: self.trainings.get(),
             adoptions: self.adoptions.get(),
             dictionary_generation: 0,

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::pin;
+use ziptier_media::disk::{Disk, RealDisk};
 
 use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
 use crate::blocks::{PackedValue, take_values};
 use crate::coding::Coding;
+use crate::cold::{Below, Cold, Looked, SsdStatus};
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
 use crate::durable::{
     CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Journal, Recovered, Recovery, recover,
@@ -17,7 +19,7 @@ use crate::durable::{
 use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
-use crate::memory::MemoryUse;
+use crate::memory::{Gauges, MemoryUse};
 use crate::open_value::OpenValue;
 use crate::options::Options;
 use crate::range::{Range, prefix_end};
@@ -102,10 +104,22 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn open_with(options: Options, mut progress: impl FnMut(Recovery)) -> Result<Self, Error> {
+    pub fn open_with(options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
+        Self::open_on(Arc::new(RealDisk), options, progress)
+    }
+
+    /// As [`Store::open_with`], with the SSD on a disk of a test.
+    #[doc(hidden)]
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        mut progress: impl FnMut(Recovery),
+    ) -> Result<Self, Error> {
         options.check()?;
+        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
-        let core = Arc::new(Core::over(&options, far));
+        let cold = options.ssd.as_ref().map(|ssd| Cold::open(disk, ssd, &gauges)).transpose()?;
+        let core = Arc::new(Core::with_places(&options, gauges, far, cold));
         let packers = Packers::start(&core, options.background_threads)?;
         let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
         if let Some(durable) = &options.durable {
@@ -227,12 +241,10 @@ impl Store {
     /// As [`Store::get`].
     pub fn meta(&self, key: &[u8]) -> Result<Option<Meta>, Error> {
         check_key(key)?;
-        let guard = pin();
-        let meta = self.core.look_up(key, &guard, &self.core.committed, |found| {
+        let meta = self.core.find_value(key, |found| {
             let len = found_len(&found)?;
             Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
-        });
-        drop(guard);
+        })?;
         self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
     }
 
@@ -278,6 +290,7 @@ impl Store {
         values.clear();
         let committed = committed_now(core);
         let mut large = Vec::new();
+        let mut below = Vec::new();
         // Of blocks that a device unpacks, those of a group together.
         let mut packed = Vec::new();
         let guard = pin();
@@ -286,7 +299,7 @@ impl Store {
             let key = key.as_ref();
             let start = values.bytes.len();
             let index = values.spans.len();
-            let copied =
+            let looked =
                 core.look_up_from(leaf, key, hash, &guard, &committed, |found| match found.payload {
                     Payload::Packed(value) if value.coding.unpacks_in_batches() => {
                         packed.push((index, value));
@@ -298,6 +311,14 @@ impl Store {
                     }
                     _ => copy_found(found, &mut values.bytes),
                 });
+            let copied = match looked {
+                Looked::Found(copied) => Some(copied),
+                Looked::Absent => None,
+                Looked::Below(list) => {
+                    below.push((index, list));
+                    None
+                }
+            };
             values.spans.push(match copied {
                 None => None,
                 Some(Copied::Inline(meta)) => {
@@ -321,6 +342,9 @@ impl Store {
         }
         self.unpack_all(keys, &mut packed, values)?;
         drop(guard);
+        if !below.is_empty() {
+            self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
+        }
         for (index, share) in large {
             let start = values.bytes.len();
             if let Err(reason) = share.read_at(0, usize::MAX, &mut values.bytes) {
@@ -332,6 +356,23 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Reads the values that memory says nothing of, each image once, all at the same time.
+    fn read_all_below<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        below: Vec<(usize, Arc<Below>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        self.core.find_all_on_ssd(keys, below, |index, copied| {
+            let range = copied.as_ref().map(|(bytes, _)| {
+                let start = values.bytes.len();
+                values.bytes.extend_from_slice(bytes);
+                start..values.bytes.len()
+            });
+            values.spans[index] = copied.map(|(_, meta)| Span { meta, range });
+        })
     }
 
     /// Fills in the values that lie in these blocks, and empties `packed`.
@@ -369,8 +410,7 @@ impl Store {
     ) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         out.clear();
-        let guard = pin();
-        let copied = self.core.look_up(key, &guard, &self.core.committed, |found| match found.payload {
+        let copied = self.core.find_value(key, |found| match found.payload {
             Payload::Raw(bytes) => {
                 let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
                 let end = bytes.len().min(start.saturating_add(len));
@@ -380,8 +420,7 @@ impl Store {
                 (Copied::Inline(meta), false)
             }
             _ => (copy_found(found, out), true),
-        });
-        drop(guard);
+        })?;
         self.core.wait_for_seen();
         let failed = |out: &mut Vec<u8>, reason| {
             out.clear();
@@ -412,10 +451,7 @@ impl Store {
     pub fn open_value(&self, key: &[u8]) -> Result<Option<OpenValue>, Error> {
         check_key(key)?;
         let mut value = Vec::new();
-        let copied = {
-            let guard = pin();
-            self.core.look_up(key, &guard, &self.core.committed, |found| copy_found(found, &mut value))
-        };
+        let copied = self.core.find_value(key, |found| copy_found(found, &mut value))?;
         self.core.wait_for_seen();
         match copied {
             None => Ok(None),
@@ -587,6 +623,11 @@ impl Store {
         Some(self.core.far.as_ref()?.status())
     }
 
+    /// What the SSD holds and what was written there, if there is one.
+    pub fn ssd(&self) -> Option<SsdStatus> {
+        Some(self.core.cold.as_ref()?.status())
+    }
+
     /// What the store did since it was opened.
     pub fn stats(&self) -> Stats {
         let current = self.core.dictionaries.current();
@@ -613,17 +654,29 @@ impl Store {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 
-    /// Moves leaves to far memory, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment; `false`
-    /// when so much is not to be had, when others are as quick to use what becomes free, or with neither [`Options::far`] nor
-    /// [`Options::eviction`].
+    /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment;
+    /// `false` when so much is not to be had, when others are as quick to use what becomes free, or when the store may do neither.
     pub fn make_room(&self, bytes: u64) -> bool {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        (self.core.far.is_some() || self.core.eviction.is_some()) && self.core.make_room(bytes).is_ok()
+        self.core.can_make_room() && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
     }
 
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         self.core.set_memory_limit(bytes);
+    }
+}
+
+/// For tests, which send leaves from place to place by chance.
+#[doc(hidden)]
+impl Store {
+    /// Sends leaves to SSD, those that `picks` says yes to; how many went there.
+    pub fn send_to_ssd(&self, picks: impl FnMut() -> bool) -> Result<usize, Error> {
+        self.core.send_some_to_ssd(picks)
+    }
+
+    /// Brings leaves back, those that `picks` says yes to; how many came.
+    pub fn bring_from_ssd(&self, picks: impl FnMut() -> bool) -> usize {
+        self.core.raise_some_from_ssd(picks)
     }
 }
 

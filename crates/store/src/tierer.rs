@@ -30,8 +30,8 @@ const HEATED_SHARE: u64 = 32;
 const LEAVES_MIN: u64 = 16;
 /// Counted reads that make a leaf hot at least: fewer may be chance.
 const COUNTS_MIN: u32 = 8;
-/// A leaf comes back from far memory when it is so many times as hot as what is demoted.
-const PROMOTION_FACTOR: f64 = 2.0;
+/// A leaf comes back from far memory when it is so many times as hot as what is sent there.
+const RAISING_FACTOR: f64 = 2.0;
 /// Colder leaves make room for hot ones of so many parts of the limit in a round at most.
 const WANTED_PART: u64 = 16;
 
@@ -209,7 +209,7 @@ impl Core {
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
     fn note_spread(&self, spread: &Spread) {
         let others = self.gauges.held().saturating_sub(self.body_bytes());
-        self.pressure.set_cold_below(spread.hottest(self.watermarks().low.saturating_sub(others)));
+        self.pressure.set_cold_below(spread.hottest(self.low_mark().saturating_sub(others)));
     }
 
     /// Notes whether `leaf` belongs in DRAM, and brings it there if there is room; `true` when it came.
@@ -217,16 +217,16 @@ impl Core {
         let cold_below = self.pressure.cold_below();
         leaf.set_warm(counts > 0 && heat >= cold_below);
         let state = leaf.state(guard);
-        if !state.body.is_far() || counts < COUNTS_MIN || heat < PROMOTION_FACTOR * cold_below {
+        if !state.body.is_far() || counts < COUNTS_MIN || heat < RAISING_FACTOR * cold_below {
             return false;
         }
         let bytes = state.body.asked_bytes() as u64;
-        if self.gauges.held() + bytes > self.watermarks().low {
+        if !self.has_memory_for(bytes) {
             tierer.wanted_bytes += bytes;
             return false;
         }
         let Some(_ownership) = leaf.try_own() else { return false };
-        self.promote(leaf, guard)
+        self.raise_from_far(leaf, guard)
     }
 
     /// Heats or cools `leaf`, if it is time to; `true` when its form was changed.
@@ -270,7 +270,7 @@ impl Core {
         let Some(goal) = goal else { return false };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
-        if state.closed || state.heated == (goal == Goal::Heat) {
+        if state.closed || state.below.is_some() || state.heated == (goal == Goal::Heat) {
             return false;
         }
         let (began, changing) = (Instant::now(), tierer.changing);
@@ -303,9 +303,10 @@ impl Core {
     }
 }
 
-/// Counted reads per record.
-fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
-    f64::from(leaf.clock.counts()) / state.body.len().max(1) as f64
+/// Counted reads per record, those on SSD included.
+pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
+    let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
+    f64::from(leaf.clock.counts()) / (state.body.len() + below).max(1) as f64
 }
 
 fn is_compressed(state: &LeafState) -> bool {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
+use crate::cold::Below;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
 use crate::options::VALUE_BYTES_MAX;
-use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
 use crate::sync::back_off;
 
 crate::sync::thread_local! {
@@ -99,14 +100,34 @@ impl<'a> NewValue<'a> {
     }
 }
 
+/// What must be so for a record to be appended.
+#[derive(Clone, Copy)]
+pub(crate) enum Expected<'a> {
+    /// Nothing.
+    Anything,
+    /// The leaf was appended to so often and no more.
+    Appends(u64),
+    /// Memory says nothing of the key, and this is what lies below: the record is copied up, which is no write.
+    Below(&'a Arc<Below>),
+}
+
+/// What was read of a key before it is changed.
+struct Seen {
+    meta: Option<Meta>,
+    /// The leaf's append count at that moment, which no other leaf ever has.
+    appends: u64,
+    /// The value lies in a leaf with something below, where a touch may lose what it touches.
+    is_cold: bool,
+}
+
 /// A write of one record, as it is tried until it succeeds.
 struct Attempt<'a> {
     key: &'a [u8],
     hash: u64,
     /// What the log is told.
     operation: Operation<'a>,
-    /// The leaf's append count that the write depends on.
-    expected: Option<u64>,
+    /// What the write depends on.
+    expected: Expected<'a>,
     /// It frees memory, now or in time, and is never refused for want of it.
     frees: bool,
 }
@@ -127,7 +148,7 @@ impl Core {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
         check_key(key)?;
         let mut value = NewValue::new(self, value)?;
-        self.append(key, Kind::Raw, Fields::of(meta), &mut value, None).map(|_| ())
+        self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
     }
 
     /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`.
@@ -139,25 +160,38 @@ impl Core {
     ) -> Result<Update, Error> {
         check_key(key)?;
         let mut bytes = VALUE.with(RefCell::take);
+        let mut with_value = with_value;
         let result = loop {
-            let (seen, appends) = match self.read_versioned(key, with_value, &mut bytes) {
-                Ok(read) => read,
+            let read = self.read_versioned(key, with_value, &mut bytes);
+            let Seen { meta: seen, appends, is_cold } = match read {
+                Ok(seen) => seen,
                 Err(error) => break Err(error),
             };
+            let expected = Expected::Appends(appends);
             let update = decide(seen.map(|meta| (bytes.as_slice(), meta)));
             let written = match &update {
                 Update::Keep => break Ok(update),
                 Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
-                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, Some(appends))
+                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
                 }),
                 Update::Delete if seen.is_none() => break Ok(update),
                 Update::Delete => {
-                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, Some(appends))
+                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
                 }
                 Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
                 Update::Expire(expires_at_ms) => {
-                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags: 0 });
-                    self.append(key, Kind::Touch, fields, &mut NewValue::None, Some(appends))
+                    if is_cold && !with_value {
+                        // The value is written anew: a touch would lie above what it touches.
+                        with_value = true;
+                        continue;
+                    }
+                    let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
+                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
+                    let (kind, mut value) = match is_cold {
+                        true => (Kind::Raw, NewValue::Inline(&bytes)),
+                        false => (Kind::Touch, NewValue::None),
+                    };
+                    self.append(key, kind, fields, &mut value, expected)
                 }
             };
             match written {
@@ -173,16 +207,44 @@ impl Core {
         result
     }
 
-    /// What `key` holds and the leaf's append count at that moment, which no other leaf ever has.
-    fn read_versioned(
+    /// What `key` holds.
+    fn read_versioned(&self, key: &[u8], with_value: bool, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
+        let mut failed: Option<(Arc<Below>, String)> = None;
+        loop {
+            let (seen, below) = self.read_memory_versioned(key, with_value, bytes)?;
+            let Some(below) = below else { return Ok(seen) };
+            if let Some((before, reason)) = failed
+                && Arc::ptr_eq(&before, &below)
+            {
+                return Err(self.unread(key, reason));
+            }
+            match self.read_image(&below, below.image_of(key)) {
+                Ok(image) => {
+                    let Some(found) = image.find(key).filter(|found| !found.expired()) else {
+                        return Ok(seen);
+                    };
+                    let meta = match copy_found(found, bytes) {
+                        Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
+                        Copied::Large(..) => unreachable!("large values stay in memory"),
+                        Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+                    };
+                    return Ok(Seen { meta: Some(meta), ..seen });
+                }
+                Err(reason) => failed = Some((below, reason)),
+            }
+        }
+    }
+
+    /// What memory says of `key`, and where to look further if it says nothing.
+    fn read_memory_versioned(
         &self,
         key: &[u8],
         with_value: bool,
         bytes: &mut Vec<u8>,
-    ) -> Result<(Option<Meta>, u64), Error> {
+    ) -> Result<(Seen, Option<Arc<Below>>), Error> {
         bytes.clear();
         let guard = pin();
-        let (appends, found) = loop {
+        let (seen, below, found) = loop {
             let (leaf, _) = self.locate(key, &guard);
             // The count is read first: an append in between makes the write fail, never succeed on an old value.
             let appends = leaf.appends();
@@ -190,16 +252,21 @@ impl Core {
             if !state.covers(key) {
                 continue;
             }
-            let found: Option<Found<'_>> = match state.find(key, key_hash(key), &self.committed).0 {
+            let lookup = state.find(key, key_hash(key), &self.committed).0;
+            let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
+            let found: Option<Found<'_>> = match lookup {
                 Lookup::Found(found) if !found.expired() => Some(found),
                 _ => None,
             };
-            break (appends, found);
+            let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
+            let is_cold = state.below.is_some() && !is_large;
+            break (Seen { meta: None, appends, is_cold }, below, found);
         };
-        let Some(found) = found else { return Ok((None, appends)) };
+        let Some(found) = found else { return Ok((seen, below)) };
         if !with_value {
             let len = crate::core::found_len(&found).map_err(|reason| self.damaged(key, reason))?;
-            return Ok((Some(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags }), appends));
+            let meta = Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags };
+            return Ok((Seen { meta: Some(meta), ..seen }, None));
         }
         let copied = copy_found(found, bytes);
         drop(guard);
@@ -211,7 +278,7 @@ impl Core {
             }
             Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
         };
-        Ok((Some(meta), appends))
+        Ok((Seen { meta: Some(meta), ..seen }, None))
     }
 
     /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
@@ -222,17 +289,17 @@ impl Core {
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error> {
         let fields = Fields::of(PutMeta { expires_at_ms, flags: 0 });
-        self.append(key, kind, fields, &mut NewValue::None, None).map(|_| ())
+        self.append(key, kind, fields, &mut NewValue::None, Expected::Anything).map(|_| ())
     }
 
-    /// Appends a record; `Ok(false)` when `expected` is given and the leaf was written to since.
-    fn append(
+    /// Appends a record; `Ok(false)` when the leaf is not as expected.
+    pub(crate) fn append(
         &self,
         key: &[u8],
         kind: Kind,
         fields: Fields,
         value: &mut NewValue<'_>,
-        expected: Option<u64>,
+        expected: Expected<'_>,
     ) -> Result<bool, Error> {
         let operation = match kind {
             Kind::Tombstone => Operation::Delete { key },
@@ -256,12 +323,14 @@ impl Core {
                         self.make_room(record.landing_bytes())?;
                         continue;
                     }
-                    appended => appended?,
+                    other => other?,
                 };
                 match appended {
                     Append::Done { packed } => {
+                        if !matches!(expected, Expected::Below(_)) {
+                            self.count_write(key, value);
+                        }
                         value.written();
-                        self.stats.own().writes.raise();
                         if packed {
                             drop(guard);
                             self.wait_for_retired();
@@ -287,6 +356,18 @@ impl Core {
         })
     }
 
+    /// Counts a record that was appended.
+    pub(crate) fn count_write(&self, key: &[u8], value: &NewValue<'_>) {
+        let value_bytes = match value {
+            NewValue::Inline(bytes) => bytes.len() as u64,
+            NewValue::Large { raw, .. } => raw.len() as u64,
+            NewValue::None => 0,
+        };
+        let counters = self.stats.own();
+        counters.writes.raise();
+        counters.written_bytes.add(key.len() as u64 + value_bytes);
+    }
+
     fn try_append(
         &self,
         attempt: &Attempt<'_>,
@@ -305,13 +386,20 @@ impl Core {
                 leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
                 continue;
             }
-            if expected.is_some_and(|appends| appends != leaf.appends()) {
+            let as_expected = match expected {
+                Expected::Anything => true,
+                Expected::Appends(appends) => appends == leaf.appends(),
+                Expected::Below(below) => self.lies_below(state, key, hash, below),
+            };
+            if !as_expected {
                 return Ok(Append::Changed);
             }
             if let Some(open) = &state.open
                 && open.fits(record)
             {
-                self.log(operation)?;
+                if !matches!(expected, Expected::Below(_)) {
+                    self.log(operation)?;
+                }
                 open.append(record, hash);
                 leaf.note_append();
                 if self.is_over_watermark(state) {
@@ -330,7 +418,9 @@ impl Core {
                 Err(_) if frees => 0,
                 Err(error) => return Err(error),
             };
-            self.log(operation)?;
+            if !matches!(expected, Expected::Below(_)) {
+                self.log(operation)?;
+            }
             let sealing = state.open.is_some();
             self.open_landing(leaf, record, hash, landing_bytes, guard);
             leaf.note_append();

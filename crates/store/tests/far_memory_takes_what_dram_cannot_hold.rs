@@ -217,7 +217,7 @@ fn leaves_that_are_read_come_back() {
     // A tenth of the records is read, which DRAM has room for.
     let mut random = fastrand::Rng::with_seed(3);
     let mut rounds = 0;
-    while store.stats().promoted < 50 {
+    while store.stats().raised_from_far < 50 {
         (0..100_000).for_each(|_| {
             let n = records / 2 + random.u64(..records / 10);
             assert!(store.get(in_order(n).as_bytes()).unwrap().is_some());

@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use ziptier::{
     Batch, BlockOptions, CodecChoice, Condition, FarOptions, FarPlace, FarRatio, Meta, Options, PutMeta,
-    Store, Update, Values,
+    SsdOptions, Store, Transferred, Update, Values,
 };
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
@@ -33,15 +33,37 @@ struct Run {
     random: fastrand::Rng,
     keys: u32,
     text: Vec<u8>,
-    _folder: Option<tempfile::TempDir>,
+    places: Places,
+    _folder: tempfile::TempDir,
+}
+
+/// What the store has besides DRAM.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    /// Bytes of far memory in a file, and a small limit of DRAM.
+    far_bytes: Option<u64>,
+    /// Leaves go to SSD and come back by chance.
+    ssd: bool,
+}
+
+const FAR_BYTES: u64 = 512 << 20;
+const LITTLE_FAR_BYTES: u64 = 4 << 20;
+
+impl Places {
+    fn has_little_far(self) -> bool {
+        self.far_bytes == Some(LITTLE_FAR_BYTES)
+    }
 }
 
 impl Run {
-    /// With far memory in a file and little DRAM, or in DRAM alone.
-    fn new(seed: u64, with_far: bool) -> Self {
+    fn new(seed: u64, places: Places) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
-        let folder = with_far.then(|| tempfile::tempdir().unwrap());
+        let Places { far_bytes, ssd } = places;
+        let ssd_limit_bytes = 256 << 20;
         let options = Options {
+            ssd: ssd
+                .then(|| SsdOptions { path: folder.path().join("segments"), limit_bytes: ssd_limit_bytes }),
             codec: CODECS[(seed % CODECS.len() as u64) as usize],
             block: BlockOptions {
                 bytes: [512, 1024, 4096, 16_384][random.usize(..4)],
@@ -57,26 +79,26 @@ impl Run {
             ..Options::default()
         };
         let options = Options {
-            memory_limit_bytes: folder.as_ref().map(|_| [2 << 20, 4 << 20, 8 << 20][random.usize(..3)]),
-            far: folder.as_ref().map(|folder| FarOptions {
+            memory_limit_bytes: far_bytes.map(|bytes| {
+                if bytes == LITTLE_FAR_BYTES {
+                    1 << 20
+                } else {
+                    [2 << 20, 4 << 20, 8 << 20][random.usize(..3)]
+                }
+            }),
+            far: far_bytes.map(|capacity_bytes| FarOptions {
                 place: FarPlace::File(folder.path().join("far")),
-                capacity_bytes: 512 << 20,
+                capacity_bytes,
                 require_dax: false,
             }),
-            far_ratio: FarRatio::new(1, 9).filter(|_| with_far && random.bool()),
+            far_ratio: FarRatio::new(1, 9).filter(|_| far_bytes.is_some() && random.bool()),
             ..options
         };
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
         let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
         let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
-        Self {
-            store: Store::open(options).unwrap(),
-            model: Model::new(),
-            random,
-            keys,
-            text,
-            _folder: folder,
-        }
+        let store = Store::open(options).unwrap();
+        Self { store, model: Model::new(), random, keys, text, places, _folder: folder }
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -100,6 +122,8 @@ impl Run {
             97..99 => self.random.usize(..20_000),
             _ => self.random.usize(..200_000),
         };
+        // Large values stay in memory, which must not be all there is then.
+        let len = if self.places.has_little_far() { (4 * len).min(2_000) } else { len };
         if self.random.u32(..10) == 0 {
             return (0..len).map(|_| self.random.u8(..)).collect();
         }
@@ -132,7 +156,10 @@ impl Run {
 
     fn step(&mut self) {
         let key = self.key();
-        match self.random.u32(..100) {
+        if self.places.ssd && self.random.u32(..200) == 0 {
+            self.move_leaves();
+        }
+        match self.random.u32(..103) {
             0..35 => {
                 let (value, meta) = (self.value(), self.meta());
                 self.store.put_with(&key, &value, meta).unwrap();
@@ -192,6 +219,7 @@ impl Run {
                 }
             }
             90..99 => self.range(key),
+            99..102 => self.transfer(&key),
             _ => {
                 if self.random.u32(..20) == 0 {
                     self.store.clear().unwrap();
@@ -202,6 +230,43 @@ impl Run {
                 assert_eq!(self.store.len(), self.model.len() as u64);
             }
         }
+    }
+
+    fn move_leaves(&mut self) {
+        let random = &mut self.random;
+        let share = [1, 2, 10][random.usize(..3)];
+        if random.u32(..4) == 0 {
+            self.store.bring_from_ssd(|| random.u32(..share) == 0);
+        } else {
+            self.store.send_to_ssd(|| random.u32(..share) == 0).unwrap();
+        }
+        if random.u32(..8) == 0 {
+            let drawn = self.store.random_key(|| random.u64(..));
+            assert!(drawn.map_or(self.model.is_empty(), |key| self.model.contains_key(&key)));
+        }
+        if random.u32(..20) == 0 {
+            assert_eq!(self.store.len(), self.model.len() as u64);
+        }
+    }
+
+    fn transfer(&mut self, source: &[u8]) {
+        let target = self.key();
+        let (keeps, replaces) = (self.random.bool(), self.random.bool());
+        let done = match keeps {
+            true => self.store.copy(source, &target, replaces),
+            false => self.store.rename(source, &target, replaces),
+        };
+        let Some(carried) = self.model.get(source).cloned() else {
+            return assert_eq!(done, Ok(Transferred::NoSource));
+        };
+        if !replaces && self.model.contains_key(&target) {
+            return assert_eq!(done, Ok(Transferred::TargetExists));
+        }
+        assert_eq!(done, Ok(Transferred::Done));
+        if !keeps {
+            self.model.remove(source);
+        }
+        self.model.insert(target, carried);
     }
 
     fn get(&self, key: &[u8]) {
@@ -293,6 +358,8 @@ impl Run {
         let got: Vec<_> = self.store.prefix(prefix).map(|record| record.unwrap().0).collect();
         let expected: Vec<_> = self.model.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
         assert_eq!(got, expected);
+        self.store.bring_from_ssd(|| true);
+        self.store.settle().unwrap();
         let logical: usize = self.model.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
         assert_eq!(self.store.memory().logical_bytes, logical as u64);
     }
@@ -300,22 +367,35 @@ impl Run {
 
 #[test]
 fn store_agrees_with_a_btreemap() {
-    agrees(0..36, false);
+    agrees(0..36, Places::default());
 }
 
 #[test]
 fn store_with_far_memory_agrees_with_a_btreemap() {
-    agrees(0..12, true);
+    agrees(0..12, Places { far_bytes: Some(FAR_BYTES), ssd: false });
 }
 
-fn agrees(seeds: std::ops::Range<u64>, with_far: bool) {
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
+    agrees(0..18, Places { far_bytes: None, ssd: true });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_all_places_agrees_with_a_btreemap() {
+    agrees(0..12, Places { far_bytes: Some(FAR_BYTES), ssd: true });
+    agrees(0..24, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true });
+}
+
+fn agrees(seeds: std::ops::Range<u64>, places: Places) {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
         Err(_) => seeds.collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {
-            let mut run = Run::new(seed, with_far);
+            let mut run = Run::new(seed, places);
             for _ in 0..20_000 {
                 run.step();
             }

@@ -54,6 +54,8 @@ impl Core {
             if let Some(journal) = self.journal.get() {
                 journal.wait_for_room()?;
             }
+            self.bring_up(source)?;
+            self.bring_up(target)?;
             match self.try_transfer(source, target, keep_source, replace, &mut carried) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
@@ -74,7 +76,7 @@ impl Core {
     }
 
     /// `None` if the source has a large value other than the one in `carried`, where it is put now: its bytes are to be read
-    /// first.
+    /// first. Also if memory does not know one of the keys any more.
     fn try_transfer(
         &self,
         source: &[u8],
@@ -97,6 +99,11 @@ impl Core {
             _ => None,
         };
 
+        if self.is_unknown(locked[of_source].leaf, source, &guard)
+            || self.is_unknown(locked[of_target].leaf, target, &guard)
+        {
+            return Ok(None);
+        }
         let Some(found) = find(locked[of_source].leaf, source) else {
             return Ok(Some(Transferred::NoSource));
         };

@@ -196,7 +196,9 @@ impl Body {
     }
 }
 
+// No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
+#[cfg(not(miri))]
 mod tests {
     use super::*;
     use crate::body::{Builder, Entry, EntryKey};

@@ -139,9 +139,14 @@ impl Body {
         BodyBytes::put(memory, &self.0).map(Self)
     }
 
+    /// Whether its bytes are what was put, as far as the place where they lie can tell.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.far().is_none_or(FarBytes::is_whole)
+    }
+
     /// A copy in DRAM; `None` when its bytes are no longer what was put.
     pub(crate) fn to_dram(&self) -> Option<Self> {
-        self.0.far().is_none_or(FarBytes::is_whole).then(|| Self(BodyBytes::from(&*self.0)))
+        self.is_whole().then(|| Self(BodyBytes::from(&*self.0)))
     }
 
     /// The large values that its records own.

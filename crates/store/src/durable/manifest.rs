@@ -312,7 +312,9 @@ fn read_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> Option<Place> {
     read_place(reader)
 }
 
+// No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
+#[cfg(not(miri))]
 mod tests {
     use super::*;
     use ziptier_media::testing::RecordingDisk;

@@ -208,7 +208,9 @@ impl<'a> Iterator for Operations<'a> {
     }
 }
 
+// No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
+#[cfg(not(miri))]
 mod tests {
     use super::*;
 

@@ -41,9 +41,9 @@ use crate::record::{Kind, Payload};
 pub(crate) struct Scratch {
     /// The thread works in the background: where that has a codec of its own, blocks are packed by it.
     in_background: bool,
-    builder: Builder,
-    encoder: Encoder,
-    coded: CodedValues,
+    pub(crate) builder: Builder,
+    pub(crate) encoder: Encoder,
+    pub(crate) coded: CodedValues,
     raw: Vec<u8>,
     packed: PackedScratch,
 }
@@ -73,21 +73,27 @@ fn emptied<'a>(mut values: Vec<&[u8]>) -> Vec<&'a [u8]> {
 
 /// A group of values as the encoder coded them.
 #[derive(Default)]
-struct CodedValues {
+pub(crate) struct CodedValues {
     bytes: Vec<u8>,
     ends: Vec<u32>,
 }
 
 impl CodedValues {
     /// Codes `values` in place of what was here.
-    fn encode(&mut self, dictionary: &Dictionary, encoder: &mut Encoder, effort: Effort, values: &[&[u8]]) {
+    pub(crate) fn encode(
+        &mut self,
+        dictionary: &Dictionary,
+        encoder: &mut Encoder,
+        effort: Effort,
+        values: &[&[u8]],
+    ) {
         self.bytes.clear();
         self.ends.clear();
         dictionary.encode_group_with(encoder, effort, values, &mut self.bytes, &mut self.ends);
     }
 
     /// The coded values, in the order they were given.
-    fn values(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.bytes[start as usize..*end as usize])
     }
@@ -143,27 +149,27 @@ pub(crate) enum Goal {
 /// Bodies that take the place of one or two leaves' contents, each with the lowest key it owns, and what that
 /// changes.
 #[derive(Default)]
-struct Pieces {
-    bodies: Vec<(Vec<u8>, Body)>,
-    coding: Option<Coding>,
+pub(crate) struct Pieces {
+    pub(crate) bodies: Vec<(Vec<u8>, Body)>,
+    pub(crate) coding: Option<Coding>,
     /// Records that were coded fast, those of the leaves before included.
-    loose: usize,
-    heated: bool,
-    records: i64,
-    logical_bytes: i64,
+    pub(crate) loose: usize,
+    pub(crate) heated: bool,
+    pub(crate) records: i64,
+    pub(crate) logical_bytes: i64,
     /// Large values coded anew, which the bodies refer to and own once they are published.
-    recoded: Vec<Arc<Large>>,
+    pub(crate) recoded: Vec<Arc<Large>>,
     /// Large values that no record refers to any more.
-    released: Vec<[u8; 8]>,
-    coded_raw_bytes: u64,
-    coded_bytes: u64,
-    blocks_packed_fast: u64,
-    blocks_packed_dense: u64,
-    blocks_unpacked: u64,
+    pub(crate) released: Vec<[u8; 8]>,
+    pub(crate) coded_raw_bytes: u64,
+    pub(crate) coded_bytes: u64,
+    pub(crate) blocks_packed_fast: u64,
+    pub(crate) blocks_packed_dense: u64,
+    pub(crate) blocks_unpacked: u64,
     /// Marks of all bodies' records; empty in a store that does not evict.
-    marks: Vec<Mark>,
+    pub(crate) marks: Vec<Mark>,
     /// Records that eviction took out.
-    evicted: u64,
+    pub(crate) evicted: u64,
 }
 
 impl Pieces {
@@ -211,6 +217,9 @@ impl Core {
         meanwhile: &mut dyn FnMut(),
     ) {
         let state = leaf.state(guard);
+        if state.below.is_some() {
+            return self.pack_upper(leaf, guard, scratch);
+        }
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
@@ -232,7 +241,7 @@ impl Core {
 
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was
     /// sealed after the plan was made is not in the body.
-    fn publish_one(&self, leaf: &Leaf, planned: &LeafState, mut pieces: Pieces, guard: &Guard) {
+    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, mut pieces: Pieces, guard: &Guard) {
         self.keep_place(&[planned], &mut pieces);
         self.account(&pieces);
         loop {
@@ -281,7 +290,7 @@ impl Core {
     }
 
     /// Takes the coded form of a raw entry, if that pays.
-    fn code_entry<'a>(&self, entry: &mut Entry<'a>, coded: &'a [u8], pieces: &mut Pieces) {
+    pub(crate) fn code_entry<'a>(&self, entry: &mut Entry<'a>, coded: &'a [u8], pieces: &mut Pieces) {
         let raw_bytes = entry.payload.len();
         pieces.coded_raw_bytes += raw_bytes as u64;
         pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
@@ -293,7 +302,7 @@ impl Core {
 
     /// Counts what a pack changes. This comes before it is published: whoever then sees no landing left also sees
     /// its records counted.
-    fn account(&self, pieces: &Pieces) {
+    pub(crate) fn account(&self, pieces: &Pieces) {
         self.gauges.records.change(pieces.records);
         self.gauges.logical.change(pieces.logical_bytes);
         if pieces.coded_raw_bytes > 0 {
@@ -368,7 +377,7 @@ fn tokens(state: &LeafState) -> Option<&Dictionary> {
 }
 
 /// Bytes of a value as the user sees it.
-fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary>) -> u64 {
+pub(crate) fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary>) -> u64 {
     match (kind, dictionary) {
         (Kind::Coded, Some(dictionary)) => dictionary.raw_len(payload).map_or(0, |len| len as u64),
         // SAFETY: a record of this kind owns its reference, and its release comes after this.

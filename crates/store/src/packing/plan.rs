@@ -50,7 +50,7 @@ impl Core {
 
     /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a device packs
     /// their blocks.
-    pub(super) fn plan<'a>(
+    pub(crate) fn plan<'a>(
         &self,
         leaves: &'a [(&'a LeafState, Newest<'a>)],
         goal: Goal,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::{Goal, Pieces, Scratch, settled};
+use super::{Goal, Pieces, Scratch};
 use crate::Error;
 use crate::body::Body;
+use crate::cold::all_settled;
 use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, RightSibling};
@@ -54,6 +55,10 @@ impl Core {
                 Some((right, ownership))
             }
         };
+        let is_cold = |leaf: &Leaf| leaf.state(guard).below.is_some();
+        if is_cold(leaf) || right.as_ref().is_some_and(|(right, _)| is_cold(right)) {
+            return;
+        }
         let left_state = self.close(leaf, guard);
         let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
@@ -90,8 +95,47 @@ impl Core {
         let planned: Vec<&LeafState> = states.iter().map(|(state, _)| *state).collect();
         self.keep_place(&planned, &mut pieces);
         self.account(&pieces);
-        let last = right_state.unwrap_or(left_state);
+        let removed = right.as_ref().map(|(right, _)| *right).zip(right_state);
+        let added = self.replace(leaf, left_state, removed, &pieces, guard, |new, first_record| {
+            new.clock.inherit(&leaf.clock, first_record, 0);
+            if let Some((right, _)) = &right {
+                let before = left_state.body.len();
+                let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
+                new.clock.inherit(&right.clock, from, to);
+            }
+            if span == Span::QuietPair {
+                // Both were quiet, so this one is.
+                new.is_quiet();
+            }
+        });
+        if let Some((right, _)) = &right {
+            leaf.clock.inherit(&right.clock, 0, left_state.body.len());
+        }
+        match &right {
+            Some(_) => self.stats.merges.raise(),
+            None if added > 0 => self.stats.splits.raise(),
+            None => {}
+        }
+        // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
+        if let Some((_, ownership)) = right {
+            std::mem::forget(ownership);
+        }
+        self.settle_large(pieces.recoded, pieces.released, guard);
+    }
 
+    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling `removed`, if that is given
+    /// with its closed state, and brings the index up to date. Each new leaf, and the number of its first record, is shown to
+    /// `each` before anybody else comes to it. Returns how many leaves are new.
+    pub(crate) fn replace(
+        &self,
+        leaf: &Leaf,
+        closed: &LeafState,
+        removed: Option<(&Leaf, &LeafState)>,
+        pieces: &Pieces,
+        guard: &Guard,
+        each: impl Fn(&Leaf, usize),
+    ) -> usize {
+        let last = removed.map_or(closed, |(_, state)| state);
         // New leaves from right to left, so that each knows its neighbour.
         let mut high = last.high.clone();
         let mut neighbour = last.right;
@@ -106,48 +150,26 @@ impl Core {
             state.heated = pieces.heated;
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
-            new.clock.inherit(&leaf.clock, first_record, 0);
             new.set_warm(leaf.is_warm());
+            each(&new, first_record);
             self.remember(&new, pieces.marks_of(first_record, body), guard);
-            if let Some((right, _)) = &right {
-                let before = left_state.body.len();
-                let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
-                new.clock.inherit(&right.clock, from, to);
-            }
-            if span == Span::QuietPair {
-                // Both were quiet, so this one is.
-                new.is_quiet();
-            }
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
-        // Readers come to the new leaves before the index has them; who maintains leaves must not.
-        let new_leaves = added.clone();
-        let unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
         let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
         state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
         state.heated = pieces.heated;
-        let published = leaf.publish(left_state, state, guard);
+        // Readers come to the new leaves before the index has them; who maintains leaves must not.
+        let new_leaves = added.clone();
+        let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
+        let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
-        if let Some((right, _)) = &right {
-            leaf.clock.inherit(&right.clock, 0, left_state.body.len());
+        if removed.is_some() || !added.is_empty() {
+            self.index.change(removed.map(|(leaf, _)| leaf), added, guard);
         }
-        match &right {
-            Some(_) => self.stats.merges.raise(),
-            None if !added.is_empty() => self.stats.splits.raise(),
-            None => {}
-        }
-        if right.is_some() || !added.is_empty() {
-            self.index.change(right.as_ref().map(|(right, _)| *right), added, guard);
-        }
-        drop(unlisted);
-        // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
-        if let Some((_, ownership)) = right {
-            std::mem::forget(ownership);
-        }
-        self.settle_large(pieces.recoded, pieces.released, guard);
+        new_leaves.len()
     }
 
     /// Takes every record out of `leaf`, which the caller owns.
@@ -156,7 +178,7 @@ impl Core {
     /// The log's; the leaf is as it was then.
     pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
         let state = self.close(leaf, guard);
-        let (records, logical_bytes) = settled(state);
+        let (records, logical_bytes) = all_settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
         new.coding = state.coding.clone();
         let writer = leaf.lock_writer();
@@ -178,7 +200,7 @@ impl Core {
     }
 
     /// Stops appends to `leaf`, which the caller owns, until another state is published.
-    fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
+    pub(crate) fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
         let _writer = leaf.lock_writer();
         let state = leaf.state(guard);
         let closed = leaf.publish(state, LeafState { closed: true, ..state.clone() }, guard);
@@ -187,7 +209,7 @@ impl Core {
     }
 
     /// Lets a leaf that the caller owns and closed take appends again.
-    fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
+    pub(crate) fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
         let reopened = leaf.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
         assert!(reopened, "nobody changes a closed leaf but its owner");
     }

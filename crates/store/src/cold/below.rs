@@ -1,0 +1,222 @@
+//! What lies below a leaf on SSD: places of images in key order, compact.
+//!
+//! An image costs 20 bytes and what tells its lowest key from its neighbours'; a leaf of eight images costs about as much besides.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ziptier_media::segments::Place;
+
+use super::Tier;
+use crate::coding::Coding;
+use crate::leaf::COLD_LEAF_BYTES;
+use crate::memory::allocated_bytes;
+
+/// Where one image lies.
+#[derive(Clone, Copy)]
+struct Image {
+    segment: u32,
+    offset: u32,
+    bytes: u32,
+    /// Where the rest of its lowest key ends in `lows`.
+    low_end: u32,
+    records: u16,
+}
+
+/// An image on its way into a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// The lowest key that it owns; the first one's is not looked at: it is the leaf's.
+    pub(crate) low: Vec<u8>,
+    pub(crate) place: Place,
+    pub(crate) records: u16,
+}
+
+/// The images of a leaf, in key order. It owns their places, which are released with it unless they were handed on.
+///
+/// A reader may hold a share longer than the places last: then its read fails, and the leaf has another list.
+pub(crate) struct Below {
+    tier: Arc<Tier>,
+    images: Box<[Image]>,
+    /// What all lowest keys but the first begin with, and then their rests.
+    lows: Box<[u8]>,
+    prefix_len: u32,
+    logical_bytes: u64,
+    /// What the images are decoded with: those of one generation share it.
+    codings: Box<[Coding]>,
+    is_handed_on: AtomicBool,
+}
+
+impl Below {
+    /// A list of `parts`, at least one, whose records have `logical_bytes`.
+    pub(crate) fn new(
+        tier: &Arc<Tier>,
+        parts: &[Part],
+        codings: Vec<Coding>,
+        logical_bytes: u64,
+    ) -> Arc<Self> {
+        let rest = &parts[1..];
+        let prefix = match (rest.first(), rest.last()) {
+            (Some(first), Some(last)) => first.low.iter().zip(&last.low).take_while(|(a, b)| a == b).count(),
+            _ => 0,
+        };
+        let mut lows = rest.first().map_or_else(Vec::new, |first| first.low[..prefix].to_vec());
+        let images = parts.iter().enumerate().map(|(index, part)| {
+            if index > 0 {
+                lows.extend_from_slice(&part.low[prefix..]);
+            }
+            Image {
+                segment: u32::try_from(part.place.segment).expect("segments are numbered one by one"),
+                offset: part.place.offset,
+                bytes: part.place.bytes,
+                low_end: u32::try_from(lows.len()).expect("a leaf has few images"),
+                records: part.records,
+            }
+        });
+        let images = images.collect();
+        let below = Self {
+            tier: tier.clone(),
+            images,
+            lows: lows.into_boxed_slice(),
+            prefix_len: prefix as u32,
+            logical_bytes,
+            codings: codings.into_boxed_slice(),
+            is_handed_on: AtomicBool::new(false),
+        };
+        below.count(true);
+        Arc::new(below)
+    }
+
+    /// The same images in other places.
+    pub(crate) fn elsewhere(&self, parts: &[Part]) -> Arc<Self> {
+        Self::new(&self.tier, parts, self.codings.to_vec(), self.logical_bytes)
+    }
+
+    /// Images.
+    pub(crate) fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Records of all images, those included that something above shadows.
+    pub(crate) fn records(&self) -> u32 {
+        self.images.iter().map(|image| u32::from(image.records)).sum()
+    }
+
+    /// About the bytes of their keys and values as the user sees them: exact in the sum over all lists.
+    pub(crate) fn logical_bytes(&self) -> u64 {
+        self.logical_bytes
+    }
+
+    /// Bytes of all images on SSD.
+    pub(crate) fn ssd_bytes(&self) -> u64 {
+        (0..self.len()).map(|index| self.place(index).block_bytes()).sum()
+    }
+
+    pub(crate) fn place(&self, index: usize) -> Place {
+        let Image { segment, offset, bytes, .. } = self.images[index];
+        Place { segment: segment.into(), offset, bytes }
+    }
+
+    /// The lowest key that image `index` owns; of the first one nothing is known here, and behind the last one there is none.
+    pub(crate) fn low(&self, index: usize) -> Option<Vec<u8>> {
+        (1..self.len()).contains(&index).then(|| [self.prefix(), self.rest(index)].concat())
+    }
+
+    /// The image that owns `key`.
+    pub(crate) fn image_of(&self, key: &[u8]) -> usize {
+        let prefix = self.prefix();
+        let shared = key.len().min(prefix.len());
+        match key[..shared].cmp(&prefix[..shared]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.len() - 1,
+            Ordering::Equal if key.len() < prefix.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let rest = &key[shared..];
+        let (mut low, mut high) = (1, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.rest(middle) <= rest { low = middle + 1 } else { high = middle }
+        }
+        low - 1
+    }
+
+    /// The image that owns the keys just below `key`, which is above the leaf's lowest.
+    pub(crate) fn image_below(&self, key: &[u8]) -> usize {
+        let image = self.image_of(key);
+        if self.low(image).is_some_and(|low| low == key) { image - 1 } else { image }
+    }
+
+    /// All images as parts, for another list; the first one's lowest key is `low`.
+    pub(crate) fn parts(&self, low: &[u8]) -> Vec<Part> {
+        let low_of = |index| self.low(index).unwrap_or_else(|| low.to_vec());
+        (0..self.len())
+            .map(|index| Part {
+                low: low_of(index),
+                place: self.place(index),
+                records: self.images[index].records,
+            })
+            .collect()
+    }
+
+    pub(crate) fn codings(&self) -> &[Coding] {
+        &self.codings
+    }
+
+    /// What the images of a generation are decoded with.
+    pub(crate) fn coding(&self, generation: u32) -> Option<&Coding> {
+        self.codings.iter().find(|coding| coding.generation() == generation)
+    }
+
+    pub(crate) fn tier(&self) -> &Arc<Tier> {
+        &self.tier
+    }
+
+    /// Another list owns the places now.
+    pub(crate) fn hand_on(&self) {
+        self.is_handed_on.store(true, Relaxed);
+    }
+
+    fn prefix(&self) -> &[u8] {
+        &self.lows[..self.prefix_len as usize]
+    }
+
+    /// The lowest key of image `index`, which is not the first, behind the prefix.
+    fn rest(&self, index: usize) -> &[u8] {
+        let start = if index == 1 { self.prefix_len } else { self.images[index - 1].low_end };
+        &self.lows[start as usize..self.images[index].low_end as usize]
+    }
+
+    /// Counts what it holds in memory in (or out).
+    fn count(&self, add: bool) {
+        let asked = [
+            size_of::<Self>() + 2 * size_of::<usize>(),
+            size_of_val(&*self.images),
+            self.lows.len(),
+            size_of_val(&*self.codings),
+        ];
+        for bytes in asked {
+            if add { self.tier.gauges.index.add(bytes) } else { self.tier.gauges.index.take(bytes) }
+        }
+        let held: usize = asked.iter().map(|bytes| allocated_bytes(*bytes)).sum();
+        let held = held as u64 + COLD_LEAF_BYTES as u64;
+        let counters = &self.tier.counters;
+        if add {
+            counters.index_bytes.fetch_add(held, Relaxed);
+            counters.leaves.fetch_add(1, Relaxed);
+        } else {
+            counters.index_bytes.fetch_sub(held, Relaxed);
+            counters.leaves.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        self.count(false);
+        if !self.is_handed_on.load(Relaxed) {
+            (0..self.len()).for_each(|index| self.tier.segments.release(self.place(index)));
+        }
+    }
+}

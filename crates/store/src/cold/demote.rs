@@ -1,0 +1,236 @@
+//! Down to the SSD: the body of a settled leaf becomes an image below it. What is large stays above, in memory.
+//!
+//! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile, under the
+//! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
+
+use std::sync::Arc;
+
+use crossbeam_epoch::{Guard, pin};
+use ziptier_media::segments::{Place, Purpose, SegmentError};
+
+use super::below::{Below, Part};
+use super::image::encode;
+use super::tier::Tier;
+use crate::body::{Body, Builder, Entry, EntryKey};
+use crate::coding::Coding;
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::marks::Mark;
+use crate::merge::{Newest, Pending};
+use crate::packing::{Goal, Pieces, generation, settled};
+use crate::record::{Fields, Kind};
+
+/// Images that were written and that no list owns yet: they are released unless one takes them.
+pub(super) struct Written<'t> {
+    tier: &'t Arc<Tier>,
+    pub(super) parts: Vec<Part>,
+    fresh: Vec<Place>,
+    bytes: Vec<u8>,
+    shrinks: bool,
+}
+
+impl<'t> Written<'t> {
+    /// For images of a leaf that becomes smaller by it, or not.
+    pub(super) fn new(tier: &'t Arc<Tier>, shrinks: bool) -> Self {
+        Self { tier, parts: Vec::new(), fresh: Vec::new(), bytes: Vec::new(), shrinks }
+    }
+
+    /// Writes a body, which owns its keys from `low` on.
+    pub(super) fn add(
+        &mut self,
+        low: Vec<u8>,
+        body: &Body,
+        coding: Option<&Coding>,
+    ) -> Result<(), SegmentError> {
+        encode(body, coding, &mut self.bytes);
+        let place = match self.tier.append(&self.bytes, Purpose::New) {
+            // What makes the leaf smaller may use the room that is kept for cleaning.
+            Err(SegmentError::Full { .. }) if self.shrinks => {
+                self.tier.append(&self.bytes, Purpose::Cleaning)?
+            }
+            appended => appended?,
+        };
+        self.fresh.push(place);
+        self.parts.push(Part { low, place, records: body.len() as u16 });
+        Ok(())
+    }
+
+    /// Takes over an image that is there already.
+    pub(super) fn keep(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    /// A list of them all took over what was written.
+    pub(super) fn owned(mut self) {
+        self.fresh.clear();
+    }
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        self.fresh.iter().for_each(|place| self.tier.segments.release(*place));
+    }
+}
+
+/// What a leaf becomes: bodies that go down, each with the lowest key it owns, and the body that stays.
+struct Division {
+    lower: Vec<(Vec<u8>, Body)>,
+    coding: Option<Coding>,
+    upper: Body,
+    /// What expired on the way.
+    pieces: Pieces,
+}
+
+impl Core {
+    /// Sends the records of a leaf, of which the caller has a share, to the SSD. `false` when somebody else maintains it or writes
+    /// to it, or when there is nothing to send. The caller holds no guard.
+    ///
+    /// # Errors
+    /// A full SSD, or one that failed; the leaf is as it was.
+    pub(crate) fn send_to_ssd(&self, leaf: &Leaf) -> Result<bool, SegmentError> {
+        let Some(cold) = &self.cold else { return Ok(false) };
+        let Some(_ownership) = leaf.try_own() else { return Ok(false) };
+        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(false) };
+        if !state.body.is_whole() {
+            // An image of it would be taken for sound.
+            self.stats.damaged.raise();
+            return Ok(false);
+        }
+        if state.below.is_some() {
+            return self.sink(leaf, &state);
+        }
+        let division = self.divide(leaf, &state);
+        if division.lower.iter().all(|(_, body)| body.is_empty()) {
+            return Ok(false);
+        }
+        let mut logical_bytes = 0;
+        let mut written = Written::new(&cold.tier, false);
+        for (low, body) in &division.lower {
+            logical_bytes += settled(&image_state(body, division.coding.as_ref())).1;
+            written.add(low.clone(), body, division.coding.as_ref())?;
+        }
+        let codings = division.coding.iter().cloned().collect();
+        let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
+        let guard = pin();
+        if !publish_below(leaf, &state, appends, division.upper, below.clone(), &guard) {
+            below.hand_on();
+            return Ok(false);
+        }
+        written.owned();
+        self.account(&division.pieces);
+        self.stats.sent_to_ssd.raise();
+        guard.flush();
+        Ok(true)
+    }
+
+    /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
+    /// written to.
+    pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
+        let guard = pin();
+        if leaf.state(&guard).closed {
+            return None;
+        }
+        for _ in 0..2 {
+            if leaf.state(&guard).is_unsettled() {
+                self.seal(leaf, &guard);
+                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+            }
+        }
+        let appends = leaf.appends();
+        let state = leaf.state(&guard);
+        (!state.is_unsettled()).then(|| (state.clone(), appends))
+    }
+
+    /// Parts the records of a leaf that the caller owns into those that go down and the large ones, which stay.
+    fn divide(&self, leaf: &Leaf, state: &LeafState) -> Division {
+        let body = &state.body;
+        let large: Vec<Entry<'_>> = (0..body.len())
+            .filter(|index| body.record(*index).tag.kind() == Kind::Large)
+            .map(|index| entry(body, index))
+            .collect();
+        let low = leaf.low().to_vec();
+        if large.is_empty() {
+            let lower = vec![(low, body.clone())];
+            let coding = state.coding.clone();
+            return Division { lower, coding, upper: Body::empty(), pieces: Pieces::default() };
+        }
+        let upper = Builder::default().build(&large);
+        let (above, above_bytes) = settled(&image_state(&upper, None));
+        let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
+        let gone = keys.iter().zip(&large).map(|(key, entry)| Pending {
+            key,
+            fingerprint: entry.fingerprint,
+            kind: Kind::Tombstone,
+            fields: Fields::default(),
+            value: &[],
+            mark: Mark::default(),
+        });
+        let newest = Newest { pending: gone.collect(), ..Newest::default() };
+        let pieces =
+            Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));
+        let mut lower = pieces.bodies;
+        lower[0].0 = low;
+        let coding = pieces.coding;
+        let changed = Pieces {
+            records: pieces.records + above,
+            logical_bytes: pieces.logical_bytes + above_bytes,
+            ..Pieces::default()
+        };
+        Division { lower, coding, upper, pieces: changed }
+    }
+}
+
+/// Publishes that `below` lies under `leaf` now, which the caller owns, unless that was appended to.
+fn publish_below(
+    leaf: &Leaf,
+    planned: &LeafState,
+    appends: u64,
+    upper: Body,
+    below: Arc<Below>,
+    guard: &Guard,
+) -> bool {
+    let _writer = leaf.lock_writer();
+    let state = leaf.state(guard);
+    if leaf.appends() != appends || state.is_unsettled() || !state.body.is_same(&planned.body) {
+        return false;
+    }
+    let new = LeafState {
+        open: None,
+        sealed: None,
+        body: upper,
+        below: Some(below),
+        coding: None,
+        loose: 0,
+        heated: false,
+        ..state.clone()
+    };
+    let published = leaf.publish(state, new, guard);
+    assert!(published, "under the writer lock only the owner publishes");
+    leaf.note_append();
+    true
+}
+
+/// An image as a leaf of its own, for those that merge.
+pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
+    let mut state = LeafState::new(body.clone(), None, RightSibling::none());
+    state.coding = coding.cloned();
+    state
+}
+
+/// Record `index` of `body` as it lies there.
+pub(super) fn entry(body: &Body, index: usize) -> Entry<'_> {
+    let record = body.record(index);
+    Entry {
+        key: EntryKey { head: body.prefix(), tail: record.suffix },
+        fingerprint: body.fingerprint(index),
+        kind: record.tag.kind(),
+        fields: record.fields,
+        payload: record.payload,
+    }
+}
+
+/// How an image is merged: with its own coding, unless another one is in use by now.
+pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
+    let current = core.dictionaries.current().as_ref().map(Coding::generation);
+    if current.is_some() && generation(state) != current { Goal::Recode } else { Goal::Keep }
+}

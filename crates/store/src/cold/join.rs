@@ -1,0 +1,153 @@
+//! Neighbours on SSD become one leaf, and a leaf that has grown becomes two: their lists are put together or cut, and nothing is
+//! read or written.
+
+use std::sync::Arc;
+
+use crossbeam_epoch::{Guard, pin};
+
+use super::Below;
+use super::below::Part;
+use super::demote::{entry, image_state};
+use super::sink::add_coding;
+use crate::body::{Body, Builder};
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::packing::generation;
+
+/// A leaf has at most so many bytes on SSD, of a list that was joined.
+const JOINED_BYTES_MAX: u64 = 64 << 10;
+
+impl Core {
+    /// Joins a cold leaf, which the caller owns, with its right neighbour, if that is cold, too, and free; `false` when not.
+    pub(crate) fn join_cold(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        if !fits(leaf.state(guard), guard) {
+            return false;
+        }
+        let Some(right) = leaf.state(guard).right(guard) else { return false };
+        let Some(ownership) = right.try_own() else { return false };
+        if right.state(guard).closed || right.state(guard).below.is_none() {
+            return false;
+        }
+        for leaf in [leaf, right] {
+            self.seal(leaf, guard);
+            self.pack_sealed(leaf, guard);
+        }
+        let left_state = self.close(leaf, guard);
+        let right_state = self.close(right, guard);
+        if !fits(left_state, guard) || left_state.is_unsettled() || right_state.is_unsettled() {
+            self.reopen(leaf, left_state, guard);
+            self.reopen(right, right_state, guard);
+            return false;
+        }
+        let (Some(left_below), Some(right_below)) = (&left_state.below, &right_state.below) else {
+            unreachable!("both were cold, and only their owner changes that");
+        };
+        let mut parts = left_below.parts(&leaf.low());
+        parts.extend(right_below.parts(&right.low()));
+        let mut codings = left_below.codings().to_vec();
+        right_below.codings().iter().for_each(|coding| add_coding(&mut codings, coding));
+        let below = Below::new(
+            left_below.tier(),
+            &parts,
+            codings,
+            left_below.logical_bytes() + right_below.logical_bytes(),
+        );
+        let body = joined(&left_state.body, &right_state.body);
+        let coding = left_state.coding.clone().or_else(|| right_state.coding.clone());
+        let coding = coding.filter(|_| !body.is_empty());
+        let state = LeafState {
+            below: Some(below),
+            coding,
+            high: right_state.high.clone(),
+            right: right_state.right,
+            ..image_state(&body, None)
+        };
+        let published = leaf.publish(left_state, state, guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        left_below.hand_on();
+        right_below.hand_on();
+        self.index.change(Some(right), Vec::new(), guard);
+        // The ownership of a leaf that is gone is never given back.
+        std::mem::forget(ownership);
+        self.stats.merges.raise();
+        true
+    }
+
+    /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no guard.
+    pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
+        let Some(before) = before else { return Some(leaf) };
+        let guard = pin();
+        let joined = before.try_own().is_some_and(|_ownership| {
+            before.state(&guard).below.is_some()
+                && !before.state(&guard).closed
+                && self.join_cold(&before, &guard)
+        });
+        Some(if joined { before } else { leaf })
+    }
+}
+
+impl Core {
+    /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this moment. The
+    /// caller holds no guard.
+    pub(super) fn split_cold(&self, leaf: &Leaf) {
+        let guard = pin();
+        let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
+        if !leaf.state(&guard).below.as_ref().is_some_and(is_long) {
+            return;
+        }
+        self.seal(leaf, &guard);
+        self.pack_sealed(leaf, &guard);
+        let closed = self.close(leaf, &guard);
+        let Some(below) = closed.below.as_ref().filter(|_| !closed.is_unsettled()) else {
+            return self.reopen(leaf, closed, &guard);
+        };
+        let parts = below.parts(&leaf.low());
+        let (left, right) = parts.split_at(parts.len() / 2);
+        let low: Arc<[u8]> = Arc::from(right[0].low.as_slice());
+        let cut = closed.body.seek_from(0, &low).0;
+        let half = |parts: &[Part], logical_bytes, from, to| {
+            let entries: Vec<_> = (from..to).map(|index| entry(&closed.body, index)).collect();
+            let body = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+            let coding = closed.coding.clone().filter(|_| !body.is_empty());
+            let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
+            LeafState { below: Some(below), coding, ..image_state(&body, None) }
+        };
+        let left_bytes = below.logical_bytes() * left.len() as u64 / parts.len() as u64;
+        let right_state = LeafState {
+            high: closed.high.clone(),
+            right: closed.right,
+            ..half(right, below.logical_bytes() - left_bytes, cut, closed.body.len())
+        };
+        let new = Leaf::new(low.clone(), right_state, self.gauges.clone());
+        let left_state =
+            LeafState { high: Some(low), right: RightSibling::to(&new), ..half(left, left_bytes, 0, cut) };
+        let published = leaf.publish(closed, left_state, &guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        below.hand_on();
+        self.index.change(None, vec![new], &guard);
+        self.stats.splits.raise();
+        guard.flush();
+    }
+}
+
+/// Whether a leaf and its right neighbour can be joined as they are.
+fn fits(state: &LeafState, guard: &Guard) -> bool {
+    let Some(right) = state.right(guard).map(|right| right.state(guard)) else { return false };
+    let (Some(left_below), Some(right_below)) = (&state.below, &right.below) else { return false };
+    let same_coding =
+        [state, right].iter().any(|state| state.body.is_empty()) || generation(state) == generation(right);
+    left_below.ssd_bytes() + right_below.ssd_bytes() <= JOINED_BYTES_MAX && same_coding
+}
+
+/// The records of two neighbours' upper bodies.
+fn joined(left: &Body, right: &Body) -> Body {
+    match (left.is_empty(), right.is_empty()) {
+        (true, _) => right.clone(),
+        (_, true) => left.clone(),
+        _ => {
+            let entries_of = |body| (0..Body::len(body)).map(move |index| entry(body, index));
+            let entries: Vec<_> = entries_of(left).chain(entries_of(right)).collect();
+            Builder::default().build(&entries)
+        }
+    }
+}

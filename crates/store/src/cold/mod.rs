@@ -1,0 +1,150 @@
+//! Cold leaves: leaves whose records lie in segment files on SSD, and what memory still holds of them.
+//!
+//! ```text
+//! leaf ──► state ─┬─ landings          newest
+//!                 ├─ body              the *upper* body: writes since, tombstones, large values
+//!                 └─ below ──► images  the rest, on SSD: each a body of about 8 KiB, read singly
+//! ```
+//!
+//! Landings and upper body shadow what lies below, record by record. So a write to a cold leaf costs no read, a get at most one,
+//! and neither holds an epoch while it waits for the disk. When the upper body has grown to a quarter of what lies below, the two
+//! are merged; when the leaf is read or written to much, it becomes ordinary leaves again.
+//!
+//! | module | claim |
+//! |---|---|
+//! | `below` | the list of images, compact: the index of the SSD is at most 1 % of it |
+//! | `image`, `tier` | a body as bytes on SSD, and the folder of segment files |
+//! | `read` | one look-up, several at once, and what a stale place means |
+//! | `upper` | packing a landing into the upper body, tombstones kept |
+//! | `demote`, `sink`, `raise` | down, down again, up |
+//! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
+//! | `scan` | iteration, counting, drawing |
+//! | `clean` | segments with few live images give their room back |
+//! | `grown` | leaves that were written to much come back, or are merged |
+//! | `recent` | which records were read from SSD a moment ago: the second time they come up |
+
+mod below;
+mod clean;
+mod demote;
+mod grown;
+mod image;
+mod join;
+mod raise;
+mod read;
+mod recent;
+mod scan;
+mod sink;
+mod tier;
+mod upper;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crossbeam_epoch::Guard;
+use ziptier_media::disk::{DirLock, Disk};
+use ziptier_media::segments::SegmentError;
+
+use crate::Error;
+use crate::core::Core;
+use crate::leaf::Leaf;
+use crate::memory::Gauges;
+use crate::sync::Mutex;
+
+pub(crate) use below::Below;
+pub(crate) use read::Looked;
+use recent::Recent;
+pub(crate) use scan::{ColdPart, all_settled, known};
+use tier::Tier;
+pub use tier::{SsdOptions, SsdStatus};
+pub(crate) use upper::pays;
+
+/// What a store with an SSD has besides.
+pub(crate) struct Cold {
+    pub(crate) tier: Arc<Tier>,
+    /// Leaves whose upper body has grown.
+    grown: Mutex<VecDeque<Arc<Leaf>>>,
+    /// One thread cleans at a time.
+    cleaning: AtomicBool,
+    /// The SSD is full, or failed: nothing goes there for now.
+    pub(crate) is_refused: AtomicBool,
+    recent: Recent,
+    _lock: Box<dyn DirLock>,
+}
+
+impl Cold {
+    /// Opens the SSD and empties it.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        options: &SsdOptions,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Self, Error> {
+        let (tier, lock) = Tier::open(disk, options, gauges.clone())?;
+        Ok(Self {
+            tier,
+            _lock: lock,
+            grown: Mutex::default(),
+            cleaning: AtomicBool::default(),
+            is_refused: AtomicBool::default(),
+            recent: Recent::new(gauges),
+        })
+    }
+
+    pub(crate) fn status(&self) -> SsdStatus {
+        self.tier.status(self.is_refused.load(Relaxed))
+    }
+
+    /// Notes that the upper body of a leaf has grown.
+    fn note_grown(&self, leaf: &Leaf, guard: &Guard) {
+        self.grown.lock().push_back(leaf.share(guard));
+    }
+}
+
+/// Walks that hold nothing between two leaves.
+impl Core {
+    /// A share of the leaf of `cursor`, and where the next one begins.
+    pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
+        let guard = crossbeam_epoch::pin();
+        let (leaf, state) = self.locate(cursor, &guard);
+        (leaf.share(&guard), state.high.clone())
+    }
+
+    /// For tests: sends leaves that `picks` says yes to.
+    pub(crate) fn send_some_to_ssd(&self, mut picks: impl FnMut() -> bool) -> Result<usize, Error> {
+        let mut sent = 0;
+        self.each_leaf(|leaf| {
+            if picks() {
+                let went = match self.send_to_ssd(leaf) {
+                    Err(SegmentError::Full { .. }) if self.clean_ssd() => false,
+                    went => went.map_err(|error| Error::Ssd { reason: error.to_string() })?,
+                };
+                sent += usize::from(went);
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(sent)
+    }
+
+    /// For tests: brings leaves back that `picks` says yes to.
+    pub(crate) fn raise_some_from_ssd(&self, mut picks: impl FnMut() -> bool) -> usize {
+        let mut came = 0;
+        let walked: Result<(), Error> = self.each_leaf(|leaf| {
+            came += usize::from(picks() && self.raise_from_ssd(leaf));
+            Ok(())
+        });
+        debug_assert!(walked.is_ok());
+        came
+    }
+
+    fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
+        let mut cursor = Vec::new();
+        loop {
+            let (leaf, next) = self.share_at(&cursor);
+            visit(&leaf)?;
+            match next {
+                Some(next) => cursor = next.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+}

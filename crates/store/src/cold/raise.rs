@@ -1,0 +1,111 @@
+//! Up from the SSD: all images of a cold leaf are read, merged with what lies above them, and cut into ordinary leaves.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_epoch::{Guard, pin};
+
+use super::Below;
+use super::demote::image_state;
+use super::sink::{Upper, upper_records};
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState};
+use crate::merge::{Newest, Pending, newest};
+use crate::packing::{Goal, settled};
+use crate::record::{Kind, array};
+
+impl Core {
+    /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` when somebody else maintains it, or something
+    /// of it cannot be read. The caller holds no guard.
+    pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
+        let Some(_ownership) = leaf.try_own() else { return false };
+        let (state, below) = {
+            let guard = pin();
+            let state = leaf.state(&guard);
+            let Some(below) = state.below.clone().filter(|_| !state.closed) else { return false };
+            self.pack_sealed(leaf, &guard);
+            (leaf.state(&guard).clone(), below)
+        };
+        let Ok(upper) = Upper::of(&state) else { return false };
+        let wanted: Vec<_> = (0..below.len()).map(|index| (below.clone(), index)).collect();
+        let images: Result<Vec<_>, String> = self.read_images(&wanted).into_iter().collect();
+        let Ok(images) = images else { return false };
+        let states: Vec<_> =
+            images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
+        let guard = pin();
+        let closed = self.close(leaf, &guard);
+        self.publish_raised(leaf, closed, &below, &states, &upper, &guard);
+        self.stats.raised_from_ssd.raise();
+        guard.flush();
+        true
+    }
+
+    /// Cuts everything that a closed leaf holds into leaves.
+    fn publish_raised(
+        &self,
+        leaf: &Leaf,
+        closed: &LeafState,
+        below: &Arc<Below>,
+        images: &[LeafState],
+        upper: &Upper,
+        guard: &Guard,
+    ) {
+        let landed = newest(closed.landings(), &self.committed);
+        let Newest { pending, shadowed, .. } = over_upper(landed, upper);
+        let parts = images
+            .iter()
+            .zip(ranges(&pending, below))
+            .map(|(state, range)| (state, Newest { pending: pending[range].to_vec(), ..Newest::default() }));
+        let parts: Vec<_> = parts.collect();
+        let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
+        pieces.released.extend(shadowed.iter().map(|reference| array(reference)));
+        let (records, bytes) = upper_records(closed);
+        pieces.records -= records;
+        // What the list claims is exact only in the sum over all lists.
+        let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
+        pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
+        self.account(&pieces);
+        self.replace(leaf, closed, None, &pieces, guard, |_, _| {});
+        self.settle_large(pieces.recoded, pieces.released, guard);
+    }
+}
+
+/// What landings say, and under it the records of an upper body.
+fn over_upper<'a>(landed: Newest<'a>, upper: &'a Upper) -> Newest<'a> {
+    let mut merged = Newest { shadowed: landed.shadowed, ..Newest::default() };
+    let mut at = 0;
+    for mut record in landed.pending {
+        while at < upper.len() && upper.key(at) < record.key {
+            merged.pending.push(upper.pending(at));
+            at += 1;
+        }
+        if at < upper.len() && upper.key(at) == record.key {
+            let under = upper.pending(at);
+            at += 1;
+            match (record.kind, under.kind) {
+                (Kind::Touch, Kind::Tombstone) => record = under,
+                (Kind::Touch, _) => {
+                    record = under.with_expiry(record.fields.expires_at_ms);
+                }
+                (_, Kind::Large) => merged.shadowed.push(under.value),
+                _ => {}
+            }
+        }
+        merged.pending.push(record);
+    }
+    merged.pending.extend((at..upper.len()).map(|index| upper.pending(index)));
+    merged
+}
+
+/// Which records lie above which image.
+fn ranges(pending: &[Pending<'_>], below: &Below) -> Vec<Range<usize>> {
+    let mut from = 0;
+    (0..below.len())
+        .map(|image| {
+            let count =
+                pending[from..].iter().take_while(|record| below.image_of(record.key) == image).count();
+            from += count;
+            from - count..from
+        })
+        .collect()
+}

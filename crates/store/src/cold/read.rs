@@ -1,0 +1,223 @@
+//! Look-ups that memory cannot answer: the guard goes, one image is read and checked, and the record is taken from it.
+//!
+//! Nothing keeps the places of a list from being released while they are read: a segment may be cleaned or removed under a
+//! reader. That is not damage, and the leaf has another list then: a read that fails is repeated if so.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use crossbeam_epoch::pin;
+
+use super::Below;
+use super::image::{Image, decode};
+use crate::Error;
+use crate::core::{Copied, Core, copy_found};
+use crate::leaf::LeafState;
+use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::write::{Expected, NewValue};
+
+/// What a look-up in memory says.
+pub(crate) enum Looked<R> {
+    Found(R),
+    Absent,
+    /// Memory says nothing: the answer lies here.
+    Below(Arc<Below>),
+}
+
+impl Core {
+    /// Looks `key` up, on SSD if need be, and hands what it finds to `take`. The caller holds no guard.
+    #[inline]
+    pub(crate) fn find_value<R>(
+        &self,
+        key: &[u8],
+        mut take: impl FnMut(Found<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
+        let guard = pin();
+        let looked = self.look_up(key, &guard, &self.committed, &mut take);
+        drop(guard);
+        match looked {
+            Looked::Found(taken) => Ok(Some(taken)),
+            Looked::Absent => Ok(None),
+            Looked::Below(below) => self.find_on_ssd(key, below, take),
+        }
+    }
+
+    /// Goes on below, and in memory again if the leaf was changed meanwhile.
+    #[cold]
+    fn find_on_ssd<R>(
+        &self,
+        key: &[u8],
+        mut below: Arc<Below>,
+        mut take: impl FnMut(Found<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
+        loop {
+            self.stats.own().ssd_reads.raise();
+            let failed = match self.read_image(&below, below.image_of(key)) {
+                Ok(image) => {
+                    let found = image.find(key).filter(|found| !found.expired());
+                    let taken = found.map(take);
+                    self.copy_up_again(key, found, &below);
+                    return Ok(taken);
+                }
+                Err(reason) => reason,
+            };
+            let guard = pin();
+            match self.look_up(key, &guard, &self.committed, &mut take) {
+                Looked::Found(taken) => return Ok(Some(taken)),
+                Looked::Absent => return Ok(None),
+                Looked::Below(now) if Arc::ptr_eq(&now, &below) => return Err(self.unread(key, failed)),
+                Looked::Below(now) => below = now,
+            }
+        }
+    }
+
+    /// Reads image `index` of `below`. The caller holds no guard.
+    pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
+        let bytes = below.tier().segments.read(below.place(index)).map_err(|error| error.to_string())?;
+        decode(&bytes, below)
+    }
+
+    /// Reads several images at once; they come in the order in which they were asked for.
+    pub(crate) fn read_images(&self, wanted: &[(Arc<Below>, usize)]) -> Vec<Result<Image, String>> {
+        if let [(below, index)] = wanted {
+            return vec![self.read_image(below, *index)];
+        }
+        let (sender, receiver) = mpsc::channel();
+        for (at, (below, index)) in wanted.iter().enumerate() {
+            let sender = sender.clone();
+            below.tier().segments.read_later(below.place(*index), move |read| {
+                // Nobody waits any more only if the caller panicked.
+                let _ = sender.send((at, read));
+            });
+        }
+        drop(sender);
+        let unanswered = || Err("the read was not answered".to_owned());
+        let mut images: Vec<_> = wanted.iter().map(|_| unanswered()).collect();
+        for (at, read) in receiver {
+            images[at] = match read {
+                Ok(bytes) => decode(&bytes, &wanted[at].0),
+                Err(error) => Err(error.to_string()),
+            };
+        }
+        images
+    }
+
+    /// Looks up keys, each given by its index, that memory says nothing of, and hands on what they have. Each image is read
+    /// once, all at the same time.
+    pub(crate) fn find_all_on_ssd<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        below: Vec<(usize, Arc<Below>)>,
+        mut each: impl FnMut(usize, Option<(&[u8], Meta)>),
+    ) -> Result<(), Error> {
+        let mut wanted: Vec<(Arc<Below>, usize)> = Vec::new();
+        let mut image_of = Vec::with_capacity(below.len());
+        for (index, list) in &below {
+            let image = list.image_of(keys[*index].as_ref());
+            let same = |(other, at): &(Arc<Below>, usize)| Arc::ptr_eq(other, list) && *at == image;
+            image_of.push(wanted.iter().position(same).unwrap_or_else(|| {
+                wanted.push((list.clone(), image));
+                wanted.len() - 1
+            }));
+        }
+        self.stats.own().ssd_reads.add(wanted.len() as u64);
+        let images = self.read_images(&wanted);
+        let mut bytes = Vec::new();
+        for ((index, list), image) in below.iter().zip(image_of) {
+            let key = keys[*index].as_ref();
+            bytes.clear();
+            let copied = match &images[image] {
+                Ok(image) => {
+                    let found = image.find(key).filter(|found| !found.expired());
+                    let copied = found.map(|found| copy_found(found, &mut bytes));
+                    self.copy_up_again(key, found, list);
+                    copied
+                }
+                // It may be elsewhere by now.
+                Err(_) => self.find_value(key, |found| copy_found(found, &mut bytes))?,
+            };
+            match copied {
+                None => each(*index, None),
+                Some(Copied::Inline(meta)) => {
+                    each(*index, Some((&bytes, Meta { len: bytes.len() as u64, ..meta })));
+                }
+                Some(Copied::Large(large, meta)) => {
+                    let read = large.read_at(0, usize::MAX, &mut bytes);
+                    read.map_err(|reason| self.damaged(key, reason))?;
+                    each(*index, Some((&bytes, meta)));
+                }
+                Some(Copied::Damaged(reason)) => return Err(self.damaged(key, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unread(&self, key: &[u8], reason: String) -> Error {
+        self.stats.damaged.raise();
+        Error::Unread { key_bytes: key.len(), reason }
+    }
+
+    /// Whether memory says nothing of `key`, and `below` is what lies below.
+    pub(crate) fn lies_below(&self, state: &LeafState, key: &[u8], hash: u64, below: &Arc<Below>) -> bool {
+        state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
+            && matches!(state.find(key, hash, &self.committed).0, Lookup::Absent)
+    }
+
+    /// Makes memory know what `key` holds, if that lies below: its record, or that there is none, is written above.
+    /// The caller holds no guard.
+    pub(crate) fn bring_up(&self, key: &[u8]) -> Result<(), Error> {
+        let mut failed: Option<(Arc<Below>, String)> = None;
+        loop {
+            let below = {
+                let guard = pin();
+                let (_, state) = self.locate(key, &guard);
+                let found = state.find(key, key_hash(key), &self.committed).0;
+                match &state.below {
+                    Some(below) if matches!(found, Lookup::Absent) => below.clone(),
+                    _ => return Ok(()),
+                }
+            };
+            if let Some((before, reason)) = failed
+                && Arc::ptr_eq(&before, &below)
+            {
+                return Err(self.unread(key, reason));
+            }
+            match self.read_image(&below, below.image_of(key)) {
+                Ok(image) => {
+                    let found = image.find(key).filter(|found| !found.expired());
+                    if self.copy_up(key, found, &below)? {
+                        return Ok(());
+                    }
+                    failed = None;
+                }
+                Err(reason) => failed = Some((below, reason)),
+            }
+        }
+    }
+
+    /// Copies a record up that was read from SSD a moment ago, too.
+    fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
+        let Some(cold) = &self.cold else { return };
+        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.may_copy_up() {
+            // Who wrote meanwhile knows better, and what is damaged stays where it is.
+            let copied = self.copy_up(key, found, below);
+            self.stats.copied_up.add(u64::from(copied == Ok(true)));
+        }
+    }
+
+    /// Writes what `below` holds of `key` above it; `false` when the leaf is another one by now.
+    fn copy_up(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) -> Result<bool, Error> {
+        let expected = Expected::Below(below);
+        let Some(found) = found else {
+            return self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected);
+        };
+        let mut bytes = Vec::new();
+        let meta = match copy_found(found, &mut bytes) {
+            Copied::Inline(meta) => PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags },
+            Copied::Large(..) => unreachable!("large values stay in memory"),
+            Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+        };
+        let mut value = NewValue::Inline(&bytes);
+        self.append(key, Kind::Raw, Fields::of(meta), &mut value, expected)
+    }
+}

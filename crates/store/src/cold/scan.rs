@@ -1,0 +1,152 @@
+//! Iterating, counting and drawing keys where some lie on SSD: memory is copied under the guard, then images are read without it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crossbeam_epoch::pin;
+
+use super::Below;
+use super::sink::upper_records;
+use crate::blocks::Unpacked;
+use crate::body::EntryKey;
+use crate::core::Core;
+use crate::leaf::LeafState;
+use crate::merge::newest;
+use crate::packing::settled;
+use crate::range::{Copy, copy_record, within};
+use crate::record::{Kind, Meta, now_ms};
+
+/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among them.
+pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
+    match &state.below {
+        None => settled(state),
+        Some(below) => {
+            let (records, bytes) = upper_records(state);
+            (records + i64::from(below.records()), bytes + below.logical_bytes() as i64)
+        }
+    }
+}
+
+/// What memory says of the keys of a cold leaf: whether each exists.
+pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
+
+/// The keys of a cold leaf that memory knows.
+pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
+    let now = now_ms();
+    let lives = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|at| at > now);
+    let mut known = Known::new();
+    for index in 0..state.body.len() {
+        let record = state.body.record(index);
+        let exists = record.tag.kind() != Kind::Tombstone && lives(record.fields.expires_at_ms);
+        known.insert([state.body.prefix(), record.suffix].concat(), exists);
+    }
+    for record in newest(state.landings(), &core.committed).pending {
+        let exists = record.kind != Kind::Tombstone && lives(record.fields.expires_at_ms);
+        known.insert(record.key.to_vec(), exists);
+    }
+    known
+}
+
+/// One image of a cold leaf and what memory knows of its keys, between two bounds.
+pub(crate) struct ColdPart<'a> {
+    pub(crate) below: Arc<Below>,
+    pub(crate) index: usize,
+    /// Asked before memory was copied: what was written between the two is among the copies only.
+    pub(crate) known: Known,
+    pub(crate) from: &'a Bound<Vec<u8>>,
+    pub(crate) to: &'a Bound<Vec<u8>>,
+    pub(crate) with_values: bool,
+}
+
+impl Core {
+    /// Adds the records of an image to those of memory, in key order. `None` when the leaf is to be looked at again; what cannot
+    /// be read a second time, with the list that is noted in `failed`, is one record that says so.
+    pub(crate) fn copy_cold(
+        &self,
+        part: ColdPart<'_>,
+        mut copies: Vec<Copy>,
+        failed: &mut Option<Arc<Below>>,
+    ) -> Option<Vec<Copy>> {
+        let ColdPart { below, index, mut known, from, to, with_values } = part;
+        known.extend(copies.iter().map(|copy| (copy.key.clone(), true)));
+        match self.read_image(&below, index) {
+            Ok(image) => {
+                let mut unpacked = Unpacked::default();
+                for at in 0..image.body.len() {
+                    let record = image.body.record(at);
+                    let key = EntryKey { head: image.body.prefix(), tail: record.suffix };
+                    let found = image.body.found(at, image.coding.as_ref());
+                    if !within(key, from, to) || found.expired() {
+                        continue;
+                    }
+                    let key = key.to_vec();
+                    if !known.contains_key(&key) {
+                        copies.push(copy_record(key, found, with_values, &mut unpacked));
+                    }
+                }
+            }
+            Err(reason) => {
+                let again = failed.replace(below.clone());
+                if again.is_none_or(|before| !Arc::ptr_eq(&before, &below)) {
+                    return None;
+                }
+                let key = below.low(index).unwrap_or_default();
+                copies.push(Copy { key, meta: Meta::default(), value: Err(reason) });
+            }
+        }
+        copies.sort_by(|a, b| a.key.cmp(&b.key));
+        Some(copies)
+    }
+
+    /// Whether `below` still lies under the leaf of `key`.
+    pub(crate) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
+        let guard = pin();
+        self.locate(key, &guard).1.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
+    }
+
+    /// Keys of a cold leaf, of which memory knows some; an image is read for each that these lie above.
+    pub(crate) fn count_cold(&self, below: &Arc<Below>, known: &Known) -> Result<u64, String> {
+        let mut count = i64::from(below.records());
+        let mut image = None;
+        for (key, exists) in known {
+            let wanted = below.image_of(key);
+            if image.as_ref().is_none_or(|(index, _)| *index != wanted) {
+                image = Some((wanted, self.read_image(below, wanted)?));
+            }
+            let is_below = image.as_ref().is_some_and(|(_, image)| image.find(key).is_some());
+            count += i64::from(*exists) - i64::from(is_below);
+        }
+        Ok(count.max(0) as u64)
+    }
+
+    /// One of the keys of a cold leaf, `None` when there is none or they cannot be read.
+    pub(crate) fn random_cold_key(
+        &self,
+        below: &Arc<Below>,
+        known: Known,
+        random: &mut impl FnMut() -> u64,
+    ) -> Option<Vec<u8>> {
+        let first = random() as usize % below.len();
+        for index in (first..below.len()).chain(0..first) {
+            let Ok(image) = self.read_image(below, index) else { continue };
+            let now = now_ms();
+            let mut keys: Vec<Vec<u8>> = known
+                .iter()
+                .filter(|(key, exists)| **exists && below.image_of(key) == index)
+                .map(|(key, _)| key.clone())
+                .collect();
+            keys.extend((0..image.body.len()).filter_map(|at| {
+                let record = image.body.record(at);
+                let key = [image.body.prefix(), record.suffix].concat();
+                let lives = record.fields.expires_at_ms.is_none_or(|at| at > now);
+                (lives && !known.contains_key(&key)).then_some(key)
+            }));
+            if !keys.is_empty() {
+                let drawn = random() as usize % keys.len();
+                return Some(keys.swap_remove(drawn));
+            }
+        }
+        None
+    }
+}

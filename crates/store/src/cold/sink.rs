@@ -1,0 +1,250 @@
+//! Down again: the upper body of a cold leaf is merged with the images that its records lie above, and those are written anew.
+//! The others stay where they are, and so does an image that cannot be read, with what lies above it.
+
+use std::sync::Arc;
+
+use crossbeam_epoch::pin;
+use ziptier_media::segments::{Place, SegmentError};
+
+use super::Below;
+use super::below::Part;
+use super::demote::{Written, entry, image_state, merge_goal};
+use super::image::Image;
+use crate::body::{Body, Builder, Entry};
+use crate::coding::Coding;
+use crate::core::{Copied, Core, copy_found};
+use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
+use crate::merge::{Newest, Pending};
+use crate::packing::{Pieces, settled};
+use crate::record::{Fields, Found, Kind, Payload};
+
+/// Records of an upper body on their way down, their values raw.
+pub(super) struct Upper {
+    keys: Vec<Vec<u8>>,
+    values: Vec<Vec<u8>>,
+    kinds: Vec<(Kind, Fields, u8)>,
+}
+
+impl Upper {
+    /// All records of `state`'s body; a value that is damaged is the error.
+    pub(super) fn of(state: &LeafState) -> Result<Self, String> {
+        let body = &state.body;
+        let mut upper = Self { keys: Vec::new(), values: Vec::new(), kinds: Vec::new() };
+        for index in 0..body.len() {
+            let Entry { key, fingerprint, kind, fields, payload } = entry(body, index);
+            let mut value = Vec::new();
+            let kind = match kind {
+                Kind::Coded => match copy_found(body.found(index, state.coding.as_ref()), &mut value) {
+                    Copied::Damaged(reason) => return Err(reason),
+                    _ => Kind::Raw,
+                },
+                kind => {
+                    value.extend_from_slice(payload);
+                    kind
+                }
+            };
+            upper.keys.push(key.to_vec());
+            upper.values.push(value);
+            upper.kinds.push((kind, fields, fingerprint));
+        }
+        Ok(upper)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn key(&self, index: usize) -> &[u8] {
+        &self.keys[index]
+    }
+
+    /// Record `index` as a landing would have it.
+    pub(super) fn pending(&self, index: usize) -> Pending<'_> {
+        let (kind, fields, fingerprint) = self.kinds[index];
+        Pending {
+            key: &self.keys[index],
+            fingerprint,
+            kind,
+            fields,
+            value: &self.values[index],
+            mark: Mark::default(),
+        }
+    }
+
+    /// What an image is to be merged with: what is large stays above, so that nothing of it is wanted below.
+    fn pending_below(&self, index: usize) -> Pending<'_> {
+        let pending = self.pending(index);
+        match pending.kind {
+            Kind::Large => {
+                Pending { kind: Kind::Tombstone, fields: Fields::default(), value: &[], ..pending }
+            }
+            _ => pending,
+        }
+    }
+}
+
+/// What became of a list of images.
+struct Sunk<'t> {
+    written: Written<'t>,
+    /// What the images that were written anew are coded with.
+    codings: Vec<Coding>,
+    replaced: Vec<Place>,
+    /// Indices of upper records that stay above.
+    staying: Vec<usize>,
+    changed: Pieces,
+}
+
+impl Core {
+    /// Merges the upper body of a leaf, which the caller owns and whose state is `state`, with what lies below. The caller holds no
+    /// guard.
+    pub(super) fn sink(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
+        let (Some(cold), Some(below)) = (&self.cold, &state.below) else { return Ok(false) };
+        if state.body.is_empty() {
+            return Ok(false);
+        }
+        let Ok(upper) = Upper::of(state) else { return Ok(false) };
+        let deletes = (0..upper.len()).filter(|index| upper.pending(*index).kind == Kind::Tombstone).count();
+        let mut sunk = Sunk {
+            written: Written::new(&cold.tier, 2 * deletes > upper.len()),
+            codings: Vec::new(),
+            replaced: Vec::new(),
+            staying: Vec::new(),
+            changed: Pieces::default(),
+        };
+        let mut from = 0;
+        for (image, part) in below.parts(&leaf.low()).into_iter().enumerate() {
+            let mut to = from;
+            while to < upper.len() && below.image_of(upper.key(to)) == image {
+                to += 1;
+            }
+            self.sink_into(&upper, from..to, below, image, part, &mut sunk)?;
+            from = to;
+        }
+        if sunk.staying.len() == upper.len() {
+            return Ok(false);
+        }
+        self.publish_sunk(leaf, state, below, sunk);
+        self.split_cold(leaf);
+        self.stats.merged_on_ssd.raise();
+        Ok(true)
+    }
+
+    /// Merges records of the upper body with the image that they lie above.
+    fn sink_into(
+        &self,
+        upper: &Upper,
+        records: std::ops::Range<usize>,
+        below: &Arc<Below>,
+        index: usize,
+        part: Part,
+        sunk: &mut Sunk<'_>,
+    ) -> Result<(), SegmentError> {
+        let is_large = |index: &usize| upper.pending(*index).kind == Kind::Large;
+        if records.clone().all(|index| is_large(&index)) {
+            sunk.staying.extend(records);
+            sunk.written.keep(part);
+            return Ok(());
+        }
+        let Ok(image) = self.read_image(below, index) else {
+            sunk.staying.extend(records);
+            sunk.written.keep(part);
+            return Ok(());
+        };
+        sunk.staying.extend(records.clone().filter(is_large));
+        let pending: Vec<_> = records.map(|index| upper.pending_below(index)).collect();
+        if pending.iter().all(|record| is_known(&image, record)) {
+            sunk.written.keep(part);
+            return Ok(());
+        }
+        let state = image_state(&image.body, image.coding.as_ref());
+        let goal = merge_goal(self, &state);
+        let newest = Newest { pending, ..Newest::default() };
+        let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch, &mut || ()));
+        for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
+            let low = if low.is_empty() { part.low.clone() } else { low.clone() };
+            sunk.written.add(low, body, pieces.coding.as_ref())?;
+        }
+        pieces.coding.iter().for_each(|coding| add_coding(&mut sunk.codings, coding));
+        sunk.replaced.push(part.place);
+        sunk.changed.records += pieces.records;
+        sunk.changed.logical_bytes += pieces.logical_bytes;
+        sunk.changed.coded_raw_bytes += pieces.coded_raw_bytes;
+        sunk.changed.coded_bytes += pieces.coded_bytes;
+        Ok(())
+    }
+
+    fn publish_sunk(&self, leaf: &Leaf, state: &LeafState, below: &Arc<Below>, mut sunk: Sunk<'_>) {
+        let tier = below.tier();
+        let logical_bytes = below.logical_bytes() as i64 + sunk.changed.logical_bytes;
+        if sunk.replaced.len() < below.len() {
+            below.codings().iter().for_each(|coding| add_coding(&mut sunk.codings, coding));
+        }
+        let list = (!sunk.written.parts.is_empty()).then(|| {
+            let Sunk { written, codings, .. } = &sunk;
+            Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
+        });
+        let entries: Vec<_> = sunk.staying.iter().map(|index| entry(&state.body, *index)).collect();
+        let upper = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+        let (before, before_bytes) = upper_records(state);
+        let coding = state.coding.clone().filter(|_| !upper.is_empty());
+        let staying = LeafState { coding, ..image_state(&upper, None) };
+        let (after, after_bytes) = upper_records(&staying);
+        sunk.changed.records += after - before;
+        sunk.changed.logical_bytes += after_bytes - before_bytes;
+        self.account(&sunk.changed);
+        let guard = pin();
+        loop {
+            let current = leaf.state(&guard);
+            let new = LeafState {
+                body: upper.clone(),
+                below: list.clone(),
+                coding: staying.coding.clone(),
+                ..current.clone()
+            };
+            if leaf.publish(current, new, &guard) {
+                break;
+            }
+        }
+        sunk.written.owned();
+        below.hand_on();
+        sunk.replaced.iter().for_each(|place| tier.segments.release(*place));
+        guard.flush();
+    }
+}
+
+/// Adds a coding that is not there yet.
+pub(super) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
+    if !codings.iter().any(|known| known.generation() == coding.generation()) {
+        codings.push(coding.clone());
+    }
+}
+
+/// Records of an upper body that are no tombstones, and their bytes.
+pub(super) fn upper_records(state: &LeafState) -> (i64, i64) {
+    let (records, bytes) = settled(state);
+    let tombstones = (0..state.body.len())
+        .map(|index| entry(&state.body, index))
+        .filter(|entry| entry.kind == Kind::Tombstone);
+    tombstones.fold((records, bytes), |(records, bytes), entry| (records - 1, bytes - entry.key.len() as i64))
+}
+
+/// Whether an image says the same as a record above it.
+fn is_known(image: &Image, record: &Pending<'_>) -> bool {
+    match image.find(record.key) {
+        None => record.kind == Kind::Tombstone,
+        Some(found) => record.kind == Kind::Raw && is_same(found, record),
+    }
+}
+
+fn is_same(found: Found<'_>, record: &Pending<'_>) -> bool {
+    let fields = (found.expires_at_ms, found.flags);
+    if fields != (record.fields.expires_at_ms, record.fields.flags) {
+        return false;
+    }
+    let mut value = Vec::new();
+    match found.payload {
+        Payload::Raw(bytes) => bytes == record.value,
+        _ => matches!(copy_found(found, &mut value), Copied::Inline(_)) && value == record.value,
+    }
+}

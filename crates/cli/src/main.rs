@@ -7,6 +7,7 @@ mod far;
 mod folder;
 mod heap;
 mod linked_versions;
+mod output;
 mod serve;
 mod store_target;
 

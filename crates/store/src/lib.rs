@@ -29,7 +29,8 @@
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
-//! | `far`, `moving`, `pressure` | far memory as a place for bodies; how they move; what goes there when DRAM runs short |
+//! | `pressure` | what goes one place down when memory runs short |
+//! | `far`, `moving` | far memory as a place for bodies; how they come there and back |
 //! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
 //! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |

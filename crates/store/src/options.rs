@@ -161,12 +161,12 @@ pub struct Options {
     /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts
     /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
     pub memory_limit_bytes: Option<u64>,
-    /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; writes are refused when both are
-    /// full. What a file holds from before is dropped.
+    /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; when both are
+    /// full, leaves go to SSD, or writes are refused. What a file holds from before is dropped.
     pub far: Option<FarOptions>,
     /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
     pub far_ratio: Option<FarRatio>,
-    /// Where leaves go that memory has no room for; `None` keeps all in memory.
+    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory.
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
     /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.

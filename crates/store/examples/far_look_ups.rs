@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options =
         Options { far: Some(FarOptions { place, capacity_bytes, require_dax: false }), ..Options::default() };
     let far = filled(options, keys, &text)?;
-    demote_all(&far);
+    send_all_to_far(&far);
     println!("{}: {:?}", far.far().unwrap(), far.memory());
 
     let mut random = fastrand::Rng::with_seed(1);
@@ -69,7 +69,7 @@ fn filled(options: Options, keys: u64, text: &[u8]) -> Result<Store, ziptier::Er
 }
 
 /// Sets a limit that leaves no room for bodies, and waits until they are in far memory.
-fn demote_all(store: &Store) {
+fn send_all_to_far(store: &Store) {
     let memory = store.memory();
     let bodies = memory.raw_body_bytes + memory.coded_body_bytes + memory.packed_body_bytes;
     let began = Instant::now();
@@ -77,7 +77,7 @@ fn demote_all(store: &Store) {
     while store.memory().far_body_bytes < bodies / 100 * 97 && began.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    println!("demoted in {:.2} s", began.elapsed().as_secs_f64());
+    println!("sent to far memory in {:.2} s", began.elapsed().as_secs_f64());
 }
 
 fn timed(store: &Store, keys: u64, random: &mut fastrand::Rng) -> f64 {

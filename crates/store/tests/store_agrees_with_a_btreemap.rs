@@ -384,8 +384,8 @@ fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
 #[test]
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_all_places_agrees_with_a_btreemap() {
-    agrees(0..12, Places { far_bytes: Some(FAR_BYTES), ssd: true });
-    agrees(0..24, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true });
+    agrees(0..6, Places { far_bytes: Some(FAR_BYTES), ssd: true });
+    agrees(0..12, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true });
 }
 
 fn agrees(seeds: std::ops::Range<u64>, places: Places) {

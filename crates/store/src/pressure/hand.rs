@@ -22,6 +22,8 @@ const STEP_LEAVES: usize = 256;
 const STEP_BYTES_MIN: u64 = 16 << 10;
 const STEP_BYTES_MAX: u64 = 256 << 10;
 const STEP_PART: u64 = 64;
+/// Leaves that an SSD without room refuses in a step, before the others are not asked.
+const REFUSALS_MAX: usize = 64;
 /// A lap that gave less than one part in so many of what is there makes the hand less choosy.
 const LAP_PART: u64 = 32;
 /// How long nothing is tried after a lap that gave nothing at all, or a place that was full.
@@ -68,6 +70,13 @@ impl Move {
 
 /// The hands of all places that have one below.
 pub(super) struct Hands([Mutex<Option<Hand>>; 2]);
+
+impl Hands {
+    /// Whether a thread moves the hand of `source`.
+    pub(super) fn is_taken(&self, source: Source) -> bool {
+        self.0[source as usize].lock().is_none()
+    }
+}
 
 impl Default for Hands {
     fn default() -> Self {
@@ -162,7 +171,7 @@ impl Core {
         }
         let step_bytes =
             (self.gauges.limit() / STEP_PART).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX).min(wish.bytes.max(1));
-        let (mut freed, mut full) = (0, false);
+        let (mut freed, mut refusals) = (0, 0);
         for _ in 0..STEP_LEAVES {
             let (leaf, next) = self.share_at(&hand.cursor);
             match self.send_down(&leaf, hand.reach, wish) {
@@ -172,7 +181,7 @@ impl Core {
                 }
                 Sent::Kept => {}
                 Sent::Busy => hand.busy = true,
-                Sent::Full => full |= !self.clean_ssd(),
+                Sent::Full => refusals += usize::from(!self.clean_ssd()),
             }
             if self.cold.is_some() {
                 hand.before = self.join_with(hand.before.take(), leaf);
@@ -185,11 +194,12 @@ impl Core {
             hand.cursor.clear();
             hand.cursor.extend_from_slice(&next);
             // An SSD without room may still take what makes leaves smaller.
-            if freed >= step_bytes || (full && self.cold.is_none()) {
+            let refusals_max = if self.cold.is_some() { REFUSALS_MAX } else { 1 };
+            if freed >= step_bytes || refusals >= refusals_max {
                 break;
             }
         }
-        self.note_step(hand, wish, freed, full)
+        self.note_step(hand, wish, freed, refusals > 0)
     }
 
     /// What a step came to; whether there is hope of more.
@@ -224,7 +234,12 @@ impl Core {
             Source::Dram if self.far.is_some() => self.send_down_to_far(leaf, reach, wish.has_time),
             _ => Sent::Full,
         };
-        if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent }
+        let sent = if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent };
+        if wish.source == Source::Dram && (self.far.is_none() || !self.has_background) {
+            // No tierer lets reads count less that are long ago.
+            leaf.clock.decay(false);
+        }
+        sent
     }
 
     fn send_down_to_far(&self, leaf: &Leaf, reach: Reach, has_time: bool) -> Sent {
@@ -259,7 +274,6 @@ impl Core {
             let guard = pin();
             let state = leaf.state(&guard);
             let taken = self.is_for_ssd(leaf, state, reach, source);
-            self.cool_down(leaf);
             if state.closed || !taken {
                 return Sent::Kept;
             }
@@ -302,13 +316,6 @@ impl Core {
     /// Whether `leaf` is read less than what DRAM has room for.
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
         !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
-    }
-
-    /// Lets reads that were counted long ago count less, where the tierer does not do it.
-    fn cool_down(&self, leaf: &Leaf) {
-        if self.far.is_none() || !self.has_background {
-            leaf.clock.decay(false);
-        }
     }
 }
 

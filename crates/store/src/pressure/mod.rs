@@ -177,6 +177,9 @@ impl Core {
         if !easing && (wanted_bytes == 0 || held + wanted_bytes <= marks.low) {
             return false;
         }
+        if self.pressure.hands.is_taken(Source::Dram) {
+            return false;
+        }
         // A leaf that is packed before it goes needs room for a moment, until its old body is freed.
         self.wait_for_retired();
         let moved = self.move_hand(Move {

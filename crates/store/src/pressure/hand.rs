@@ -95,10 +95,16 @@ struct Hand {
     busy: bool,
     /// The leaf that was looked at last: the next one may be joined with it if both are on SSD.
     before: Option<Arc<Leaf>>,
-    /// Since when there is nothing to send, or nowhere to send it to.
-    stuck: Option<Instant>,
+    /// There was nothing to send, or nowhere to send it to.
+    stuck: Option<Stuck>,
     /// It was the place that had no room.
     full: bool,
+}
+
+/// When a hand came to nothing, and how many bytes its place could have given.
+struct Stuck {
+    since: Instant,
+    held_bytes: u64,
 }
 
 /// Which leaves the hand takes.
@@ -123,8 +129,16 @@ impl Reach {
 }
 
 impl Hand {
-    fn is_stuck(&self) -> bool {
-        self.stuck.is_some_and(|since| since.elapsed() < PAUSE)
+    /// Whether it is of no use to move it on where there are so many bytes to give: what came meanwhile may well go.
+    fn is_stuck(&self, held_bytes: u64) -> bool {
+        self.stuck.as_ref().is_some_and(|stuck| {
+            stuck.since.elapsed() < PAUSE && held_bytes <= stuck.held_bytes + stuck.held_bytes / LAP_PART
+        })
+    }
+
+    fn get_stuck(&mut self, held_bytes: u64, full: bool) {
+        self.stuck = Some(Stuck { since: Instant::now(), held_bytes });
+        self.full = full;
     }
 
     /// The hand came round; its place has so many bytes of bodies, and `held` bytes that it can give.
@@ -135,7 +149,7 @@ impl Hand {
         self.reach = match self.reach {
             Reach::Any if freed_bytes == 0 => {
                 if !busy {
-                    (self.stuck, self.full) = (Some(Instant::now()), false);
+                    self.get_stuck(held, false);
                 }
                 Reach::Any
             }
@@ -158,13 +172,15 @@ impl Core {
             // What was evicted has made room below.
             hand.stuck = None;
         }
-        let hope = !hand.is_stuck() && self.move_taken(&mut hand, wish);
+        let (_, held_bytes) = self.sendable_bytes(wish.source);
+        let hope = !hand.is_stuck(held_bytes) && self.move_taken(&mut hand, wish);
         *place.lock() = Some(hand);
         hope
     }
 
     /// A step of a hand that is not stuck.
     fn move_taken(&self, hand: &mut Hand, wish: Move) -> bool {
+        hand.stuck = None;
         self.clean_ssd();
         if wish.for_hot {
             hand.reach = Reach::Cold;
@@ -206,10 +222,10 @@ impl Core {
     fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> bool {
         match &self.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
-            None if full => (hand.stuck, hand.full) = (Some(Instant::now()), true),
+            None if full => hand.get_stuck(self.sendable_bytes(wish.source).1, true),
             _ => {}
         }
-        if wish.source == Source::Dram && (freed > 0 || hand.is_stuck()) {
+        if wish.source == Source::Dram && (freed > 0 || hand.stuck.is_some()) {
             self.pressure.dry.store(freed == 0 && !full, Relaxed);
         }
         if wish.for_hot && hand.reach > Reach::Cold {
@@ -217,7 +233,7 @@ impl Core {
             self.pressure.want(0);
         }
         pin().flush();
-        freed > 0 || !(full || hand.is_stuck())
+        freed > 0 || !(full || hand.stuck.is_some())
     }
 
     /// Bytes of bodies in a place, and of all that can be sent down from there.
@@ -350,5 +366,7 @@ mod tests {
             hand.end_lap(bodies, bodies);
             assert_eq!((hand.reach, hand.stuck.is_some()), (reach, stuck), "{freed_bytes} of {bodies}");
         }
+        hand.get_stuck(1000, false);
+        assert!(!hand.is_stuck(1100), "more came");
     }
 }

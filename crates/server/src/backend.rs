@@ -93,6 +93,17 @@ pub enum Transferred {
     TargetExists,
 }
 
+/// What came of [`Backend::save`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saving {
+    /// It is done, or has begun.
+    Done,
+    /// One is under way already.
+    UnderWay,
+    /// There is no folder.
+    NoFolder,
+}
+
 /// Why a store refused. Its text is one sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,6 +135,23 @@ pub struct MemoryUse {
     /// The limit on `held_bytes`, if there is one.
     pub limit_bytes: Option<u64>,
     /// `held_bytes` by purpose; the names appear in `INFO memory`.
+    pub parts: Vec<(&'static str, u64)>,
+    /// Anonymous memory of the process that the limit does not mean: far memory of a NUMA node.
+    pub far_anonymous_bytes: u64,
+}
+
+/// Memory beside DRAM, as `INFO memory` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct FarUse {
+    /// What it is, in words.
+    pub kind: String,
+    /// What makes bytes durable there, in words.
+    pub persistence: String,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes there are.
+    pub limit_bytes: u64,
+    /// `used_bytes` by purpose; the names appear in `INFO memory`.
     pub parts: Vec<(&'static str, u64)>,
 }
 
@@ -262,6 +290,20 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Writes everything to the folder apart from the log, in the background or before it returns.
+    ///
+    /// # Errors
+    ///
+    /// The disk's. Nothing is lost.
+    fn save(&self, _in_background: bool) -> Result<Saving, BackendError> {
+        Ok(Saving::NoFolder)
+    }
+
+    /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.
+    fn last_save_ms(&self) -> Option<u64> {
+        None
+    }
+
     /// What `INFO persistence` shows beside Redis's fields: lower-case names, plain values. Empty without a folder.
     fn persistence(&self) -> Vec<(&'static str, String)> {
         Vec::new()
@@ -287,6 +329,11 @@ pub trait Backend: Send + Sync {
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
+
+    /// Far memory in force, if any.
+    fn far(&self) -> Option<FarUse> {
+        None
+    }
 
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;

@@ -9,9 +9,15 @@ use ziptier::{
 };
 
 use crate::backend::{
+<<<<<<< HEAD
     Access, Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer,
     Transferred, Update, ValueReader,
+=======
+    Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
+    Transfer, Transferred, Update, ValueReader,
+>>>>>>> main
 };
+use crate::shared::unix_ms;
 
 /// Bytes of a multi-get's values that a thread keeps for its next one.
 const VALUES_KEPT_BYTES: usize = 256 << 10;
@@ -26,6 +32,7 @@ pub struct StoreBackend {
     store: Store,
     codec: CodecChoice,
     limit_bytes: Option<u64>,
+    far_anonymous_bytes: u64,
     evicts: bool,
 }
 
@@ -49,7 +56,18 @@ impl StoreBackend {
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
         }
-        Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes, evicts })
+        let store = Store::open_with(options, progress)?;
+        let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, evicts })
+    }
+
+    /// Ends the store, and tells whether everything is durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::close`].
+    pub fn close(self) -> Result<(), Error> {
+        self.store.close()
     }
 
     /// The store itself.
@@ -61,7 +79,7 @@ impl StoreBackend {
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         match error {
-            Error::MemoryLimit { .. } => Self::MemoryLimit,
+            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } => Self::MemoryLimit,
             other => Self::Refused(other.to_string()),
         }
     }
@@ -231,7 +249,7 @@ impl Backend for StoreBackend {
     }
 
     fn make_room(&self, bytes: u64) -> bool {
-        self.evicts && self.store.make_room(bytes)
+        self.store.make_room(bytes)
     }
 
     fn evicted_keys(&self) -> u64 {
@@ -250,6 +268,21 @@ impl Backend for StoreBackend {
         Ok(self.store.wait()?)
     }
 
+    fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
+        match self.store.checkpoint_stats() {
+            None => Ok(Saving::NoFolder),
+            Some(stats) if stats.is_running => Ok(Saving::UnderWay),
+            Some(_) if in_background => {
+                Ok(if self.store.begin_checkpoint() { Saving::Done } else { Saving::UnderWay })
+            }
+            Some(_) => Ok(self.store.checkpoint().map(|()| Saving::Done)?),
+        }
+    }
+
+    fn last_save_ms(&self) -> Option<u64> {
+        Some(self.store.checkpoint_stats()?.last_ended_ms)
+    }
+
     fn persistence(&self) -> Vec<(&'static str, String)> {
         let Some(stats) = self.store.durable_stats() else { return Vec::new() };
         let Some(checkpoints) = self.store.checkpoint_stats() else { return Vec::new() };
@@ -257,11 +290,28 @@ impl Backend for StoreBackend {
         let written =
             stats.log_written_bytes + checkpoints.segment_written_bytes + checkpoints.other_written_bytes;
         let amplification = written as f64 / accepted.max(1) as f64;
+        let status = |is_ok: bool| if is_ok { "ok" } else { "err" }.to_owned();
         let (running, last_ok) = (checkpoints.is_running, checkpoints.last_error.is_none());
-        let status = if stats.failure.is_some() { "err" } else { "ok" };
+        // Redis has -1 where there is nothing to tell.
+        let seconds = |ms: Option<u64>| ms.map_or("-1".to_owned(), |ms| (ms / 1000).to_string());
+        let running_ms = running.then(|| unix_ms().saturating_sub(checkpoints.began_ms));
+        // One that began meanwhile may be ahead.
+        let changes = (stats.last_lsn + 1).saturating_sub(checkpoints.start_lsn);
+        let took_ms = (checkpoints.checkpoints > 0).then_some(checkpoints.last_took_ms);
         vec![
-            ("aof_last_write_status", status.to_owned()),
+            ("rdb_changes_since_last_save", changes.to_string()),
+            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
+            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
+            ("rdb_last_bgsave_status", status(last_ok)),
+            ("rdb_last_bgsave_time_sec", seconds(took_ms)),
+            ("rdb_current_bgsave_time_sec", seconds(running_ms)),
+            ("rdb_saves", checkpoints.checkpoints.to_string()),
+            ("aof_rewrite_in_progress", "0".to_owned()),
+            ("aof_rewrite_scheduled", "0".to_owned()),
+            ("aof_last_write_status", status(stats.failure.is_none())),
+            ("aof_current_size", stats.log_allocated_bytes.to_string()),
             ("durability", stats.durability.to_string()),
+            ("log_durable_after", stats.durable_after),
             ("log_first_lsn", stats.first_lsn.to_string()),
             ("log_last_lsn", stats.last_lsn.to_string()),
             ("log_durable_lsn", stats.durable_lsn.to_string()),
@@ -270,9 +320,6 @@ impl Backend for StoreBackend {
             ("log_allocated_bytes", stats.log_allocated_bytes.to_string()),
             ("log_syncs", stats.log_syncs.to_string()),
             ("log_failure", stats.failure.unwrap_or_default()),
-            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
-            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
-            ("rdb_last_bgsave_status", if last_ok { "ok" } else { "err" }.to_owned()),
             ("checkpoints", checkpoints.checkpoints.to_string()),
             ("checkpoints_failed", checkpoints.failed.to_string()),
             ("checkpoint_last_failure", checkpoints.last_error.unwrap_or_default()),
@@ -306,7 +353,23 @@ impl Backend for StoreBackend {
                 ("retired_bytes", memory.retired_bytes),
                 ("slack_bytes", memory.slack_bytes),
             ],
+            far_anonymous_bytes: self.far_anonymous_bytes,
         }
+    }
+
+    fn far(&self) -> Option<FarUse> {
+        let (far, memory) = (self.store.far()?, self.store.memory());
+        Some(FarUse {
+            kind: far.kind,
+            persistence: far.persistence,
+            used_bytes: far.used_bytes,
+            limit_bytes: far.limit_bytes,
+            parts: vec![
+                ("far_body_bytes", memory.far_body_bytes),
+                ("far_large_bytes", memory.far_large_bytes),
+                ("far_retired_bytes", memory.far_retired_bytes),
+            ],
+        })
     }
 
     fn codec(&self) -> String {
@@ -331,6 +394,8 @@ impl Backend for StoreBackend {
             ("heated", stats.heated),
             ("cooled", stats.cooled),
             ("recoded", stats.recoded),
+            ("sent_to_far", stats.sent_to_far),
+            ("raised_from_far", stats.raised_from_far),
             ("dictionary_generation", stats.dictionary_generation.into()),
             ("dictionary_bits", stats.dictionary_bits.into()),
             ("dictionary_trainings", stats.trainings),

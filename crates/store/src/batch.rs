@@ -83,11 +83,17 @@ impl Batch {
     }
 }
 
+<<<<<<< HEAD
 /// A leaf that the batch has locked.
 struct Locked<'g> {
     leaf: &'g Leaf,
     /// Its landing was made larger for the batch.
     has_grown: bool,
+=======
+/// A leaf whose writer lock is held.
+pub(crate) struct Locked<'g> {
+    pub(crate) leaf: &'g Leaf,
+>>>>>>> main
     _writer: MutexGuard<'g, ()>,
 }
 
@@ -189,17 +195,29 @@ impl Core {
         let leaves: Vec<(&Leaf, bool)> =
             locked.into_iter().map(|locked| (locked.leaf, locked.has_grown)).collect();
         drop(one_at_a_time);
+<<<<<<< HEAD
         for (leaf, has_grown) in leaves {
             if has_grown {
                 self.seal(leaf, guard);
                 self.sealed(leaf, guard);
             }
+=======
+        leaves.into_iter().for_each(|leaf| self.pack_grown(leaf, guard));
+    }
+
+    /// Has a leaf packed whose landing grew.
+    pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
+        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+        if grown {
+            self.seal(leaf, guard);
+            self.sealed(leaf, guard);
+>>>>>>> main
         }
     }
 
     /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its
-    /// left, and those are all that this batch holds.
-    fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
+    /// left, and those are all that a batch holds.
+    pub(crate) fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
         let mut round = 0;
         loop {
             let (leaf, _) = self.locate(key, guard);
@@ -243,10 +261,15 @@ impl Core {
         })
     }
 
+<<<<<<< HEAD
     /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room; whether that
     /// was so.
     fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) -> bool {
         let mut has_grown = false;
+=======
+    /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.
+    pub(crate) fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
+>>>>>>> main
         loop {
             let state = leaf.state(guard);
             let larger = match &state.open {

@@ -20,10 +20,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::log::Lsn;
 use ziptier_media::segments::{Place, Segments};
 
 use super::generation::GenerationFiles;
@@ -39,6 +40,10 @@ use attempt::{Attempt, Written};
 /// than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
+/// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
+const STOP_SHARE: u64 = 16;
+/// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Who reads the folder of a running store locks this one in it; nothing is removed meanwhile.
 pub(crate) const BACKUP_DIR: &str = "backup";
@@ -53,6 +58,8 @@ pub(crate) struct Checkpointer {
     state: Mutex<State>,
     /// Bytes that the log had written at the last checkpoint.
     log_bytes_before: AtomicU64,
+    /// Somebody wants one, whether it is due or not.
+    is_wanted: AtomicBool,
     counts: Counts,
 }
 
@@ -72,6 +79,8 @@ struct Counts {
     checkpoints: AtomicU64,
     failed: AtomicU64,
     is_running: AtomicBool,
+    began_ms: AtomicU64,
+    start_lsn: AtomicU64,
     last_ended_ms: AtomicU64,
     last_took_ms: AtomicU64,
     images: AtomicU64,
@@ -89,8 +98,12 @@ pub struct CheckpointStats {
     pub checkpoints: u64,
     /// Checkpoints that failed.
     pub failed: u64,
-    /// Whether one is being made.
+    /// Whether one is being made, or about to be.
     pub is_running: bool,
+    /// When the newest one began, in milliseconds since the Unix epoch; 0 if there was none.
+    pub began_ms: u64,
+    /// The first record of the log that the one in force may not have.
+    pub start_lsn: Lsn,
     /// When the last one ended, in milliseconds since the Unix epoch; that of opening if there was none.
     pub last_ended_ms: u64,
     /// How long it took, in milliseconds.
@@ -118,6 +131,7 @@ pub(crate) struct InForce {
     pub(crate) segments: Segments,
     pub(crate) generations: GenerationFiles,
     pub(crate) number: u64,
+    pub(crate) start_lsn: Lsn,
     /// Where images and large values lie, each once.
     pub(crate) places: Vec<Place>,
 }
@@ -132,9 +146,10 @@ impl Checkpointer {
         log_bytes: u64,
     ) -> Result<Self, Error> {
         disk.create_dir(&dir.join(BACKUP_DIR))?;
-        let InForce { segments, generations, number, places } = loaded;
+        let InForce { segments, generations, number, start_lsn, places } = loaded;
         let counts = Counts::default();
         counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
+        counts.start_lsn.store(start_lsn, Ordering::Relaxed);
         Ok(Self {
             disk,
             dir: dir.to_path_buf(),
@@ -142,10 +157,12 @@ impl Checkpointer {
             bound_bytes,
             state: Mutex::new(State { generations, number, places: Arc::new(places), failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
+            is_wanted: AtomicBool::new(false),
             counts,
         })
     }
 
+<<<<<<< HEAD
     /// Whether the log has grown so much that a checkpoint is due.
     pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
         let data_bytes = || {
@@ -153,6 +170,22 @@ impl Checkpointer {
             live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
         };
         self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(data_bytes)
+=======
+    /// Whether somebody wants a checkpoint, or the log has grown so much that one is due.
+    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
+        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes()
+    }
+
+    /// Has the thread make a checkpoint; `false` if one is being made.
+    pub(crate) fn want(&self) -> bool {
+        !self.counts.is_running.load(Ordering::Acquire) && !self.is_wanted.swap(true, Ordering::AcqRel)
+    }
+
+    /// Bytes of log that make a checkpoint due.
+    fn bound_bytes(&self) -> u64 {
+        let live_bytes = || self.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        self.bound_bytes.unwrap_or_else(live_bytes)
+>>>>>>> main
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
@@ -167,11 +200,31 @@ impl Checkpointer {
     /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
     /// no further one is made.
     pub(crate) fn checkpoint(&self, core: &Core, journal: &Journal) -> Result<(), Error> {
+        self.checkpoint_until(None, core, journal)
+    }
+
+    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
+    pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
+        if self.log_bytes(journal) >= self.bound_bytes() / STOP_SHARE {
+            // Without it the next start replays the log, which has everything.
+            let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
+        }
+    }
+
+    fn checkpoint_until(
+        &self,
+        deadline: Option<Instant>,
+        core: &Core,
+        journal: &Journal,
+    ) -> Result<(), Error> {
         let mut state = self.state.lock();
-        self.counts.is_running.store(true, Ordering::Relaxed);
+        self.counts.is_running.store(true, Ordering::Release);
+        // One who wants it from here on gets another one.
+        self.is_wanted.store(false, Ordering::Release);
         let began = Instant::now();
+        self.counts.began_ms.store(now_ms(), Ordering::Relaxed);
         let log_written = journal.log().stats().written_bytes;
-        let made = self.make(&mut state, core, journal);
+        let made = self.make(&mut state, deadline, core, journal);
         match &made {
             Ok(()) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
@@ -185,11 +238,17 @@ impl Checkpointer {
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
-        self.counts.is_running.store(false, Ordering::Relaxed);
+        self.counts.is_running.store(false, Ordering::Release);
         made
     }
 
-    fn make(&self, state: &mut State, core: &Core, journal: &Journal) -> Result<(), Error> {
+    fn make(
+        &self,
+        state: &mut State,
+        deadline: Option<Instant>,
+        core: &Core,
+        journal: &Journal,
+    ) -> Result<(), Error> {
         if let Some(first) = &state.failure {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
@@ -197,7 +256,7 @@ impl Checkpointer {
         let victims = self.victims(self.log_bytes(journal) / 4);
         let mut attempt = Attempt::new(core, &self.segments, state.places.clone(), victims);
         let prepared = attempt
-            .walk(&state.generations)
+            .walk(&state.generations, deadline)
             .and_then(|()| self.prepare(state, &mut attempt, journal, start_lsn))
             .inspect_err(|_| attempt.give_up());
         let manifest = prepared?;
@@ -209,6 +268,7 @@ impl Checkpointer {
         let written = attempt.succeed();
         self.counts.images.fetch_add(written.images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(written.images_kept, Ordering::Relaxed);
+        self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
         state.number = manifest.number;
         self.clear_up(state, written, journal, start_lsn)
     }
@@ -290,7 +350,9 @@ impl Checkpointer {
         CheckpointStats {
             checkpoints: get(&counts.checkpoints),
             failed: get(&counts.failed),
-            is_running: counts.is_running.load(Ordering::Relaxed),
+            is_running: counts.is_running.load(Ordering::Acquire) || self.is_wanted.load(Ordering::Acquire),
+            began_ms: get(&counts.began_ms),
+            start_lsn: get(&counts.start_lsn),
             last_ended_ms: get(&counts.last_ended_ms),
             last_took_ms: get(&counts.last_took_ms),
             last_error: counts.last_error.lock().clone(),

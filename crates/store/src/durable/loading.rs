@@ -227,7 +227,7 @@ fn load_large(
     if let Some(known) = larges.get(&first).filter(|known| known.len() == stored.len) {
         return Ok(known.clone());
     }
-    let mut pieces = LargePieces::new(stored.len, coding);
+    let mut pieces = LargePieces::new(stored.len, coding, core.chunk_place(stored.len as usize));
     let damaged = |place: Place, reason: &str| Error::FileDamaged {
         path: segments.path_of(place.segment),
         offset: u64::from(place.offset),

@@ -11,6 +11,7 @@
 //! | `checkpoint` | writing what changed, so that the log can go |
 //! | `loading` | from the images of a checkpoint to leaves |
 //! | `recovery` | from a folder to a store that is ready |
+//! | `replay` | doing again what the log says |
 //! | `check` | whether all of a folder is what was written |
 //! | `stream`, `dump`, `restore` | a folder as one stream, and back |
 
@@ -27,6 +28,7 @@ mod manifest;
 mod operation;
 mod reader;
 mod recovery;
+mod replay;
 mod restore;
 mod stream;
 
@@ -187,6 +189,8 @@ pub struct Recovered {
 pub struct DurableStats {
     /// When a write is durable.
     pub durability: Durability,
+    /// What makes the log durable, in words: `fdatasync`, or instructions where its folder is on persistent memory with DAX.
+    pub durable_after: String,
     /// Records appended.
     pub log_records: u64,
     /// Bytes written to the log's files.

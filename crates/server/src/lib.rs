@@ -78,12 +78,8 @@ mod walk;
 mod worker;
 
 pub use backend::{
-<<<<<<< HEAD
-    Access, Backend, BackendError, MemoryUse, Meta, Operation, Transfer, Transferred, Update, ValueReader,
-=======
-    Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
     ValueReader,
->>>>>>> main
 };
 pub use config::{Config, ServeError};
 pub use server::{Server, Stopper};

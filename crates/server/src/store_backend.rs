@@ -9,13 +9,8 @@ use ziptier::{
 };
 
 use crate::backend::{
-<<<<<<< HEAD
-    Access, Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer,
-    Transferred, Update, ValueReader,
-=======
-    Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
     Transfer, Transferred, Update, ValueReader,
->>>>>>> main
 };
 use crate::shared::unix_ms;
 

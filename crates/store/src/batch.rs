@@ -18,7 +18,7 @@ use crate::landing::RecordBytes;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
-use crate::write::NewValue;
+use crate::write::{LANDING_BYTES_MAX, NewValue};
 
 pub use transfer::Transferred;
 
@@ -83,17 +83,9 @@ impl Batch {
     }
 }
 
-<<<<<<< HEAD
-/// A leaf that the batch has locked.
-struct Locked<'g> {
-    leaf: &'g Leaf,
-    /// Its landing was made larger for the batch.
-    has_grown: bool,
-=======
 /// A leaf whose writer lock is held.
 pub(crate) struct Locked<'g> {
     pub(crate) leaf: &'g Leaf,
->>>>>>> main
     _writer: MutexGuard<'g, ()>,
 }
 
@@ -180,8 +172,7 @@ impl Core {
             };
             let fields = Fields { batch: Some(number), ..Fields::of(meta) };
             value.lay_out(&mut record, fields, key, kind);
-            let locked = &mut locked[*leaf];
-            locked.has_grown |= self.append_growing(locked.leaf, &record, key_hash(key), &guard);
+            self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
             self.count_write(key, value);
             value.written();
         }
@@ -192,26 +183,18 @@ impl Core {
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
     fn commit(&self, number: u64, locked: Vec<Locked<'_>>, one_at_a_time: MutexGuard<'_, ()>, guard: &Guard) {
         self.committed.store(number, Ordering::Release);
-        let leaves: Vec<(&Leaf, bool)> =
-            locked.into_iter().map(|locked| (locked.leaf, locked.has_grown)).collect();
+        let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
         drop(one_at_a_time);
-<<<<<<< HEAD
-        for (leaf, has_grown) in leaves {
-            if has_grown {
-                self.seal(leaf, guard);
-                self.sealed(leaf, guard);
-            }
-=======
         leaves.into_iter().for_each(|leaf| self.pack_grown(leaf, guard));
     }
 
-    /// Has a leaf packed whose landing grew.
+    /// Has a leaf packed whose landing grew beyond what single writes make of any.
     pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
-        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+        let usual_bytes = self.landing_bytes.max(LANDING_BYTES_MAX);
+        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > usual_bytes);
         if grown {
             self.seal(leaf, guard);
             self.sealed(leaf, guard);
->>>>>>> main
         }
     }
 
@@ -224,7 +207,7 @@ impl Core {
             let writer = leaf.lock_writer();
             let state = leaf.state(guard);
             if !state.closed && state.covers(key) {
-                return Locked { leaf, has_grown: false, _writer: writer };
+                return Locked { leaf, _writer: writer };
             }
             drop(writer);
             back_off(round);
@@ -261,23 +244,13 @@ impl Core {
         })
     }
 
-<<<<<<< HEAD
-    /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room; whether that
-    /// was so.
-    fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) -> bool {
-        let mut has_grown = false;
-=======
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.
     pub(crate) fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
->>>>>>> main
         loop {
             let state = leaf.state(guard);
             let larger = match &state.open {
                 Some(open) if open.append(record, hash) => break,
-                Some(open) => {
-                    has_grown = true;
-                    open.grown(2 * open.capacity() + record.landing_bytes())
-                }
+                Some(open) => open.grown(2 * open.capacity() + record.landing_bytes()),
                 None => crate::landing::Landing::new(self.landing_bytes.max(record.landing_bytes())),
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
@@ -287,7 +260,6 @@ impl Core {
             }
         }
         leaf.note_append();
-        has_grown
     }
 }
 

@@ -33,7 +33,7 @@ const RETIRED_ROUNDS_MAX: u32 = 20_000;
 /// A landing has room for one in so many records of its leaf.
 const LANDING_SHARE: usize = 20;
 /// But no more bytes, where it is not one record.
-const LANDING_BYTES_MAX: usize = 4096;
+pub(crate) const LANDING_BYTES_MAX: usize = 4096;
 
 /// What to do with a key, decided from what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

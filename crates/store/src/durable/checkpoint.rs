@@ -162,18 +162,9 @@ impl Checkpointer {
         })
     }
 
-<<<<<<< HEAD
-    /// Whether the log has grown so much that a checkpoint is due.
-    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
-        let data_bytes = || {
-            let live_bytes = self.segments.stats().live_bytes.max(core.gauges.logical.get());
-            live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
-        };
-        self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(data_bytes)
-=======
     /// Whether somebody wants a checkpoint, or the log has grown so much that one is due.
-    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
-        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes()
+    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
+        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes(core)
     }
 
     /// Has the thread make a checkpoint; `false` if one is being made.
@@ -182,10 +173,12 @@ impl Checkpointer {
     }
 
     /// Bytes of log that make a checkpoint due.
-    fn bound_bytes(&self) -> u64 {
-        let live_bytes = || self.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        self.bound_bytes.unwrap_or_else(live_bytes)
->>>>>>> main
+    fn bound_bytes(&self, core: &Core) -> u64 {
+        let data_bytes = || {
+            let live_bytes = self.segments.stats().live_bytes.max(core.gauges.logical.get());
+            live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        };
+        self.bound_bytes.unwrap_or_else(data_bytes)
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
@@ -205,7 +198,7 @@ impl Checkpointer {
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
-        if self.log_bytes(journal) >= self.bound_bytes() / STOP_SHARE {
+        if self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
         }

@@ -8,14 +8,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ziptier_codec::token::Encoder;
-use ziptier_media::segments::Place;
-
 use crate::blocks::Effort;
 use crate::coding::Coding;
+use crate::image_files::OwnedPieces;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
+use ziptier_codec::token::Encoder;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
@@ -37,8 +36,8 @@ pub(crate) struct Large {
     len: u64,
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
-    /// Where the last checkpoint has its pieces.
-    places: Mutex<Option<Arc<[Place]>>>,
+    /// Where a checkpoint has its pieces.
+    places: Mutex<Option<Arc<OwnedPieces>>>,
 }
 
 enum Chunk {
@@ -102,12 +101,12 @@ impl Large {
         }
     }
 
-    /// Where the last checkpoint has its pieces, if it has them.
-    pub(crate) fn places(&self) -> Option<Arc<[Place]>> {
+    /// Where its pieces lie, if they were in a checkpoint.
+    pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
         self.places.lock().clone()
     }
 
-    pub(crate) fn set_places(&self, places: Arc<[Place]>) {
+    pub(crate) fn set_places(&self, places: Arc<OwnedPieces>) {
         *self.places.lock() = Some(places);
     }
 
@@ -219,7 +218,11 @@ impl LargePieces {
     }
 
     /// The value, which is at `places`.
-    pub(crate) fn finish(self, places: Arc<[Place]>, gauges: &Arc<Gauges>) -> Result<Large, &'static str> {
+    pub(crate) fn finish(
+        self,
+        places: Arc<OwnedPieces>,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Large, &'static str> {
         if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
             return Err("a large value has too few chunks");
         }

@@ -28,6 +28,8 @@ const STEP_LEAVES: usize = 64;
 const LAP_PART: u64 = 32;
 /// How long nothing is tried after a lap that gave nothing.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a writer waits before it looks whether a checkpoint gave room.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Rounds that a writer waits for room at most, about a second.
 const ROUNDS_MAX: u32 = 20_000;
 
@@ -80,7 +82,7 @@ impl Core {
     }
 
     /// Whether `bytes` more leave memory less full than what leaves are sent away for.
-    pub(super) fn has_memory_for(&self, bytes: u64) -> bool {
+    pub(crate) fn has_memory_for(&self, bytes: u64) -> bool {
         self.gauges.held() + bytes < self.below_limit(LOW_PART)
     }
 
@@ -124,15 +126,24 @@ impl Core {
 
     /// As [`Core::admit`], but sends leaves to SSD first. The caller holds no guard and no lock.
     pub(crate) fn send_down_for(&self, bytes: usize) -> Result<(), Error> {
+        let mut has_waited = false;
         for round in 0..ROUNDS_MAX {
             let refused = self.admit(bytes);
             let Err(Error::MemoryLimit { limit_bytes, used_bytes }) = &refused else { return refused };
             let over = used_bytes + bytes as u64 - limit_bytes;
-            if !self.send_coldest(over) && self.gauges.retired.held() < over {
-                return refused;
-            }
+            let is_moving = self.send_coldest(over) || self.gauges.retired.held() >= over;
             self.reclaim();
-            back_off(round);
+            match self.checkpointer.get() {
+                // What dies there is free after a checkpoint.
+                Some(checkpointer) if checkpointer.is_awaited() => {
+                    std::thread::sleep(ROOM_PAUSE);
+                    has_waited = true;
+                }
+                _ if is_moving => back_off(round),
+                // The hand may still rest.
+                _ if std::mem::take(&mut has_waited) => std::thread::sleep(PAUSE),
+                _ => return refused,
+            }
         }
         self.admit(bytes)
     }

@@ -32,13 +32,13 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test shuttle miri ## set up and run every test
+test: setup-test shuttle miri test-vm ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked
 
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
 	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo test --locked --package ziptier-store
 
-test-vm: setup ## far memory on an emulated NVDIMM and NUMA node, killed and started again
+test-vm: setup ## far memory and a store on an emulated NVDIMM, killed and started again
 	@tests/vm/run $(TARGET_DIR)/vm
 
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2

@@ -11,7 +11,7 @@ use ziptier_eval::{
     Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
 };
 
-use crate::{codec_checks, heap, linked_versions, store_target};
+use crate::{codec_checks, heap, linked_versions, output, store_target};
 
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
@@ -291,7 +291,9 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
     let launcher = Launcher { program, arguments: vec![RUN_COMMAND.into()] };
     let bench = Bench { registry, launcher, format: arguments.format };
     match arguments.suite {
-        _ if arguments.smoke => bench.smoke(&plan, |check| println!("ok: {check}")).map(|()| 0),
+        _ if arguments.smoke => {
+            bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
+        }
         None => bench.plain(plan),
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Bypass) => bench.bypass(BypassPlan {
@@ -340,7 +342,7 @@ impl Bench {
         let versions = linked_versions::linked_versions();
         let outcome = ziptier_eval::bench(plan, &self.registry, &self.launcher, &versions)?;
         if !outcome.configurations.is_empty() {
-            print!("{}", ziptier_eval::render(plan, &outcome, self.format));
+            output::print(&ziptier_eval::render(plan, &outcome, self.format));
             if plan.compares_codecs && self.format != Format::Table {
                 eprint!("{}", Verdicts::of(&outcome).to_text());
             }
@@ -356,7 +358,7 @@ impl Bench {
         let versions = linked_versions::linked_versions();
         let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &versions)?;
         if !outcome.runs.is_empty() {
-            print!("{}", outcome.render(self.format));
+            output::print(&outcome.render(self.format));
         }
         if let Some(failure) = &outcome.failure {
             eprintln!("error: {failure}");

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use ziptier_accel::discovery::{Discovery, Places};
 use ziptier_findings::{Remedy, Section};
 
+use crate::output;
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Print JSON instead of a screen
@@ -27,8 +29,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
     }
     let report = Report::make(&arguments.root);
     let text = if arguments.json { format!("{:#}\n", report.to_json()) } else { report.to_screen() };
-    // Whoever reads may close the pipe early.
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    output::print(&text);
     ExitCode::SUCCESS
 }
 

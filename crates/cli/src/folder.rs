@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use ziptier::DurableOptions;
 
+use crate::output;
+
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     /// The folder of a store that is not being served
@@ -66,10 +68,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
         Ok(report) => report,
         Err(error) => return failed("check", &error),
     };
-    report.damages.iter().for_each(|damage| println!("damaged: {damage}"));
+    report.damages.iter().for_each(|damage| output::print(&format!("damaged: {damage}\n")));
     let stop = if report.is_sealed { "a clean stop" } else { "no clean stop" };
-    println!(
-        "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, {} bodies in segments; {} damages",
+    output::print(&format!(
+        "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, {} bodies in segments; {} damages\n",
         arguments.dir.display(),
         report.records,
         report.leaves,
@@ -77,7 +79,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
         report.generations,
         report.bodies,
         report.damages.len(),
-    );
+    ));
     if report.damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -126,12 +128,12 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> ExitCode {
     };
     match read() {
         Ok(summary) => {
-            println!(
-                "restored {} leaves and {} records of the log to {}",
+            output::print(&format!(
+                "restored {} leaves and {} records of the log to {}\n",
                 summary.leaves,
                 summary.log_records,
                 arguments.dir.display()
-            );
+            ));
             ExitCode::SUCCESS
         }
         Err(error) => failed("restore", &*error),

@@ -6,6 +6,7 @@ mod doctor;
 mod folder;
 mod heap;
 mod linked_versions;
+mod output;
 mod serve;
 mod store_target;
 

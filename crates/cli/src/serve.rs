@@ -149,7 +149,8 @@ fn run(
     let backend = Arc::new(opened?);
     let found = backend.store().recovered().map_or(String::new(), |recovered| {
         recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
-        arguments.durable.found(backend.store().len(), recovered)
+        let after = backend.store().durable_stats().map(|stats| stats.durable_after);
+        arguments.durable.found(backend.store().len(), recovered, &after.unwrap_or_default())
     });
     let packer = packer(backend.store());
     let server = Server::bind(config, backend)?;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("bench").args(arguments).output().unwrap()
@@ -308,4 +308,20 @@ fn the_smoke_test_passes() {
         printed.contains("ok: btreemap") && printed.lines().all(|line| line.starts_with("ok: ")),
         "{printed}"
     );
+}
+
+#[test]
+fn a_reader_that_goes_away_early_is_no_failure_and_a_full_disk_is_told() {
+    let run = |output: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+        command.args(["bench", "--keys", "2000", "--seconds", "0.1", "--warmup", "0", "--target", "null"]);
+        command.stdout(output).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut left = run(Stdio::piped());
+    drop(left.stdout.take());
+    let left = left.wait_with_output().unwrap();
+    assert!(left.status.success() && left.stderr.is_empty(), "{}", text(&left.stderr));
+    let full = run(fs::File::create("/dev/full").unwrap().into()).wait_with_output().unwrap();
+    assert_eq!(full.status.code(), Some(1));
+    assert!(text(&full.stderr).starts_with("error: cannot print the results: "), "{}", text(&full.stderr));
 }

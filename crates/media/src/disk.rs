@@ -10,6 +10,7 @@
 //! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at` is its
 //! non-temporal copy, `sync_data` its fence.
 
+mod mapped;
 mod real;
 
 pub use real::RealDisk;
@@ -86,6 +87,9 @@ pub enum Caching {
     /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the address
     /// of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
     Direct,
+    /// By stores into a mapping, where the file lies on a DAX file system and has all its bytes allocated; as [`Caching::Cached`]
+    /// elsewhere. For files that are written to the length they have when they are opened.
+    Mapped,
 }
 
 /// What offsets, lengths and addresses of direct reads and writes are multiples of.
@@ -147,6 +151,11 @@ pub trait DiskFile: Send + Sync {
 
     /// Makes what was written durable, and the length with it.
     fn sync_data(&self) -> Result<(), DiskError>;
+
+    /// What [`DiskFile::sync_data`] does here, for people.
+    fn durable_after(&self) -> String {
+        "fdatasync".to_owned()
+    }
 
     /// Whether reads and writes go past the page cache and must be aligned.
     fn is_direct(&self) -> bool;

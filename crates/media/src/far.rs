@@ -29,7 +29,6 @@
 mod error;
 mod file;
 mod layout;
-mod mapping;
 mod node;
 mod reopen;
 mod space;
@@ -41,9 +40,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use crate::mapping::Mapping;
 pub use error::FarError;
 use layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, Head};
-use mapping::Mapping;
 use space::{Room, Space};
 
 use crate::persist::Persistence;

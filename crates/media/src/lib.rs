@@ -17,6 +17,7 @@ mod aligned;
 pub mod disk;
 pub mod far;
 pub mod log;
+mod mapping;
 pub mod persist;
 pub mod placement;
 pub mod places;

@@ -324,6 +324,11 @@ impl Log {
         self.buffer.lock().failure.clone()
     }
 
+    /// What makes records durable here, in words: `fdatasync`, or instructions on persistent memory that is mapped.
+    pub fn durable_after(&self) -> String {
+        self.writer.lock().file().durable_after()
+    }
+
     /// What the log has done.
     pub fn stats(&self) -> LogStats {
         let written_bytes = self.writer.lock().written_bytes;

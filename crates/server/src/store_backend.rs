@@ -249,6 +249,7 @@ impl Backend for StoreBackend {
         vec![
             ("aof_last_write_status", status.to_owned()),
             ("durability", stats.durability.to_string()),
+            ("log_durable_after", stats.durable_after),
             ("log_first_lsn", stats.first_lsn.to_string()),
             ("log_last_lsn", stats.last_lsn.to_string()),
             ("log_durable_lsn", stats.durable_lsn.to_string()),

@@ -270,6 +270,11 @@ impl Core {
         self.gauges.held().saturating_sub(self.gauges.retired.held())
     }
 
+    /// Whether so much is held that room comes before everything else that is done in the background.
+    pub(crate) fn is_eviction_due(&self) -> bool {
+        self.eviction.is_some() && self.live_bytes() > self.gauges.limit() / 100 * GOAL_PCT
+    }
+
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
         if let Some(eviction) = &self.eviction {
@@ -312,6 +317,8 @@ impl Core {
         }
         let goal = (limit / 100 * GOAL_PCT).min(limit.saturating_sub(wanted_bytes));
         for _ in 0..visits {
+            // What a visit packs and joins is held twice until nobody reads the old any more.
+            self.wait_for_retired();
             let live = self.live_bytes();
             let full = live > (limit / 100 * FULL_PCT).min(goal);
             eviction.full.store(full, Relaxed);

@@ -18,13 +18,16 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Remembers about as many keys as `records` asks for. A table of another size begins empty.
+    /// Remembers about as many keys as `records` asks for, if there is room for them. A table of another size begins empty.
     pub(crate) fn resize(&mut self, records: u64, gauges: &Gauges) {
+        let room = gauges.limit().saturating_sub(gauges.held()) as usize / size_of::<u64>();
         let wanted = (records * KEYS_PCT / 100 / u64::from(PER_WORD)).max(16) as usize;
+        let wanted = wanted.min(self.words.len().saturating_add(room));
         if wanted <= self.words.len() * 5 / 4 && wanted >= self.words.len() / 2 {
             return;
         }
         gauges.eviction.take(self.words.len() * size_of::<u64>());
+        self.words = Box::default();
         self.words = vec![0; wanted].into_boxed_slice();
         gauges.eviction.add(self.words.len() * size_of::<u64>());
     }

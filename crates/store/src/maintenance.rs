@@ -290,6 +290,11 @@ impl Core {
     /// Visits up to `leaves` leaves; `true` when that ended a lap.
     fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
         for _ in 0..leaves {
+            // What leaves take anew is held twice until nobody reads the old any more.
+            self.wait_for_retired();
+            if !sweep.all_quiet && self.is_eviction_due() {
+                break;
+            }
             let guard = pin();
             let (leaf, _) = self.locate(&sweep.cursor, &guard);
             self.visit(leaf, sweep, &guard);

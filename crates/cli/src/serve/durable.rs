@@ -35,13 +35,13 @@ impl DurableArguments {
         Some(options)
     }
 
-    /// The end of the first line: what is in force, and what was found.
-    pub(crate) fn found(&self, keys: u64, recovered: &Recovered) -> String {
+    /// The end of the first line: what is in force (durable `after` what), and what was found.
+    pub(crate) fn found(&self, keys: u64, recovered: &Recovered, after: &str) -> String {
         let Some(options) = self.options() else { return String::new() };
         let sync = match options.durability {
-            Durability::Always => "fdatasync before replies",
-            Durability::Everysec => "fdatasync once a second",
-            Durability::No => "no fdatasync",
+            Durability::Always => format!("{after} before replies"),
+            Durability::Everysec => format!("{after} once a second"),
+            Durability::No => "nothing is waited for".to_owned(),
         };
         let mut line = format!(
             ", durability {} ({sync}) in {}: recovered {keys} keys, {} records of {} bytes in the log",

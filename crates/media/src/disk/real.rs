@@ -1,5 +1,6 @@
 //! Files of the operating system.
 
+use super::mapped::MappedFile;
 use super::{Caching, DirLock, Disk, DiskError, DiskFile, write_all_at};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +26,7 @@ impl RealDisk {
             options.open(path)
         };
         let direct = match caching {
-            Caching::Cached => None,
+            Caching::Cached | Caching::Mapped => None,
             Caching::Direct => match open(OFlags::DIRECT) {
                 Ok(file) => Some(file),
                 // The file system has no direct I/O; the file may have been made before it said so.
@@ -43,7 +44,14 @@ impl RealDisk {
             Some(file) => file,
             None => open(OFlags::empty()).map_err(|error| DiskError::new(operation, path, &error))?,
         };
-        Ok(Arc::new(RealFile { file, is_direct, path: path.to_path_buf() }))
+        let file = RealFile { file, is_direct, path: path.to_path_buf() };
+        if caching != Caching::Mapped {
+            return Ok(Arc::new(file));
+        }
+        Ok(match MappedFile::new(file) {
+            Ok(mapped) => Arc::new(mapped),
+            Err(file) => Arc::new(file),
+        })
     }
 }
 
@@ -121,13 +129,22 @@ struct RealLock {
 
 impl DirLock for RealLock {}
 
-struct RealFile {
+pub(super) struct RealFile {
     file: File,
     is_direct: bool,
     path: PathBuf,
 }
 
 impl RealFile {
+    #[cfg(test)]
+    pub(super) fn of(file: File, path: &Path) -> RealFile {
+        RealFile { file, is_direct: false, path: path.to_path_buf() }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     fn error(&self, operation: &'static str) -> impl Fn(io::Error) -> DiskError + '_ {
         move |error| DiskError::new(operation, &self.path, &error)
     }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::error::FarError;
 use super::layout::{CHUNK_BYTES, FoundHead, HEAD_BYTES, HEAD_OFFSETS, Head, VERSION};
-use super::mapping::Mapping;
 use super::{FarKind, MIN_BYTES};
+use crate::mapping::Mapping;
 use crate::persist::{Domain, Persistence};
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::error::FarError;
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// Memory of `bytes` bytes on the node, and whether the node has no processors. `sysfs` is where sysfs is mounted.
 pub(super) fn open(node: u32, bytes: usize, sysfs: &Path) -> Result<(Mapping, bool), FarError> {

@@ -4,8 +4,8 @@
 //! the bytes of blocks. It changes nothing on the medium.
 
 use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, block_checksum};
-use super::mapping::Mapping;
 use super::space::{SLOT_SIZES, Space, slot_offset};
+use crate::mapping::Mapping;
 
 /// What a walk found.
 #[derive(Debug)]

@@ -131,7 +131,7 @@ impl Segments {
         self.disk.rename(&spare.path, &path)?;
         self.disk.sync_dir(&self.dir)?;
         // Anew, so that errors tell the name it has now.
-        let file = self.disk.open(&path, Caching::Cached)?;
+        let file = self.disk.open(&path, Caching::Mapped)?;
         let live = Live { number: header.number, first_lsn: header.first_lsn, segment_bytes: spare.bytes };
         self.pool.lock().live.push_back(live);
         Ok(file)

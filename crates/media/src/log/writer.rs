@@ -20,6 +20,10 @@ impl SegmentFile {
         SegmentFile { file, failure: Mutex::new(None) }
     }
 
+    pub(super) fn durable_after(&self) -> String {
+        self.file.durable_after()
+    }
+
     pub(super) fn sync(&self) -> Result<(), LogError> {
         let mut failure = self.failure.lock();
         if let Some(error) = &*failure {

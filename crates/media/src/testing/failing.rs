@@ -182,6 +182,10 @@ impl DiskFile for FailingFile {
     fn path(&self) -> &Path {
         self.inner.path()
     }
+
+    fn durable_after(&self) -> String {
+        self.inner.durable_after()
+    }
 }
 
 #[cfg(test)]

@@ -139,6 +139,7 @@ impl Journal {
         let log = self.log.stats();
         DurableStats {
             durability: self.durability,
+            durable_after: self.log.durable_after(),
             log_records: log.records,
             log_written_bytes: log.written_bytes,
             log_allocated_bytes: log.allocated_bytes,

@@ -195,6 +195,8 @@ pub struct Recovered {
 pub struct DurableStats {
     /// When a write is durable.
     pub durability: Durability,
+    /// What makes the log durable, in words: `fdatasync`, or instructions where its folder is on persistent memory with DAX.
+    pub durable_after: String,
     /// Records appended.
     pub log_records: u64,
     /// Bytes written to the log's files.

@@ -8,7 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes that stay mapped, readable and writable at the same address for as long as this lives.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     backing: Backing,
@@ -31,20 +31,26 @@ const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 impl Mapping {
     /// Maps `bytes` bytes of a file, with `MAP_SYNC` if the file system has it, and says whether it has. Nothing may be touched that
     /// lies outside what the file has allocated.
-    pub(super) fn of_file(file: &File, bytes: usize) -> io::Result<(Mapping, bool)> {
-        let map = |flags| {
-            // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
-            unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, READ_WRITE, flags, file, 0) }
-        };
-        // A file system without it answers EOPNOTSUPP, a kernel before 4.15 EINVAL.
-        if let Ok(base) = map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
-            return Ok((Mapping::mapped(base, bytes), true));
+    pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<(Mapping, bool)> {
+        match Mapping::of_dax_file(file, bytes) {
+            Ok(mapping) => Ok((mapping, true)),
+            Err(_) => Ok((Mapping::shared(file, bytes, MapFlags::SHARED)?, false)),
         }
-        Ok((Mapping::mapped(map(MapFlags::SHARED)?, bytes), false))
+    }
+
+    /// The same, but only with `MAP_SYNC`: a file system without it answers `EOPNOTSUPP`, a kernel before 4.15 `EINVAL`.
+    pub(crate) fn of_dax_file(file: &File, bytes: usize) -> io::Result<Mapping> {
+        Mapping::shared(file, bytes, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
+    }
+
+    fn shared(file: &File, bytes: usize, flags: MapFlags) -> io::Result<Mapping> {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
+        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, READ_WRITE, flags, file, 0)? };
+        Ok(Mapping::mapped(base, bytes))
     }
 
     /// Maps anonymous memory of this process alone, not yet populated.
-    pub(super) fn anonymous(bytes: usize) -> io::Result<Mapping> {
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Mapping> {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
         let base =
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, READ_WRITE, MapFlags::PRIVATE)? };
@@ -52,7 +58,7 @@ impl Mapping {
     }
 
     /// Binds all pages to one NUMA node; pages come from it when they are first touched.
-    pub(super) fn bind(&self, node: u32) -> io::Result<()> {
+    pub(crate) fn bind(&self, node: u32) -> io::Result<()> {
         const WORD_BITS: usize = usize::BITS as usize;
         let mut nodes = vec![0usize; node as usize / WORD_BITS + 1];
         nodes[node as usize / WORD_BITS] |= 1 << (node as usize % WORD_BITS);
@@ -75,7 +81,7 @@ impl Mapping {
     }
 
     /// Gives every page its memory now, where a failure is an error and not a signal later.
-    pub(super) fn populate(&self) -> io::Result<()> {
+    pub(crate) fn populate(&self) -> io::Result<()> {
         let advise = |advice| {
             // SAFETY: the range is this mapping, and neither advice changes a byte.
             unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.bytes, advice) }
@@ -97,12 +103,12 @@ impl Mapping {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The address of a byte.
-    pub(super) fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.bytes, "offset {offset} lies outside a mapping of {} bytes", self.bytes);
         // SAFETY: inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
@@ -113,7 +119,7 @@ impl Mapping {
     /// # Safety
     ///
     /// Nobody writes them while the slice lives.
-    pub(super) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
+    pub(crate) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(
             offset <= self.bytes && len <= self.bytes - offset,
             "{len} bytes at {offset} lie outside the mapping"
@@ -132,7 +138,7 @@ impl Mapping {
 
     /// Memory of the test's own, with the given contents.
     #[cfg(test)]
-    pub(super) fn of_heap(contents: &[u8]) -> Mapping {
+    pub(crate) fn of_heap(contents: &[u8]) -> Mapping {
         // SAFETY: the layout has a size; the contents fit.
         let base = unsafe {
             let base = std::alloc::alloc(heap_layout(contents.len()));

@@ -29,10 +29,14 @@ impl Tier {
     }
 
     /// Whether the limit is near.
-    pub(crate) fn is_short(&self) -> bool {
-        let allocated_bytes = self.files.segments.stats().allocated_bytes;
+    fn is_short(&self) -> bool {
+        self.files.segments.stats().allocated_bytes > self.enough_bytes()
+    }
+
+    /// Cleaning begins above so many bytes, and ends there.
+    pub(crate) fn enough_bytes(&self) -> u64 {
         let free_bytes = (FREE_SEGMENTS + 1) * self.segment_bytes + 2 * self.kept_bytes();
-        allocated_bytes.saturating_add(free_bytes) > self.limit_bytes
+        self.limit_bytes.saturating_sub(free_bytes)
     }
 }
 

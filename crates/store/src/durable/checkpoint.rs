@@ -40,7 +40,7 @@ use attempt::{Attempt, Written};
 /// bounds. Writing them then costs about as much as the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
-/// Of the limit of segments, the part that must have died since the last checkpoint for one to be made because room is short.
+/// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
 const DEAD_PART: u64 = 32;
 
 /// Who reads the folder of a running store locks this one in it; nothing is removed meanwhile.
@@ -58,7 +58,7 @@ pub(crate) struct Checkpointer {
     log_bytes_before: AtomicU64,
     /// Somebody waits for room in segments.
     wants_room: AtomicBool,
-    /// Bytes of segments that nobody owned after the last checkpoint.
+    /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
     counts: Counts,
 }
@@ -207,7 +207,6 @@ impl Checkpointer {
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
-        self.dead_bytes_before.store(self.dead_bytes(), Ordering::Relaxed);
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Relaxed);
         made
@@ -218,7 +217,7 @@ impl Checkpointer {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
         let start_lsn = journal.newest() + 1;
-        let victims = self.victims(self.log_bytes(journal) / 4);
+        let victims = self.victims(core, self.log_bytes(journal) / 4);
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
         attempt.walk(&state.generations)?;
@@ -274,15 +273,19 @@ impl Checkpointer {
         journal.log().drop_before(state.head.start_lsn)?;
         state.generations.keep_only(generations)?;
         drop(nobody_reads);
-        self.files.remove_dead()?;
+        let has_gained = self.files.remove_dead()? > 0;
+        // What is dead and cannot be cleaned is no reason for another one.
+        let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
+        self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
         Ok(())
     }
 
     /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some, as long
     /// as there is room for these, while room is short.
-    fn victims(&self, budget_bytes: u64) -> BTreeSet<u64> {
+    fn victims(&self, core: &Core, budget_bytes: u64) -> BTreeSet<u64> {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
-        let mut excess_bytes = stats.allocated_bytes.saturating_sub(limit_bytes / 4 * 3);
+        let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
+        let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes) / 2;
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();

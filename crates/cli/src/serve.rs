@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 use ziptier::{
     BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
 };
-use ziptier_server::{Config, Server, StoreBackend};
+use ziptier_server::{Backend, Config, Server, StoreBackend};
 
 use crate::heap;
 use crate::store_target::engine_name;
@@ -153,7 +153,7 @@ fn run(
         arguments.durable.found(backend.store().len(), recovered, &after.unwrap_or_default())
     });
     let packer = packer(backend.store());
-    let server = Server::bind(config, backend)?;
+    let server = Server::bind(config, Arc::clone(&backend) as Arc<dyn Backend>)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
@@ -178,7 +178,9 @@ fn run(
     closing.close();
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
-    Ok(outcome?)
+    outcome?;
+    // The server is gone, so this is the last share.
+    Ok(Arc::into_inner(backend).map_or(Ok(()), StoreBackend::close)?)
 }
 
 /// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a

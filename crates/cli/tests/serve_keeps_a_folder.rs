@@ -19,7 +19,11 @@ fn ziptier(dir: &Path, arguments: &[&str]) -> Command {
 }
 
 fn start(dir: &Path, arguments: &[&str]) -> (Child, String, u16) {
-    let mut child = ziptier(dir, arguments).spawn().unwrap();
+    started(ziptier(dir, arguments))
+}
+
+fn started(mut command: Command) -> (Child, String, u16) {
+    let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
@@ -87,13 +91,68 @@ fn a_clean_stop_and_a_start_say_what_is_kept() {
 
     let server = start(&dir, &["--durability", "always"]);
     assert!(server.1.contains("durability always (fdatasync before replies)"), "{}", server.1);
-    assert!(server.1.contains("recovered 3 keys, 2 records of"), "{}", server.1);
+    assert!(server.1.contains("recovered 3 keys after a clean stop, 2 records of"), "{}", server.1);
     assert!(!server.1.contains("torn tail"), "{}", server.1);
     assert_eq!(ask(server.2, b"GET b\r\nDBSIZE\r\n"), "$1\r\n2\r\n:3\r\n");
     assert_eq!(ask(server.2, b"FLUSHALL\r\n"), "+OK\r\n");
     let info = ask(server.2, b"INFO persistence\r\n");
     assert!(info.contains("log_durable_lsn:3") && info.contains("log_syncs:1"), "{info}");
     stop(server);
+}
+
+#[test]
+fn saving_is_as_redis_has_it_and_a_clean_stop_leaves_nothing_to_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let server = start(&dir, &["--durability", "no"]);
+    let port = server.2;
+    let integer = |reply: String| reply.trim_end().trim_start_matches(':').parse::<u64>().unwrap();
+    let opened = integer(ask(port, b"LASTSAVE\r\n"));
+    assert_eq!(ask(port, b"SET a 1\r\nSAVE\r\n"), "+OK\r\n+OK\r\n");
+    assert!(integer(ask(port, b"LASTSAVE\r\n")) >= opened);
+    assert_eq!(ask(port, b"SET b 2\r\nBGSAVE\r\n"), "+OK\r\n+Background saving started\r\n");
+    let info = || ask(port, b"INFO persistence\r\n");
+    while info().contains("rdb_bgsave_in_progress:1") {
+        std::thread::yield_now();
+    }
+    let page = info();
+    for field in ["rdb_saves:2\r", "rdb_changes_since_last_save:0\r", "rdb_last_bgsave_status:ok"] {
+        assert!(page.contains(field), "{field}: {page}");
+    }
+    assert_eq!(ask(port, b"SAVE x\r\nBGSAVE x\r\n").matches("-ERR").count(), 2);
+    let settings = ask(port, b"CONFIG GET append*\r\n");
+    assert!(settings.contains("appendonly\r\n$3\r\nyes") && settings.contains("$2\r\nno"), "{settings}");
+    // More than a sixteenth of what makes a checkpoint due.
+    let value = "v".repeat(5 << 20);
+    let bytes = value.len();
+    ask(port, format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${bytes}\r\n{value}\r\n").as_bytes());
+    stop(server);
+    let server = start(&dir, &[]);
+    assert!(server.1.contains("recovered 3 keys after a clean stop, 0 records"), "{}", server.1);
+    ask(server.2, b"SET c 3\r\nSHUTDOWN SAVE\r\n");
+    let (mut child, ..) = server;
+    assert!(child.wait().unwrap().success());
+    let server = start(&dir, &[]);
+    assert!(server.1.contains("recovered 4 keys after a clean stop, 0 records"), "{}", server.1);
+    let (mut child, _, port) = server;
+    ask(port, b"SET d 4\r\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let server = start(&dir, &[]);
+    assert!(server.1.contains("recovered 5 keys after a crash, 1 records"), "{}", server.1);
+    stop(server);
+}
+
+#[test]
+fn without_a_folder_there_is_nothing_to_save_to() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+    command.args(["serve", "--port", "0"]).stdout(Stdio::piped());
+    let (child, _, port) = started(command);
+    for request in ["SAVE", "BGSAVE", "LASTSAVE", "SHUTDOWN SAVE"] {
+        let said = ask(port, format!("{request}\r\n").as_bytes());
+        assert!(said.starts_with("-ERR there is no folder"), "{request}: {said}");
+    }
+    stop((child, String::new(), port));
 }
 
 #[test]

@@ -84,6 +84,17 @@ pub enum Transferred {
     TargetExists,
 }
 
+/// What came of [`Backend::save`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saving {
+    /// It is done, or has begun.
+    Done,
+    /// One is under way already.
+    UnderWay,
+    /// There is no folder.
+    NoFolder,
+}
+
 /// Why a store refused. Its text is one sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -243,6 +254,20 @@ pub trait Backend: Send + Sync {
     /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and reads go on.
     fn wait(&self) -> Result<(), BackendError> {
         Ok(())
+    }
+
+    /// Writes everything to the folder apart from the log, in the background or before it returns.
+    ///
+    /// # Errors
+    ///
+    /// The disk's. Nothing is lost.
+    fn save(&self, _in_background: bool) -> Result<Saving, BackendError> {
+        Ok(Saving::NoFolder)
+    }
+
+    /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.
+    fn last_save_ms(&self) -> Option<u64> {
+        None
     }
 
     /// What `INFO persistence` shows beside Redis's fields: lower-case names, plain values. Empty without a folder.

@@ -7,9 +7,10 @@ use std::ops::Bound;
 use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
 
 use crate::backend::{
-    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Transfer, Transferred,
-    Update, ValueReader,
+    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Saving, Transfer,
+    Transferred, Update, ValueReader,
 };
+use crate::shared::unix_ms;
 
 /// Bytes of a multi-get's values that a thread keeps for its next one.
 const VALUES_KEPT_BYTES: usize = 256 << 10;
@@ -48,6 +49,15 @@ impl StoreBackend {
             durable.waits = false;
         }
         Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes, evicts })
+    }
+
+    /// Ends the store, and tells whether everything is durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::close`].
+    pub fn close(self) -> Result<(), Error> {
+        self.store.close()
     }
 
     /// The store itself.
@@ -237,6 +247,21 @@ impl Backend for StoreBackend {
         Ok(self.store.wait()?)
     }
 
+    fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
+        match self.store.checkpoint_stats() {
+            None => Ok(Saving::NoFolder),
+            Some(stats) if stats.is_running => Ok(Saving::UnderWay),
+            Some(_) if in_background => {
+                Ok(if self.store.begin_checkpoint() { Saving::Done } else { Saving::UnderWay })
+            }
+            Some(_) => Ok(self.store.checkpoint().map(|()| Saving::Done)?),
+        }
+    }
+
+    fn last_save_ms(&self) -> Option<u64> {
+        Some(self.store.checkpoint_stats()?.last_ended_ms)
+    }
+
     fn persistence(&self) -> Vec<(&'static str, String)> {
         let Some(stats) = self.store.durable_stats() else { return Vec::new() };
         let Some(checkpoints) = self.store.checkpoint_stats() else { return Vec::new() };
@@ -244,10 +269,26 @@ impl Backend for StoreBackend {
         let written =
             stats.log_written_bytes + checkpoints.segment_written_bytes + checkpoints.other_written_bytes;
         let amplification = written as f64 / accepted.max(1) as f64;
+        let status = |is_ok: bool| if is_ok { "ok" } else { "err" }.to_owned();
         let (running, last_ok) = (checkpoints.is_running, checkpoints.last_error.is_none());
-        let status = if stats.failure.is_some() { "err" } else { "ok" };
+        // Redis has -1 where there is nothing to tell.
+        let seconds = |ms: Option<u64>| ms.map_or("-1".to_owned(), |ms| (ms / 1000).to_string());
+        let running_ms = running.then(|| unix_ms().saturating_sub(checkpoints.began_ms));
+        // One that began meanwhile may be ahead.
+        let changes = (stats.last_lsn + 1).saturating_sub(checkpoints.start_lsn);
+        let took_ms = (checkpoints.checkpoints > 0).then_some(checkpoints.last_took_ms);
         vec![
-            ("aof_last_write_status", status.to_owned()),
+            ("rdb_changes_since_last_save", changes.to_string()),
+            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
+            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
+            ("rdb_last_bgsave_status", status(last_ok)),
+            ("rdb_last_bgsave_time_sec", seconds(took_ms)),
+            ("rdb_current_bgsave_time_sec", seconds(running_ms)),
+            ("rdb_saves", checkpoints.checkpoints.to_string()),
+            ("aof_rewrite_in_progress", "0".to_owned()),
+            ("aof_rewrite_scheduled", "0".to_owned()),
+            ("aof_last_write_status", status(stats.failure.is_none())),
+            ("aof_current_size", stats.log_allocated_bytes.to_string()),
             ("durability", stats.durability.to_string()),
             ("log_durable_after", stats.durable_after),
             ("log_first_lsn", stats.first_lsn.to_string()),
@@ -258,9 +299,6 @@ impl Backend for StoreBackend {
             ("log_allocated_bytes", stats.log_allocated_bytes.to_string()),
             ("log_syncs", stats.log_syncs.to_string()),
             ("log_failure", stats.failure.unwrap_or_default()),
-            ("rdb_bgsave_in_progress", u8::from(running).to_string()),
-            ("rdb_last_save_time", (checkpoints.last_ended_ms / 1000).to_string()),
-            ("rdb_last_bgsave_status", if last_ok { "ok" } else { "err" }.to_owned()),
             ("checkpoints", checkpoints.checkpoints.to_string()),
             ("checkpoints_failed", checkpoints.failed.to_string()),
             ("checkpoint_last_failure", checkpoints.last_error.unwrap_or_default()),

@@ -83,9 +83,9 @@ impl Batch {
     }
 }
 
-/// A leaf that the batch has locked.
-struct Locked<'g> {
-    leaf: &'g Leaf,
+/// A leaf whose writer lock is held.
+pub(crate) struct Locked<'g> {
+    pub(crate) leaf: &'g Leaf,
     _writer: MutexGuard<'g, ()>,
 }
 
@@ -189,19 +189,21 @@ impl Core {
         self.committed.store(number, Ordering::Release);
         let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
         drop(one_at_a_time);
-        for leaf in leaves {
-            let grown =
-                leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
-            if grown {
-                self.seal(leaf, guard);
-                self.sealed(leaf, guard);
-            }
+        leaves.into_iter().for_each(|leaf| self.pack_grown(leaf, guard));
+    }
+
+    /// Has a leaf packed whose landing grew.
+    pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
+        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+        if grown {
+            self.seal(leaf, guard);
+            self.sealed(leaf, guard);
         }
     }
 
     /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its
-    /// left, and those are all that this batch holds.
-    fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
+    /// left, and those are all that a batch holds.
+    pub(crate) fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
         let mut round = 0;
         loop {
             let (leaf, _) = self.locate(key, guard);
@@ -245,8 +247,8 @@ impl Core {
         })
     }
 
-    /// Appends to a leaf whose writer lock the batch holds, in a larger landing if there is no room.
-    fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
+    /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.
+    pub(crate) fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
         loop {
             let state = leaf.state(guard);
             let larger = match &state.open {

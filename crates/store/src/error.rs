@@ -179,6 +179,9 @@ pub enum Error {
         /// The system's words, or what is wrong with it.
         reason: String,
     },
+    /// A checkpoint at a clean stop was given up: it would have taken too long.
+    #[error("the checkpoint would have taken too long, and was given up")]
+    CheckpointTooLong,
     /// No checkpoint is made any more.
     #[error("no checkpoint is made since this failure: {first}")]
     NoCheckpoint {

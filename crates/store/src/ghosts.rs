@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_newest_keys_are_remembered_and_forgotten_once_taken() {
-        let gauges = Gauges::default();
+        let gauges = Gauges::new(None);
         let mut ghosts = Ghosts::default();
         assert!(!ghosts.take(7));
         ghosts.put(7);

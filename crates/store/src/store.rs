@@ -172,12 +172,23 @@ impl Store {
         }
     }
 
+    /// As [`Store::checkpoint`], in the background; `false` if one is under way, or without a folder.
+    pub fn begin_checkpoint(&self) -> bool {
+        let (Some(checkpointer), Some(thread)) = (self.core.checkpointer.get(), &self.checkpoints) else {
+            return false;
+        };
+        let begins = checkpointer.want();
+        thread.wake();
+        begins
+    }
+
     /// What checkpoints have done; `None` without a folder.
     pub fn checkpoint_stats(&self) -> Option<CheckpointStats> {
         self.core.checkpointer.get().map(Checkpointer::stats)
     }
 
-    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable.
+    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable. What a few
+    /// seconds suffice for is brought into a checkpoint, so that the next start is quick.
     ///
     /// # Errors
     /// The log failed, now or earlier.
@@ -186,9 +197,16 @@ impl Store {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        drop(self.checkpoints.take());
-        let sealed = self.core.journal.get().map_or(Ok(()), Journal::seal);
-        sealed.and(self.core.checkpointer.get().map_or(Ok(()), Checkpointer::close))
+        let is_first = self.checkpoints.take().is_some();
+        let (Some(journal), Some(checkpointer)) = (self.core.journal.get(), self.core.checkpointer.get())
+        else {
+            return Ok(());
+        };
+        let sealed = journal.seal();
+        if is_first && sealed.is_ok() {
+            checkpointer.checkpoint_at_stop(&self.core, journal);
+        }
+        sealed.and(checkpointer.close())
     }
 
     /// A read has ended: waits for what it has seen.

@@ -43,8 +43,13 @@ impl DurableArguments {
             Durability::Everysec => format!("{after} once a second"),
             Durability::No => "nothing is waited for".to_owned(),
         };
+        let stop = match recovered.is_sealed {
+            true => " after a clean stop",
+            false if recovered.records > 0 => " after a crash",
+            false => "",
+        };
         let mut line = format!(
-            ", durability {} ({sync}) in {}: recovered {keys} keys, {} records of {} bytes in the log",
+            ", durability {} ({sync}) in {}: recovered {keys} keys{stop}, {} records of {} bytes in the log",
             options.durability,
             options.dir.display(),
             recovered.records,

@@ -28,8 +28,10 @@ pub(super) fn config(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
     let config = &shared.config;
     let limit_bytes = shared.limit_bytes();
+    let durability = shared.backend.persistence().into_iter().find(|(name, _)| *name == "durability");
     vec![
-        ("appendonly", "no".into()),
+        ("appendfsync", durability.clone().map_or("everysec".into(), |(_, durability)| durability)),
+        ("appendonly", if durability.is_some() { "yes" } else { "no" }.into()),
         ("bind", config.bind.to_string()),
         ("databases", "1".into()),
         ("io-threads", config.threads.to_string()),

@@ -19,6 +19,7 @@ pub(super) fn find(name: &str) -> Option<&'static Doc> {
 
 static DOCS: &[Doc] = &[
     doc("append", "2.0.0", "string", "Append to the value of a key"),
+    doc("bgsave", "1.0.0", "server", "Save everything to the folder in the background"),
     doc("client", "2.4.0", "connection", "Name connections and list them"),
     doc("command", "2.8.13", "server", "Describe the commands"),
     doc("config", "2.0.0", "server", "Read the settings"),
@@ -45,6 +46,7 @@ static DOCS: &[Doc] = &[
     doc("incrbyfloat", "2.6.0", "string", "Add to the number that a key holds"),
     doc("info", "1.0.0", "server", "Tell the state of the server"),
     doc("keys", "1.0.0", "generic", "List all keys that match a pattern"),
+    doc("lastsave", "1.0.0", "server", "Tell when everything was last saved"),
     doc("memory", "4.0.0", "server", "Tell what a key holds in memory"),
     doc("mget", "1.0.0", "string", "Read the values of several keys"),
     doc("mset", "1.0.1", "string", "Set several keys at once"),
@@ -61,6 +63,7 @@ static DOCS: &[Doc] = &[
     doc("randomkey", "1.0.0", "generic", "Name some key"),
     doc("rename", "1.0.0", "generic", "Give a key another name"),
     doc("renamenx", "1.0.0", "generic", "Give a key another name that does not exist"),
+    doc("save", "1.0.0", "server", "Save everything to the folder"),
     doc("scan", "2.8.0", "generic", "Walk over the keys, some per call"),
     doc("select", "1.0.0", "connection", "Choose the database, of which there is one"),
     doc("set", "1.0.0", "string", "Set the value of a key"),

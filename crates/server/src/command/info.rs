@@ -107,6 +107,7 @@ fn memory(page: &mut String, shared: &Shared) {
 
 fn persistence(page: &mut String, shared: &Shared) {
     field(page, "loading", 0);
+    field(page, "async_loading", 0);
     let fields = shared.backend.persistence();
     field(page, "aof_enabled", u8::from(!fields.is_empty()));
     for (name, value) in fields {

@@ -1,17 +1,59 @@
-//! `SHUTDOWN`.
+//! `SAVE` `BGSAVE` `LASTSAVE` `SHUTDOWN`.
 
 use super::Session;
+use crate::backend::{Backend, Saving};
 use crate::refusal::Refusal;
 use crate::request::Args;
 
-/// Stops the server. There is nothing to save, and a client that succeeds sees its connection close.
+const NO_FOLDER: Refusal =
+    Refusal::fixed("ERR there is no folder to save to; start the server with --dir to have one");
+
+/// The clients of other threads are served meanwhile.
+pub(super) fn save(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    begin(&*session.shared.backend, false)?;
+    session.reply.ok();
+    Ok(())
+}
+
+/// `SCHEDULE` waits for a rewrite of Redis's log; there is none here to wait for.
+pub(super) fn bgsave(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    match args.get(1) {
+        None => {}
+        Some(option) if args.len() == 2 && option.eq_ignore_ascii_case(b"schedule") => {}
+        Some(_) => return Err(Refusal::SYNTAX),
+    }
+    begin(&*session.shared.backend, true)?;
+    session.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn begin(backend: &dyn Backend, in_background: bool) -> Result<(), Refusal> {
+    match backend.save(in_background)? {
+        Saving::Done => Ok(()),
+        Saving::UnderWay => Err(Refusal::fixed("ERR Background save already in progress")),
+        Saving::NoFolder => Err(NO_FOLDER),
+    }
+}
+
+pub(super) fn lastsave(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    let at_ms = session.shared.backend.last_save_ms().ok_or(NO_FOLDER)?;
+    session.reply.integer((at_ms / 1000) as i64);
+    Ok(())
+}
+
+/// Stops the server; the store's end brings its folder in order. A client that succeeds sees its connection close.
 pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let mut saves = false;
     for option in args.from(1) {
         match option.to_ascii_lowercase().as_slice() {
-            b"nosave" | b"save" | b"now" | b"force" => {}
+            b"save" => saves = true,
+            b"nosave" | b"now" | b"force" => {}
             b"abort" if args.len() == 2 => return Err(Refusal::fixed("ERR No shutdown in progress.")),
             _ => return Err(Refusal::SYNTAX),
         }
+    }
+    if saves && session.shared.backend.save(false)? == Saving::NoFolder {
+        return Err(NO_FOLDER);
     }
     session.client.closing = true;
     session.shared.stop();

@@ -124,6 +124,22 @@ impl Core {
         }
     }
 
+    /// Sends leaves to SSD until memory is below its limit, or nothing more goes: a recovery writes without asking. The caller holds no
+    /// guard.
+    pub(crate) fn keep_to_limit(&self) {
+        if self.cold.is_none() {
+            return;
+        }
+        for round in 0..ROUNDS_MAX {
+            let over = self.gauges.held().saturating_sub(self.below_limit(HIGH_PART));
+            if over == 0 || !self.send_coldest(over) {
+                return;
+            }
+            self.reclaim();
+            back_off(round);
+        }
+    }
+
     /// As [`Core::admit`], but sends leaves to SSD first. The caller holds no guard and no lock.
     pub(crate) fn send_down_for(&self, bytes: usize) -> Result<(), Error> {
         let mut has_waited = false;

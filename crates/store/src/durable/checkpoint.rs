@@ -22,10 +22,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::log::Lsn;
 
 use super::generation::GenerationFiles;
 use super::journal::Journal;
@@ -42,6 +43,10 @@ const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
 const DEAD_PART: u64 = 32;
+/// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
+const STOP_SHARE: u64 = 16;
+/// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Who reads the folder of a running store locks this one in it; nothing is removed meanwhile.
 pub(crate) const BACKUP_DIR: &str = "backup";
@@ -60,6 +65,8 @@ pub(crate) struct Checkpointer {
     wants_room: AtomicBool,
     /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
+    /// Somebody wants one, whether it is due or not.
+    is_wanted: AtomicBool,
     counts: Counts,
 }
 
@@ -77,6 +84,8 @@ struct Counts {
     checkpoints: AtomicU64,
     failed: AtomicU64,
     is_running: AtomicBool,
+    began_ms: AtomicU64,
+    start_lsn: AtomicU64,
     last_ended_ms: AtomicU64,
     last_took_ms: AtomicU64,
     images: AtomicU64,
@@ -94,8 +103,12 @@ pub struct CheckpointStats {
     pub checkpoints: u64,
     /// Checkpoints that failed.
     pub failed: u64,
-    /// Whether one is being made.
+    /// Whether one is being made, or about to be.
     pub is_running: bool,
+    /// When the newest one began, in milliseconds since the Unix epoch; 0 if there was none.
+    pub began_ms: u64,
+    /// The first record of the log that the one in force may not have.
+    pub start_lsn: Lsn,
     /// When the last one ended, in milliseconds since the Unix epoch; that of opening if there was none.
     pub last_ended_ms: u64,
     /// How long it took, in milliseconds.
@@ -136,8 +149,10 @@ impl Checkpointer {
     ) -> Result<Self, Error> {
         disk.create_dir(&dir.join(BACKUP_DIR))?;
         let InForce { files, generations, head } = loaded;
+        let start_lsn = head.start_lsn;
         let counts = Counts::default();
         counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
+        counts.start_lsn.store(start_lsn, Ordering::Relaxed);
         Ok(Self {
             disk,
             dir: dir.to_path_buf(),
@@ -147,14 +162,21 @@ impl Checkpointer {
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             wants_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
+            is_wanted: AtomicBool::new(false),
             counts,
         })
     }
 
-    /// Whether a checkpoint is due: the log has grown so much, or room in segments is short.
+    /// Whether a checkpoint is due: somebody wants one, the log has grown so much, or room in segments is short.
     pub(crate) fn is_due(&self, journal: &Journal) -> bool {
-        let live_bytes = || self.files.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        self.is_awaited() || self.log_bytes(journal) >= self.bound_bytes.unwrap_or_else(live_bytes)
+        self.is_wanted.load(Ordering::Acquire)
+            || self.is_awaited()
+            || self.log_bytes(journal) >= self.bound_bytes()
+    }
+
+    /// Has the thread make a checkpoint; `false` if one is being made.
+    pub(crate) fn want(&self) -> bool {
+        !self.counts.is_running.load(Ordering::Acquire) && !self.is_wanted.swap(true, Ordering::AcqRel)
     }
 
     /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
@@ -166,7 +188,7 @@ impl Checkpointer {
         self.is_awaited()
     }
 
-    /// Whether somebody waits for a checkpoint.
+    /// Whether somebody waits for room that a checkpoint gives.
     pub(crate) fn is_awaited(&self) -> bool {
         self.wants_room.load(Ordering::Relaxed)
     }
@@ -175,6 +197,12 @@ impl Checkpointer {
     fn dead_bytes(&self) -> u64 {
         let stats = self.files.segments.stats();
         stats.allocated_bytes.saturating_sub(stats.live_bytes)
+    }
+
+    /// Bytes of log that make a checkpoint due.
+    fn bound_bytes(&self) -> u64 {
+        let live_bytes = || self.files.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        self.bound_bytes.unwrap_or_else(live_bytes)
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
@@ -189,11 +217,31 @@ impl Checkpointer {
     /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
     /// no further one is made.
     pub(crate) fn checkpoint(&self, core: &Core, journal: &Journal) -> Result<(), Error> {
+        self.checkpoint_until(None, core, journal)
+    }
+
+    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
+    pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
+        if self.log_bytes(journal) >= self.bound_bytes() / STOP_SHARE {
+            // Without it the next start replays the log, which has everything.
+            let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
+        }
+    }
+
+    fn checkpoint_until(
+        &self,
+        deadline: Option<Instant>,
+        core: &Core,
+        journal: &Journal,
+    ) -> Result<(), Error> {
         let mut state = self.state.lock();
-        self.counts.is_running.store(true, Ordering::Relaxed);
+        self.counts.is_running.store(true, Ordering::Release);
+        // One who wants it from here on gets another one.
+        self.is_wanted.store(false, Ordering::Release);
         let began = Instant::now();
+        self.counts.began_ms.store(now_ms(), Ordering::Relaxed);
         let log_written = journal.log().stats().written_bytes;
-        let made = self.make(&mut state, core, journal);
+        let made = self.make(&mut state, deadline, core, journal);
         match &made {
             Ok(()) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
@@ -208,11 +256,17 @@ impl Checkpointer {
             }
         }
         self.wants_room.store(false, Ordering::Relaxed);
-        self.counts.is_running.store(false, Ordering::Relaxed);
+        self.counts.is_running.store(false, Ordering::Release);
         made
     }
 
-    fn make(&self, state: &mut State, core: &Core, journal: &Journal) -> Result<(), Error> {
+    fn make(
+        &self,
+        state: &mut State,
+        deadline: Option<Instant>,
+        core: &Core,
+        journal: &Journal,
+    ) -> Result<(), Error> {
         if let Some(first) = &state.failure {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
@@ -220,7 +274,7 @@ impl Checkpointer {
         let victims = self.victims(core, self.log_bytes(journal) / 4);
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
-        attempt.walk(&state.generations)?;
+        attempt.walk(&state.generations, deadline)?;
         let head = self.prepare(state, &mut attempt, journal, start_lsn)?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
         if let Err(error) = head.commit(&*self.disk, &self.dir) {
@@ -232,6 +286,7 @@ impl Checkpointer {
         walk.end(named, true);
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
+        self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
         state.head = head;
         self.clear_up(state, &generations, journal)
     }
@@ -315,7 +370,9 @@ impl Checkpointer {
         CheckpointStats {
             checkpoints: get(&counts.checkpoints),
             failed: get(&counts.failed),
-            is_running: counts.is_running.load(Ordering::Relaxed),
+            is_running: counts.is_running.load(Ordering::Acquire) || self.is_wanted.load(Ordering::Acquire),
+            began_ms: get(&counts.began_ms),
+            start_lsn: get(&counts.start_lsn),
             last_ended_ms: get(&counts.last_ended_ms),
             last_took_ms: get(&counts.last_took_ms),
             last_error: counts.last_error.lock().clone(),

@@ -12,6 +12,7 @@
 //! | `loading` | from the images of a checkpoint to leaves |
 //! | `segments_dir` | whose a folder of segments is |
 //! | `recovery` | from a folder to a store that is ready |
+//! | `replay` | doing again what the log says |
 //! | `check` | whether all of a folder is what was written |
 //! | `stream`, `dump`, `restore` | a folder as one stream, and back |
 
@@ -28,6 +29,7 @@ mod manifest;
 mod operation;
 mod reader;
 mod recovery;
+mod replay;
 mod restore;
 mod segments_dir;
 mod stream;

@@ -47,6 +47,11 @@ impl<'a> Operation<'a> {
         Self::Put { key, value, expires_at_ms: fields.expires_at_ms, flags: fields.flags }
     }
 
+    /// Its key, or the first one of its range.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.parts().1
+    }
+
     /// Bytes of its key and value.
     pub(crate) fn bytes(&self) -> u64 {
         let (_, key, value, ..) = self.parts();

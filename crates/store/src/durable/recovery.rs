@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ziptier_media::disk::{DirLock, Disk, DiskError};
-use ziptier_media::log::{Log, LogOptions, Replay};
+use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
 use super::checkpoint::{BACKUP_DIR, Checkpointer, InForce};
@@ -16,7 +16,8 @@ use super::generation::GenerationFiles;
 use super::journal::Journal;
 use super::loading::{Loaded, Loading};
 use super::manifest::{self, Entries, Head, Manifest};
-use super::operation::{Operation, Operations};
+use super::operation::Operation;
+use super::replay::replay;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
 use crate::cold::{SsdOptions, segment_options};
@@ -32,8 +33,6 @@ pub(crate) const LOG_DIR: &str = "log";
 pub(crate) const GENERATIONS_DIR: &str = "dictionaries";
 /// Files that a store's folder may hold; anything else belongs to somebody else.
 const OWN_FILES: [&str; 2] = ["LOCK", "MANIFEST"];
-/// Records between two calls for progress.
-const RECORDS_PER_REPORT: u64 = 4096;
 /// Bytes of images between two calls for progress.
 const BYTES_PER_REPORT: u64 = 4 << 20;
 /// Keys of a range that are deleted at a time.
@@ -123,10 +122,11 @@ pub(crate) fn recover(
     let start_lsn = manifest.head.start_lsn;
 
     let log_options = LogOptions { salvage: options.salvage, first_lsn: start_lsn, ..options.log };
-    let mut replay = Log::open(disk.clone(), &options.dir.join(LOG_DIR), log_options)?;
-    replay.start_at(start_lsn)?;
-    let mut recovered = self::replay(core, &mut replay, options.salvage, progress)?;
-    let log = replay.into_log()?;
+    let mut log = Log::open(disk.clone(), &options.dir.join(LOG_DIR), log_options)?;
+    log.start_at(start_lsn)?;
+    let limit_bytes = store_options.memory_limit_bytes;
+    let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
+    let log = log.into_log()?;
     check_end(&log, &manifest.head, options, &mut recovered)?;
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
@@ -253,57 +253,9 @@ fn check_folder(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Does everything that the log says, in its order.
-fn replay(
-    core: &Core,
-    replay: &mut Replay,
-    salvage: bool,
-    progress: &mut dyn FnMut(Recovery),
-) -> Result<Recovered, Error> {
-    let mut recovered = Recovered::default();
-    loop {
-        if recovered.records.is_multiple_of(RECORDS_PER_REPORT) {
-            let (done_bytes, all_bytes) = replay.progress();
-            progress(Recovery { done_bytes, all_bytes });
-        }
-        let Some(record) = replay.next_record()? else { break };
-        recovered.records += 1;
-        recovered.log_bytes += record.payload.len() as u64;
-        if let Err(reason) = apply(core, record.payload)? {
-            if !salvage {
-                return Err(Error::LogRecord { lsn: record.lsn, reason });
-            }
-            recovered.skipped.push(format!("record {} of the log: {reason}", record.lsn));
-        }
-    }
-    recovered.is_sealed = replay.is_sealed();
-    recovered.torn_tail = replay.torn_tail().cloned();
-    let skipped = replay.skipped().iter().map(|skipped| {
-        let (path, offset, bytes) = (skipped.path.display(), skipped.offset, skipped.bytes);
-        format!("{bytes} bytes of {path} from byte {offset} on: {}", skipped.reason)
-    });
-    recovered.skipped.extend(skipped);
-    Ok(recovered)
-}
-
-/// Does what one record says; the inner error is the record's.
-fn apply(core: &Core, record: &[u8]) -> Result<Result<(), String>, Error> {
-    let operations = match Operations::of(record) {
-        Ok(operations) => operations,
-        Err(reason) => return Ok(Err(reason)),
-    };
-    // All or none: a record of which a part cannot be read does nothing.
-    let operations: Vec<Operation<'_>> = match operations.collect() {
-        Ok(operations) => operations,
-        Err(reason) => return Ok(Err(reason.to_owned())),
-    };
-    operations.iter().try_for_each(|operation| core.redo(operation))?;
-    Ok(Ok(()))
-}
-
 impl Core {
     /// Does what was logged, whatever is there now.
-    fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
+    pub(super) fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
         match *operation {
             Operation::Put { key, value, expires_at_ms, flags } => {
                 self.put(key, value, PutMeta { expires_at_ms, flags })

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
@@ -84,8 +85,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Visits every leaf and writes what has no current image.
-    pub(super) fn walk(&mut self, known: &GenerationFiles) -> Result<(), Error> {
+    /// Visits every leaf and writes what has no current image; gives up at the deadline.
+    pub(super) fn walk(&mut self, known: &GenerationFiles, deadline: Option<Instant>) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             self.core.clean_leaf(&cursor, &self.victims)?;
@@ -118,6 +119,9 @@ impl<'a> Attempt<'a> {
             self.entries.push(&entry);
             if self.entries.len().is_multiple_of(LEAVES_PER_STEP) {
                 pin().flush();
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(Error::CheckpointTooLong);
+                }
             }
             match high {
                 Some(high) => cursor = high.to_vec(),

@@ -30,6 +30,13 @@ impl CheckpointThread {
             .map_err(|error| Error::Thread { reason: error.to_string() })?;
         Ok(Self { is_stopping, thread: Some(thread) })
     }
+
+    /// Has it look whether a checkpoint is due.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
 }
 
 fn work(core: &Core, is_stopping: &AtomicBool) {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use ziptier::{
-    Batch, BlockOptions, CodecChoice, Condition, Durability, DurableOptions, Meta, Options, PutMeta,
-    SsdOptions, Store, Transferred, Update, Values,
+    Batch, BlockOptions, CodecChoice, Condition, Durability, DurableOptions, FarOptions, FarPlace, FarRatio,
+    Meta, Options, PutMeta, SsdOptions, Store, Transferred, Update, Values,
 };
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
@@ -35,29 +35,42 @@ struct Run {
     text: Vec<u8>,
     places: Places,
     options: Options,
-    /// Where leaves go to, which come back by chance, and where the store is kept.
-    dir: Option<tempfile::TempDir>,
+    _folder: tempfile::TempDir,
 }
 
-/// Where records lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Places {
-    Memory,
-    /// There or on SSD.
-    Ssd,
-    /// The same, and the store is closed and opened now and then.
-    Folder,
+/// What the store has besides DRAM.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    /// Bytes of far memory in a file, and a small limit of DRAM.
+    far_bytes: Option<u64>,
+    /// Leaves go to SSD and come back by chance.
+    ssd: bool,
+    /// It is kept in a folder, and closed and opened now and then.
+    durable: bool,
+}
+
+const FAR_BYTES: u64 = 512 << 20;
+const LITTLE_FAR_BYTES: u64 = 4 << 20;
+
+impl Places {
+    fn has_little_far(self) -> bool {
+        self.far_bytes == Some(LITTLE_FAR_BYTES)
+    }
 }
 
 impl Run {
     fn new(seed: u64, places: Places) -> Self {
-        let dir = (places != Places::Memory).then(|| tempfile::tempdir().unwrap());
+        let folder = tempfile::tempdir().unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
-        let limit_bytes = 256 << 20;
+        let Places { far_bytes, ssd, durable } = places;
+        let ssd_limit_bytes = 256 << 20;
         let options = Options {
-            ssd: dir.as_ref().map(|dir| SsdOptions { path: Some(dir.path().join("segments")), limit_bytes }),
-            durable: dir.as_ref().filter(|_| places == Places::Folder).map(|dir| {
-                let mut durable = DurableOptions::new(dir.path().join("store"));
+            ssd: ssd.then(|| SsdOptions {
+                path: Some(folder.path().join("segments")),
+                limit_bytes: ssd_limit_bytes,
+            }),
+            durable: durable.then(|| {
+                let mut durable = DurableOptions::new(folder.path().join("store"));
                 durable.durability = Durability::No;
                 durable.checkpoint_log_bytes = Some(4 << 20);
                 durable.log.segment_bytes = 1 << 20;
@@ -77,11 +90,27 @@ impl Run {
             landing_watermark_pct: [100, 75, 1][random.usize(..3)],
             ..Options::default()
         };
+        let options = Options {
+            memory_limit_bytes: far_bytes.map(|bytes| {
+                if bytes == LITTLE_FAR_BYTES {
+                    1 << 20
+                } else {
+                    [2 << 20, 4 << 20, 8 << 20][random.usize(..3)]
+                }
+            }),
+            far: far_bytes.map(|capacity_bytes| FarOptions {
+                place: FarPlace::File(folder.path().join("far")),
+                capacity_bytes,
+                require_dax: false,
+            }),
+            far_ratio: FarRatio::new(1, 9).filter(|_| far_bytes.is_some() && random.bool()),
+            ..options
+        };
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
         let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
         let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
         let store = Store::open(options.clone()).unwrap();
-        Self { store, model: Model::new(), random, keys, text, places, options, dir }
+        Self { store, model: Model::new(), random, keys, text, places, options, _folder: folder }
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -105,6 +134,8 @@ impl Run {
             97..99 => self.random.usize(..20_000),
             _ => self.random.usize(..200_000),
         };
+        // Large values stay in memory, which must not be all there is then.
+        let len = if self.places.has_little_far() { (4 * len).min(2_000) } else { len };
         if self.random.u32(..10) == 0 {
             return (0..len).map(|_| self.random.u8(..)).collect();
         }
@@ -137,10 +168,10 @@ impl Run {
 
     fn step(&mut self) {
         let key = self.key();
-        if self.dir.is_some() && self.random.u32(..200) == 0 {
+        if self.places.ssd && self.random.u32(..200) == 0 {
             self.move_leaves();
         }
-        if self.places == Places::Folder && self.random.u32(..1500) == 0 {
+        if self.places.durable && self.random.u32(..1500) == 0 {
             self.open_anew();
         }
         match self.random.u32(..103) {
@@ -371,26 +402,38 @@ impl Run {
 
 #[test]
 fn store_agrees_with_a_btreemap() {
-    agrees(Places::Memory);
+    agrees(0..36, Places::default());
+}
+
+#[test]
+fn store_with_far_memory_agrees_with_a_btreemap() {
+    agrees(0..12, Places { far_bytes: Some(FAR_BYTES), ..Places::default() });
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
-    agrees(Places::Ssd);
+    agrees(0..18, Places { ssd: true, ..Places::default() });
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_in_a_folder_with_leaves_on_ssd_agrees_with_a_btreemap() {
-    agrees(Places::Folder);
+    agrees(0..18, Places { ssd: true, durable: true, ..Places::default() });
+    agrees(0..6, Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: true });
 }
 
-fn agrees(places: Places) {
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_all_places_agrees_with_a_btreemap() {
+    agrees(0..6, Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: false });
+    agrees(0..12, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true, durable: false });
+}
+
+fn agrees(seeds: std::ops::Range<u64>, places: Places) {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
-        // Files take their time.
-        Err(_) => (0..if places == Places::Memory { 36 } else { 18 }).collect(),
+        Err(_) => seeds.collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {

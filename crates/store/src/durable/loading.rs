@@ -324,7 +324,7 @@ impl Source<'_> {
         if let Some(known) = larges.get(&first).filter(|known| known.len() == stored.len) {
             return Ok(known.clone());
         }
-        let mut pieces = LargePieces::new(stored.len, coding);
+        let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
             let piece = self.files.segments.read(*place)?;
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;

@@ -20,7 +20,6 @@ use crate::image_files::OwnedPieces;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
-use ziptier_codec::token::Encoder;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;

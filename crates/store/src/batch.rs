@@ -151,6 +151,10 @@ impl Core {
             }
         }
 
+        if operations.iter().all(|(_, operation, _)| matches!(operation, Operation::Require(_))) {
+            // Nothing to log, and a record of the log has something.
+            return Ok(Some(true));
+        }
         if let Some(journal) = self.journal.get() {
             journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
                 Operation::Put(_, meta) => {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::{Guard, pin};
 
@@ -226,7 +227,7 @@ impl Core {
             }
             match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let Some(found) = image.find(key).filter(|found| !found.expired()) else {
+                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found)) else {
                         return Ok(seen);
                     };
                     let meta = match copy_found(found, bytes) {
@@ -261,7 +262,7 @@ impl Core {
             let lookup = state.find(key, key_hash(key), &self.committed).0;
             let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
             let found: Option<Found<'_>> = match lookup {
-                Lookup::Found(found) if !found.expired() => Some(found),
+                Lookup::Found(found) if !self.is_gone(&found) => Some(found),
                 _ => None,
             };
             let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
@@ -502,7 +503,8 @@ impl Core {
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
         let limit_bytes = self.gauges.limit();
-        if limit_bytes == u64::MAX {
+        // A recovery refuses nothing: what was acknowledged fitted once.
+        if limit_bytes == u64::MAX || self.recovering.load(Ordering::Relaxed) {
             return Ok(());
         }
         let used_bytes = self.gauges.held();

@@ -309,6 +309,7 @@ impl Core {
         self.pack_grown(leaf, &guard);
         drop(guard);
         self.wait_for_retired();
+        self.keep_to_limit();
     }
 }
 

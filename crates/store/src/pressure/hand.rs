@@ -27,7 +27,7 @@ const REFUSALS_MAX: usize = 64;
 /// A lap that gave less than one part in so many of what is there makes the hand less choosy.
 const LAP_PART: u64 = 32;
 /// How long nothing is tried after a lap that gave nothing at all, or a place that was full.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The place that leaves are sent down from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,18 +19,21 @@
 mod hand;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
 use crate::sync::back_off;
 pub(crate) use hand::Sent;
-use hand::{Hands, Move, Source};
+use hand::{Hands, Move, PAUSE, Source};
 
 /// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
 /// until the background thread is awake.
 const LOW_PART: u64 = 10;
 const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
+/// How long a writer waits before it looks whether a checkpoint gave room.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Rounds that a writer waits for room at most, about a second.
 const ROUNDS_MAX: u32 = 20_000;
 
@@ -235,17 +238,42 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        let mut has_waited = false;
         for round in 0..ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
-            if !self.send_down_for(over_bytes) && !self.evict_for(bytes as u64) {
-                return Err(self.refusal(limit_bytes, used_bytes));
+            let is_moving = self.send_down_for(over_bytes) || self.evict_for(bytes as u64);
+            self.reclaim();
+            match self.checkpointer.get() {
+                // What died on SSD is free after a checkpoint.
+                Some(checkpointer) if checkpointer.is_awaited() => {
+                    std::thread::sleep(ROOM_PAUSE);
+                    has_waited = true;
+                }
+                _ if is_moving => back_off(round),
+                // The hand may still rest.
+                _ if std::mem::take(&mut has_waited) => std::thread::sleep(PAUSE),
+                _ => return Err(self.refusal(limit_bytes, used_bytes)),
+            }
+        }
+        self.admit(bytes)
+    }
+
+    /// Sends leaves down until memory is below its high mark, or nothing more goes: a recovery writes without asking. The caller holds
+    /// no guard.
+    pub(crate) fn keep_to_limit(&self) {
+        if self.cold.is_none() {
+            return;
+        }
+        for round in 0..ROUNDS_MAX {
+            let over_bytes = self.gauges.held().saturating_sub(self.watermarks().high);
+            if over_bytes == 0 || !self.move_hand(Move::of(over_bytes)) {
+                return;
             }
             self.reclaim();
             back_off(round);
         }
-        self.admit(bytes)
     }
 
     /// Sends leaves down for a writer that lacks `over_bytes`; `false` when there is no hope of them.

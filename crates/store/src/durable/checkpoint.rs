@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::Lsn;
+use ziptier_media::segments::SegmentError;
 
 use super::generation::GenerationFiles;
 use super::journal::Journal;
@@ -64,6 +65,8 @@ pub(crate) struct Checkpointer {
     log_bytes_before: AtomicU64,
     /// Somebody waits for room in segments.
     wants_room: AtomicBool,
+    /// The last checkpoint found no room for its images.
+    had_no_room: AtomicBool,
     /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
     /// Somebody wants one, whether it is due or not.
@@ -162,6 +165,7 @@ impl Checkpointer {
             state: Mutex::new(State { generations, head, failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             wants_room: AtomicBool::new(false),
+            had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             counts,
@@ -187,6 +191,11 @@ impl Checkpointer {
             self.wants_room.store(true, Ordering::Relaxed);
         }
         self.is_awaited()
+    }
+
+    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
+    pub(crate) fn had_no_room(&self) -> bool {
+        self.had_no_room.load(Ordering::Relaxed)
     }
 
     /// Whether somebody waits for room that a checkpoint gives.
@@ -256,9 +265,13 @@ impl Checkpointer {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                // What it wrote is nobody's, and the first failure is the one to tell.
+                let _ = self.files.remove_dead();
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
+        let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
+        self.had_no_room.store(had_no_room, Ordering::Relaxed);
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
         made
@@ -275,7 +288,11 @@ impl Checkpointer {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
         let start_lsn = journal.newest() + 1;
-        let victims = self.victims(core, self.log_bytes(journal) / 4);
+        // One that had no room is made without cleaning, which needs room before it gives some.
+        let victims = match self.had_no_room() {
+            true => BTreeSet::new(),
+            false => self.victims(core, self.log_bytes(journal) / 4),
+        };
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
         attempt.walk(&state.generations, deadline)?;
@@ -345,7 +362,9 @@ impl Checkpointer {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
-        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes) / 2;
+        // What memory has is written, too.
+        let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
         for candidate in self.files.segments.candidates() {

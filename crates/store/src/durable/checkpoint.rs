@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::Lsn;
+use ziptier_media::segments::SegmentError;
 
 use super::generation::GenerationFiles;
 use super::journal::Journal;
@@ -44,6 +45,8 @@ const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
 const DEAD_PART: u64 = 32;
+/// After so long another one is tried, whatever the last one freed.
+const ROOM_AGAIN_MS: u64 = 5000;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
@@ -64,6 +67,8 @@ pub(crate) struct Checkpointer {
     log_bytes_before: AtomicU64,
     /// Somebody waits for room in segments.
     wants_room: AtomicBool,
+    /// The last checkpoint found no room for its images.
+    had_no_room: AtomicBool,
     /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
     /// Somebody wants one, whether it is due or not.
@@ -162,6 +167,7 @@ impl Checkpointer {
             state: Mutex::new(State { generations, head, failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             wants_room: AtomicBool::new(false),
+            had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             counts,
@@ -183,10 +189,23 @@ impl Checkpointer {
     /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
     pub(crate) fn want_room(&self) -> bool {
         let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
-        if self.dead_bytes() >= self.dead_bytes_before.load(Ordering::Relaxed).saturating_add(gain_bytes) {
+        let is_long_ago =
+            now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed)) >= ROOM_AGAIN_MS;
+        let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
+        if self.is_running() || self.dead_bytes() >= before.saturating_add(gain_bytes) {
             self.wants_room.store(true, Ordering::Relaxed);
         }
         self.is_awaited()
+    }
+
+    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
+    pub(crate) fn had_no_room(&self) -> bool {
+        self.had_no_room.load(Ordering::Relaxed)
+    }
+
+    /// Whether a checkpoint is being made: it holds on to what it writes, and gives room when it ends.
+    pub(crate) fn is_running(&self) -> bool {
+        self.counts.is_running.load(Ordering::Acquire)
     }
 
     /// Whether somebody waits for room that a checkpoint gives.
@@ -256,9 +275,13 @@ impl Checkpointer {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                // What it wrote is nobody's, and the first failure is the one to tell.
+                let _ = self.files.remove_dead();
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
+        let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
+        self.had_no_room.store(had_no_room, Ordering::Relaxed);
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
         made
@@ -275,7 +298,11 @@ impl Checkpointer {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
         let start_lsn = journal.newest() + 1;
-        let victims = self.victims(core, self.log_bytes(journal) / 4);
+        // One that had no room is made without cleaning, which needs room before it gives some.
+        let victims = match self.had_no_room() {
+            true => BTreeSet::new(),
+            false => self.victims(core, self.log_bytes(journal) / 4),
+        };
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
         attempt.walk(&state.generations, deadline)?;
@@ -288,6 +315,8 @@ impl Checkpointer {
         }
         let Written { named, generations, images, images_kept } = attempt.succeed();
         walk.end(named, true);
+        // What leaves remembered before owns images until its last reader is gone.
+        core.reclaim();
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
         self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
@@ -345,7 +374,9 @@ impl Checkpointer {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
-        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes) / 2;
+        // What memory has is written, too.
+        let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
         for candidate in self.files.segments.candidates() {

@@ -264,7 +264,7 @@ impl Run {
             self.store = loop {
                 match Store::open(self.options.clone()) {
                     Err(ziptier::Error::Far { reason }) if reason.contains("in use") => {
-                        std::thread::yield_now();
+                        self.store.settle().unwrap();
                     }
                     opened => break opened.unwrap(),
                 }

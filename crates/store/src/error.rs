@@ -221,3 +221,16 @@ pub enum Error {
         reason: String,
     },
 }
+
+impl Error {
+    /// What was wrong with a file that has been made anew, so that nothing is lost.
+    pub(crate) fn mended(&self) -> String {
+        match self {
+            Self::FileDamaged { path, offset, reason } => {
+                let path = path.display();
+                format!("{path} was damaged at byte {offset} ({reason}) and has been written anew")
+            }
+            error => format!("{error}; it has been written anew"),
+        }
+    }
+}

@@ -64,7 +64,7 @@ impl Folder {
         let mut skipped = Vec::new();
         let is_new = match segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref()) {
             Err(error @ Error::FileDamaged { .. }) if options.salvage => {
-                skipped.push(format!("{error}; it was written anew"));
+                skipped.push(error.mended());
                 true
             }
             is_new => is_new?,
@@ -79,6 +79,9 @@ impl Folder {
         manifest.head.segments_dir = segments_dir::remembered(dir, &segments_dir);
         if manifest.head.segments_dir.is_some() {
             locks.push(disk.lock_dir(&segments_dir)?);
+        }
+        if let Some(damage) = manifest.mend(&*disk, dir)? {
+            skipped.push(damage.mended());
         }
         let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
         let (segments, damaged) = if options.salvage {
@@ -163,7 +166,7 @@ fn load(
                 if let Some(damage) = found.damage {
                     // The other copy is whole: nothing is lost, and there are two again.
                     generations.write_bytes(*number, &found.bytes)?;
-                    skipped.push(format!("{damage}; it was written anew from its copy"));
+                    skipped.push(damage.mended());
                 }
                 codings.insert(*number, found.coding);
             }

@@ -509,11 +509,12 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        let done = self.modified(self.core.modify(key, false, |found| match found {
-            Some(_) => Update::Delete,
-            None => Update::Keep,
+        let mut existed = false;
+        self.modified(self.core.modify(key, false, |found| {
+            existed = found.is_some();
+            if existed || self.core.forgets() { Update::Delete } else { Update::Keep }
         }))?;
-        Ok(done == Update::Delete)
+        Ok(existed)
     }
 
     /// Replaces, deletes or keeps `key` as `decide` says of its value and meta, atomically. `decide` runs again

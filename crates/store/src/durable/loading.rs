@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::{Bound, Range};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::pin;
+use crossbeam_epoch::{Guard, pin};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
 use super::manifest::{Entry, Manifest};
+use super::operation::Operation;
 use crate::Error;
 use crate::body::{Body, Builder, Entry as BodyEntry, EntryKey, Referents};
 use crate::coding::Coding;
@@ -52,15 +53,15 @@ pub(crate) struct LoadedLeaf {
     pub(crate) at: StoredAt,
 }
 
-/// Large values by where they begin: records of several leaves may share one.
-pub(crate) type LoadedLarges = HashMap<Place, Arc<Large>>;
+/// Large values by where they begin, as long as there are any: records of several leaves may share one.
+pub(crate) type LoadedLarges = HashMap<Place, Weak<Large>>;
 
 impl Loading<'_> {
     /// Loads every image. Background threads must keep off until this returns; `progress` is told the bytes that were read.
     pub(crate) fn run(&self, manifest: &Manifest, mut progress: impl FnMut(u64)) -> Result<Loaded, Error> {
         let mut loaded = Loaded::default();
         let mut larges = LoadedLarges::new();
-        let mut chain = Chain { core: self.core, tail: None };
+        let mut chain = Chain { core: self.core, is_empty: true };
         // Leaves that had other bounds when the walk of the checkpoint came by: their records are put one by one.
         let mut cut: Vec<(LeafState, usize)> = Vec::new();
         let mut reads = ReadAhead::new(self.segments, &manifest.entries);
@@ -89,7 +90,6 @@ impl Loading<'_> {
                 cut.push((leaf.state, index));
             }
         }
-        chain.finish();
         for (state, index) in cut {
             let low = &manifest.entries[index].low;
             let high = manifest.entries.get(index + 1).map(|next| &*next.low);
@@ -120,7 +120,12 @@ impl Loading<'_> {
         drop(guard);
         let put = |record: Result<WholeRecord, Error>| {
             let (key, value, meta) = record?;
-            self.core.put(&key, &value, meta)
+            self.core.redo(&Operation::Put {
+                key: &key,
+                value: &value,
+                expires_at_ms: meta.expires_at_ms,
+                flags: meta.flags,
+            })
         };
         let done = records.into_iter().try_for_each(put);
         let guard = pin();
@@ -224,8 +229,9 @@ fn load_large(
     larges: &mut LoadedLarges,
 ) -> Result<Arc<Large>, Error> {
     let first = *stored.pieces.first().expect("a large value has a piece");
-    if let Some(known) = larges.get(&first).filter(|known| known.len() == stored.len) {
-        return Ok(known.clone());
+    let known = larges.get(&first).and_then(Weak::upgrade);
+    if let Some(known) = known.filter(|known| known.len() == stored.len) {
+        return Ok(known);
     }
     let mut pieces = LargePieces::new(stored.len, coding);
     let damaged = |place: Place, reason: &str| Error::FileDamaged {
@@ -239,7 +245,7 @@ fn load_large(
     let large =
         pieces.finish(stored.pieces.clone(), &core.gauges).map_err(|reason| damaged(first, reason))?;
     let large = Arc::new(large);
-    larges.insert(first, large.clone());
+    larges.insert(first, Arc::downgrade(&large));
     Ok(large)
 }
 
@@ -274,8 +280,8 @@ fn landing_of(
 /// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile.
 struct Chain<'a> {
     core: &'a Core,
-    /// The last leaf, which has no upper fence yet, and what it remembers of its image.
-    tail: Option<(Arc<Leaf>, StoredAt)>,
+    /// There is only the leaf of an empty store, which owns every key.
+    is_empty: bool,
 }
 
 impl Chain<'_> {
@@ -284,42 +290,46 @@ impl Chain<'_> {
         let core = self.core;
         core.gauges.records.change(leaf.state.body.len() as i64);
         core.gauges.logical.change(leaf.logical_bytes as i64);
-        let (first, empty) = core.locate(&[], &guard);
-        let next = if self.tail.is_none() {
-            // The leaf of an empty store owns every key.
-            let published = first.publish(empty, leaf.state, &guard);
-            assert!(published, "nobody else changes the store");
+        let next = if self.is_empty {
+            let (first, empty) = core.locate(&[], &guard);
+            publish(first, empty, leaf.state, &guard);
             first.share(&guard)
         } else {
             let next = Leaf::new(low.into(), leaf.state, core.gauges.clone());
-            self.link(Some(&next));
+            let (last, state) = self.last(&guard);
+            let high = Some(next.low());
+            publish(last, state, LeafState { high, right: RightSibling::to(&next), ..state.clone() }, &guard);
             core.index.change(None, vec![next.clone()], &guard);
             next
         };
-        self.tail = Some((next, leaf.at));
+        self.is_empty = false;
+        let state = next.state(&guard);
+        let stored = Stored::pending(next.appends());
+        stored.set(leaf.at);
+        publish(&next, state, LeafState { stored: Some(stored), ..state.clone() }, &guard);
+        core.take_up(&next, &guard);
+        guard.flush();
+        drop(guard);
+        core.evict_all();
     }
 
-    /// Gives the last leaf its right sibling, and what it remembers.
-    fn link(&mut self, next: Option<&Arc<Leaf>>) {
-        let Some((tail, at)) = self.tail.take() else { return };
-        let guard = pin();
-        let state = tail.state(&guard);
-        let stored = Stored::pending(tail.appends());
-        stored.set(at);
-        let new = LeafState {
-            high: next.map(|next| next.low()),
-            right: next.map_or(RightSibling::none(), RightSibling::to),
-            stored: Some(stored),
-            ..state.clone()
-        };
-        let published = tail.publish(state, new, &guard);
-        assert!(published, "nobody else changes the store");
+    /// The last leaf, which has no upper fence yet.
+    fn last<'g>(&self, guard: &'g Guard) -> (&'g Leaf, &'g LeafState) {
+        let mut leaf = self.core.index.last(guard);
+        loop {
+            let state = leaf.state(guard);
+            match state.right(guard) {
+                Some(right) => leaf = right,
+                None => return (leaf, state),
+            }
+        }
     }
+}
 
-    fn finish(mut self) {
-        self.link(None);
-        pin().flush();
-    }
+/// Gives a leaf another state while nobody else changes it.
+fn publish(leaf: &Leaf, state: &LeafState, new: LeafState, guard: &Guard) {
+    let published = leaf.publish(state, new, guard);
+    assert!(published, "nobody else changes the store");
 }
 
 /// Reads the images of entries in their order, many at once.

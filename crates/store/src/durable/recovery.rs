@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crossbeam_epoch::pin;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{SegmentError, Segments};
@@ -36,14 +37,17 @@ const BYTES_PER_REPORT: u64 = 4 << 20;
 /// Keys of a range that are deleted at a time.
 const KEYS_PER_STEP: usize = 256;
 
-/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that.
+/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that, unless the store
+/// evicts.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
     options: &DurableOptions,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    core.gauges.set_limit(None);
+    if core.eviction.is_none() {
+        core.gauges.set_limit(None);
+    }
     let disk = options.disk();
     check_folder(&*disk, &options.dir)?;
     disk.create_dir(&options.dir)?;
@@ -201,7 +205,13 @@ impl Core {
     pub(super) fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
         match *operation {
             Operation::Put { key, value, expires_at_ms, flags } => {
-                self.put(key, value, PutMeta { expires_at_ms, flags })
+                match self.put(key, value, PutMeta { expires_at_ms, flags }) {
+                    // The value before must not stay in its place.
+                    Err(Error::MemoryLimit { .. }) if self.eviction.is_some() => {
+                        self.append_bare(key, Kind::Tombstone, None)
+                    }
+                    outcome => outcome,
+                }
             }
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
             Operation::Expire { key, expires_at_ms } => self.append_bare(key, Kind::Touch, expires_at_ms),
@@ -210,6 +220,7 @@ impl Core {
     }
 
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
+        self.note_range(low, high);
         let mut from = Bound::Included(low.to_vec());
         loop {
             let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;
@@ -220,6 +231,20 @@ impl Core {
                     return Ok(());
                 }
                 self.append_bare(&key, Kind::Tombstone, None)?;
+            }
+        }
+    }
+
+    /// Has no leaf with keys of this range keep its image: what the image has may have been evicted since it was loaded.
+    fn note_range(&self, low: &[u8], high: Option<&[u8]>) {
+        let mut cursor: Arc<[u8]> = low.into();
+        while high.is_none_or(|high| &*cursor < high) {
+            let guard = pin();
+            let locked = self.lock_leaf(&cursor, &guard);
+            locked.leaf.note_append();
+            match &locked.leaf.state(&guard).high {
+                Some(next) => cursor = next.clone(),
+                None => return,
             }
         }
     }

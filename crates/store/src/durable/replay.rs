@@ -22,12 +22,14 @@ use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::write::NewValue;
 
 /// Bytes of records that are read before they are done; two windows are in memory at a time.
-const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MIN: u64 = 64 << 10;
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// A window has this share of the memory limit at most.
 const WINDOW_SHARE: u64 = 16;
 /// Bytes of records that a leaf takes before it is packed.
 const RUN_BYTES: usize = 256 << 10;
+/// They are this share of the memory limit at most, if that is in force.
+const RUN_SHARE: u64 = 256;
 /// More threads than this wait for the one that reads.
 const THREADS_MAX: usize = 8;
 /// Changes that are worth a thread.
@@ -288,11 +290,14 @@ impl Core {
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
     ) {
+        // In a store that evicts the limit is in force. Others take all that the log says.
+        self.evict_all();
+        let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
         let guard = pin();
         let locked = self.lock_leaf(key, &guard);
         let leaf = locked.leaf;
         let mut bytes = 0;
-        while bytes < RUN_BYTES
+        while bytes < bytes_max
             && let Some(word) = words.next_if(|word| is_plain(word) && leaf.state(&guard).covers(word.key()))
         {
             let (kind, value, meta) = match word {

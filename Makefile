@@ -6,6 +6,8 @@ CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
 IMAGES ?= 2000000
+OPERATIONS ?= 20000000
+FAR ?= /dev/shm/ziptier-soak
 KILLS ?= 1000
 FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
@@ -24,7 +26,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -71,6 +73,9 @@ torture: setup ## recover from power cuts, kills and flipped bits, for as long a
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_during_checkpoints_lose_nothing -- --nocapture
 	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
+
+soak: setup ## twenty million operations on eight times what DRAM may hold: OPERATIONS=20000000 FAR=a file
+	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

@@ -3,6 +3,7 @@
 mod bench;
 mod codec_checks;
 mod doctor;
+mod far;
 mod folder;
 mod heap;
 mod linked_versions;
@@ -42,7 +43,7 @@ enum Command {
     /// Say what this machine offers, which path each codec takes, and what would help
     Doctor(doctor::Arguments),
     /// Serve a store to Redis clients
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +54,6 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
-        Command::Serve(arguments) => serve::serve(arguments, Some(heap::held_bytes)),
+        Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }
 }

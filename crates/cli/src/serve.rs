@@ -17,6 +17,7 @@ use ziptier::{
 };
 use ziptier_server::{Backend, Config, Server, StoreBackend};
 
+use crate::far::FarArguments;
 use crate::heap;
 use crate::store_target::engine_name;
 use durable::{DurableArguments, Progress};
@@ -36,6 +37,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
     memory: Bytes,
 
+    #[command(flatten)]
+    far: FarArguments,
     /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier; what is in the folder's
     /// segment files is removed at start
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES:FOLDER")]
@@ -127,6 +130,7 @@ fn run(
         durable: arguments.durable.options(),
         ..usual
     };
+    let options = arguments.far.apply(options);
     let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
 
     let mut config = Config::default();
@@ -153,6 +157,10 @@ fn run(
         arguments.durable.found(backend.store().len(), recovered, &after.unwrap_or_default())
     });
     let packer = packer(backend.store());
+    let far = backend
+        .store()
+        .far()
+        .map_or(String::new(), |far| format!(", far memory of {}: {far}", Bytes(far.limit_bytes)));
     let server = Server::bind(config, Arc::clone(&backend) as Arc<dyn Backend>)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -169,7 +177,7 @@ fn run(
     let ssd = ssd_limit_bytes.map_or(String::new(), |bytes| format!(" and {} of SSD", Bytes(bytes)));
     let _ = writeln!(
         std::io::stdout(),
-        "ziptier {} listens on {} with {limit}{ssd}, codec {}{packer}, {threads} threads{found}",
+        "ziptier {} listens on {} with {limit}{ssd}, codec {}{packer}, {threads} threads{far}{found}",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
@@ -210,7 +218,7 @@ fn evicts(policy: &str) -> Result<bool, String> {
 
 /// A number of bytes, which people write with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bytes(u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 /// Names of units; the longer ones first, because the shorter ones end them.
 const UNITS: [(&str, u64); 13] = [

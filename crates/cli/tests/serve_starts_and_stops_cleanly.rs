@@ -180,3 +180,34 @@ fn other_machines_are_let_in_when_both_flags_say_so() {
     signal(&child, "-TERM");
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn far_memory_is_named_as_what_it_is_or_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let far = format!("16MiB:{}", folder.path().join("far").display());
+    let running = Running::start(ziptier().args(["--port", "0", "--far", &far, "--far-ratio", "1:3"]));
+    assert!(
+        running.line.contains("far memory of 16 MiB: ") && running.line.contains("no DAX"),
+        "{}",
+        running.line
+    );
+    // The file is taken while the server runs.
+    let second = ziptier().args(["--port", "0", "--far", &far]).output().unwrap();
+    assert!(String::from_utf8(second.stderr).unwrap().contains("in use by another process"));
+    signal(&running.child, "-TERM");
+    assert!(running.end().status.success());
+
+    for (arguments, word) in [
+        (&["--far", &far, "--far-require-dax"][..], "DAX was demanded"),
+        (&["--far", "16MiB:node=99"][..], "no NUMA node 99"),
+        (&["--far", "16MiB:/no/such/folder/far"][..], "No such file"),
+        (&["--far", &format!("1000000GiB:{}", folder.path().join("other").display())][..], "free"),
+        (&["--far", &format!("16MiB:{}", folder.path().display())][..], "a folder"),
+    ] {
+        let output = ziptier().args(["--port", "0"]).args(arguments).output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && words.contains(word), "{arguments:?}: {words}");
+        assert_eq!(words.trim_end().lines().count(), 1, "{words}");
+    }
+    assert!(!folder.path().join("other").exists());
+}

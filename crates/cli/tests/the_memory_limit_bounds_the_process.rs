@@ -21,8 +21,13 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
             .args(["serve", "--port", "0", "--memory", "64MiB", "--threads", "2"])
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -260,4 +265,50 @@ fn values_that_do_not_fit_are_read_and_refused() {
     });
     println!("values that do not fit: at most {:.1} MiB", mib(most));
     assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 20, "{:.1} MiB", mib(most));
+}
+
+#[test]
+fn far_memory_takes_eight_times_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let far = format!("1GiB:{}", folder.path().join("far").display());
+    let server = Server::start_with(&["--far", &far]);
+    let records = 8 * LIMIT_BYTES / 1024;
+    let most = server.watched(|| {
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.connect();
+                    for n in (number..records).step_by(CLIENTS as usize) {
+                        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
+                        let reply = client.ask(&[b"SET", key.as_bytes(), &value(n, 1000, false)]);
+                        assert_eq!(reply, "+OK", "record {n} of {records}");
+                        if n % 7 == 0 {
+                            assert!(client.get(&key) == Some(value(n, 1000, false)));
+                        }
+                    }
+                });
+            }
+        });
+    });
+    println!("eight times the limit: at most {:.1} MiB", mib(most));
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{:.1} MiB", mib(most));
+    let mut client = server.connect();
+    for n in (0..records).step_by(17) {
+        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
+        assert!(client.get(&key) == Some(value(n, 1000, false)), "record {n}");
+    }
+    client.send(&[b"INFO", b"memory"]);
+    let mut info = vec![0; client.line()[1..].parse::<usize>().unwrap()];
+    client.replies.read_exact(&mut info).unwrap();
+    let info = String::from_utf8(info).unwrap();
+    for field in [
+        "far_kind:",
+        "far_persistence:no DAX",
+        "far_used_bytes:",
+        "far_limit_bytes:1073741824",
+        "far_body_bytes:",
+    ] {
+        assert!(info.contains(field), "{field} in {info}");
+    }
 }

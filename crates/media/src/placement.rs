@@ -96,6 +96,11 @@ impl Placement {
         self.counter(side).load(Relaxed)
     }
 
+    /// The share of all bytes that belongs in DRAM, 0 to 1.
+    pub fn dram_share(&self) -> f64 {
+        self.dram_parts as f64 / (self.dram_parts + self.far_parts) as f64
+    }
+
     /// The size from which on values go to far memory; at the class of sizes that begins here, a part of them.
     pub fn threshold_bytes(&self) -> u64 {
         class_start((self.border.load(Relaxed) >> 32) as usize)

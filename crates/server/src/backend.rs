@@ -127,6 +127,23 @@ pub struct MemoryUse {
     pub limit_bytes: Option<u64>,
     /// `held_bytes` by purpose; the names appear in `INFO memory`.
     pub parts: Vec<(&'static str, u64)>,
+    /// Anonymous memory of the process that the limit does not mean: far memory of a NUMA node.
+    pub far_anonymous_bytes: u64,
+}
+
+/// Memory beside DRAM, as `INFO memory` shows it.
+#[derive(Debug, Clone, Default)]
+pub struct FarUse {
+    /// What it is, in words.
+    pub kind: String,
+    /// What makes bytes durable there, in words.
+    pub persistence: String,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes there are.
+    pub limit_bytes: u64,
+    /// `used_bytes` by purpose; the names appear in `INFO memory`.
+    pub parts: Vec<(&'static str, u64)>,
 }
 
 /// A value that stays as it was when it was opened, however often its key is written meanwhile.
@@ -295,6 +312,11 @@ pub trait Backend: Send + Sync {
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
+
+    /// Far memory in force, if any.
+    fn far(&self) -> Option<FarUse> {
+        None
+    }
 
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;

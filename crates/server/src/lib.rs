@@ -78,7 +78,8 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Backend, BackendError, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update, ValueReader,
+    Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
+    ValueReader,
 };
 pub use config::{Config, ServeError};
 pub use server::{Server, Stopper};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, MemoryUse};
 use crate::process;
 
 /// What the store may hold however much everything else takes: it could not even be emptied without.
@@ -78,8 +78,10 @@ impl MemoryLimit {
         let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         // What the store counts is read first: what it takes meanwhile is counted twice rather than not at all.
-        let held_bytes = backend.memory().held_bytes;
-        let mut resident_bytes = process::anonymous_bytes();
+        let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
+        // Files in memory are none of it, a NUMA node's memory is.
+        let resident = || process::anonymous_bytes().saturating_sub(far_anonymous_bytes);
+        let mut resident_bytes = resident();
         // Free pages that the allocator keeps would be taken for memory that something else needs.
         let is_pressed = resident_bytes + bytes + limit_bytes / 16 > limit_bytes
             || resident_bytes > held_bytes + limit_bytes / 16;
@@ -90,7 +92,7 @@ impl MemoryLimit {
         {
             release();
             *released = Some(Instant::now());
-            resident_bytes = process::anonymous_bytes();
+            resident_bytes = resident();
         }
         let other_bytes = resident_bytes.saturating_sub(held_bytes);
         let store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);

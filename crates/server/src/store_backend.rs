@@ -7,8 +7,8 @@ use std::ops::Bound;
 use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
 
 use crate::backend::{
-    Backend, BackendError, Change, ChangeMeta, EachValue, MemoryUse, Meta, Operation, Saving, Transfer,
-    Transferred, Update, ValueReader,
+    Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
+    Transfer, Transferred, Update, ValueReader,
 };
 use crate::shared::unix_ms;
 
@@ -25,6 +25,7 @@ pub struct StoreBackend {
     store: Store,
     codec: CodecChoice,
     limit_bytes: Option<u64>,
+    far_anonymous_bytes: u64,
     evicts: bool,
 }
 
@@ -48,7 +49,9 @@ impl StoreBackend {
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
         }
-        Ok(Self { store: Store::open_with(options, progress)?, codec, limit_bytes, evicts })
+        let store = Store::open_with(options, progress)?;
+        let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, evicts })
     }
 
     /// Ends the store, and tells whether everything is durable.
@@ -69,7 +72,7 @@ impl StoreBackend {
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         match error {
-            Error::MemoryLimit { .. } => Self::MemoryLimit,
+            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } => Self::MemoryLimit,
             other => Self::Refused(other.to_string()),
         }
     }
@@ -232,7 +235,7 @@ impl Backend for StoreBackend {
     }
 
     fn make_room(&self, bytes: u64) -> bool {
-        self.evicts && self.store.make_room(bytes)
+        self.store.make_room(bytes)
     }
 
     fn evicted_keys(&self) -> u64 {
@@ -332,7 +335,23 @@ impl Backend for StoreBackend {
                 ("retired_bytes", memory.retired_bytes),
                 ("slack_bytes", memory.slack_bytes),
             ],
+            far_anonymous_bytes: self.far_anonymous_bytes,
         }
+    }
+
+    fn far(&self) -> Option<FarUse> {
+        let (far, memory) = (self.store.far()?, self.store.memory());
+        Some(FarUse {
+            kind: far.kind,
+            persistence: far.persistence,
+            used_bytes: far.used_bytes,
+            limit_bytes: far.limit_bytes,
+            parts: vec![
+                ("far_body_bytes", memory.far_body_bytes),
+                ("far_large_bytes", memory.far_large_bytes),
+                ("far_retired_bytes", memory.far_retired_bytes),
+            ],
+        })
     }
 
     fn codec(&self) -> String {
@@ -357,6 +376,8 @@ impl Backend for StoreBackend {
             ("heated", stats.heated),
             ("cooled", stats.cooled),
             ("recoded", stats.recoded),
+            ("sent_to_far", stats.sent_to_far),
+            ("raised_from_far", stats.raised_from_far),
             ("dictionary_generation", stats.dictionary_generation.into()),
             ("dictionary_bits", stats.dictionary_bits.into()),
             ("dictionary_trainings", stats.trainings),

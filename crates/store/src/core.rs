@@ -12,14 +12,16 @@ use crate::cold::{Cold, Looked};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
 use crate::evict::Eviction;
+use crate::far::FarMemory;
 use crate::hotness::SAMPLE;
 use crate::index::{GROUP_KEYS, Index};
-use crate::large::{INLINE_BYTES_MAX, Large};
+use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
+use crate::pressure::Pressure;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash, now_ms};
 use crate::stats::Counters;
 use crate::sync::Mutex;
@@ -54,9 +56,12 @@ pub(crate) struct Core {
     /// See [`Options::landing_watermark_pct`].
     landing_watermark_pct: usize,
     pub(crate) index: Index,
-    /// The SSD, if there is one.
-    pub(crate) cold: Option<Cold>,
     pub(crate) gauges: Arc<Gauges>,
+    /// The place below DRAM, if there is one.
+    pub(crate) far: Option<Arc<FarMemory>>,
+    /// The SSD, the last place, if there is one.
+    pub(crate) cold: Option<Cold>,
+    pub(crate) pressure: Pressure,
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
@@ -77,13 +82,24 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A core without an SSD.
+    /// A core with DRAM only.
     pub(crate) fn new(options: &Options) -> Self {
-        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
-        Self::with_cold(options, gauges, None)
+        Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), None, None)
     }
 
-    pub(crate) fn with_cold(options: &Options, gauges: Arc<Gauges>, cold: Option<Cold>) -> Self {
+    /// A core with far memory of a test.
+    #[cfg(test)]
+    pub(crate) fn with_far(options: &Options, far: Arc<FarMemory>) -> Self {
+        Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), Some(far), None)
+    }
+
+    /// A core with what is there below DRAM.
+    pub(crate) fn with_places(
+        options: &Options,
+        gauges: Arc<Gauges>,
+        far: Option<Arc<FarMemory>>,
+        cold: Option<Cold>,
+    ) -> Self {
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
@@ -97,7 +113,9 @@ impl Core {
             dictionaries: Dictionaries::new(gauges.clone(), options),
             limits: BodyLimits::of(options),
             gauges,
+            far,
             cold,
+            pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
             eviction: options.eviction.then(Box::default),
@@ -293,9 +311,36 @@ impl Core {
         if self.recovering.load(Ordering::Relaxed) { 0 } else { now_ms() }
     }
 
-    /// A large value coded by the calling thread.
-    pub(crate) fn new_large(&self, value: &[u8]) -> Arc<Large> {
-        Arc::new(Large::new(value, self.dictionaries.current().as_ref(), &self.gauges))
+    /// A large value coded by the calling thread, which holds no guard.
+    pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
+        let place = self.chunk_place(value.len());
+        let dram_bytes = match place {
+            ChunkPlace::Dram => value.len(),
+            // Lent for the moment in which it is coded.
+            ChunkPlace::Far(_) => 0,
+            ChunkPlace::Ratio(_, placement) => (value.len() as f64 * placement.dram_share()) as usize,
+        };
+        self.make_room(dram_bytes)?;
+        Ok(Arc::new(Large::new(value, self.dictionaries.current().as_ref(), place, &self.gauges)))
+    }
+
+    /// Where the chunks of a large value are to lie that takes the place of `old`.
+    pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
+        match self.far.as_ref().map(|far| (far, far.placement())) {
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !old.is_in_dram() => ChunkPlace::Far(far),
+            _ => ChunkPlace::Dram,
+        }
+    }
+
+    /// Where the chunks of a new large value of `bytes` bytes are to lie.
+    pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
+        match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
+            None => ChunkPlace::Dram,
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !self.has_memory_for(bytes as u64) => ChunkPlace::Far(far),
+            Some(_) => ChunkPlace::Dram,
+        }
     }
 }
 

@@ -343,7 +343,7 @@ impl Core {
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
         // The other half is for those who write meanwhile.
-        let room_bytes = self.gauges.limit().saturating_sub(self.gauges.held()) / 2;
+        let room_bytes = (self.gauges.limit().saturating_sub(self.gauges.held()) + self.movable_bytes()) / 2;
         let due = self.dictionaries.due(&mut schedule, logical_bytes, room_bytes);
         let Some((reason, wanted)) = due else { return false };
         let sample_bytes = (logical_bytes / 8)
@@ -352,8 +352,12 @@ impl Core {
         if sample_bytes < SAMPLE_BYTES_MIN {
             return false;
         }
+        let training_bytes = sample_bytes * wanted.training_cost() as usize;
+        if self.movable_bytes() > 0 && self.make_room(training_bytes).is_err() {
+            return false;
+        }
         schedule.trained_at_bytes = logical_bytes;
-        let _counted = Counted::new(&self.gauges, sample_bytes * wanted.training_cost() as usize);
+        let _counted = Counted::new(&self.gauges, training_bytes);
         let sample = self.sample(sample_bytes);
         let (training, trial): (Vec<_>, Vec<_>) =
             sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);

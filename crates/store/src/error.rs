@@ -37,6 +37,32 @@ pub enum Error {
         /// What the store held when it refused.
         used_bytes: u64,
     },
+    /// A write that would pass the memory limit of a store whose far memory has no room either.
+    #[error(
+        "the write was refused: {used_bytes} bytes are held in DRAM and the memory limit is {limit_bytes}, and of {far_limit_bytes} bytes of far memory {far_used_bytes} are in use; delete keys or raise a limit"
+    )]
+    MemoryAndFarLimit {
+        /// The limit of DRAM in force.
+        limit_bytes: u64,
+        /// What the store held in DRAM when it refused.
+        used_bytes: u64,
+        /// Bytes that far memory has.
+        far_limit_bytes: u64,
+        /// Bytes of it in use.
+        far_used_bytes: u64,
+    },
+    /// Far memory that could not be opened.
+    #[error("{reason}")]
+    Far {
+        /// What was asked for, what was found, what to do.
+        reason: String,
+    },
+    /// A ratio that is none.
+    #[error("'{ratio}' is no ratio of DRAM to far memory; write two whole numbers, not both 0, such as 1:3")]
+    FarRatio {
+        /// The ratio as given.
+        ratio: String,
+    },
     /// A memory limit that leaves no room for data.
     #[error("a memory limit of {limit_bytes} bytes is too small; give at least {min_bytes}")]
     LimitTooSmall {

@@ -10,7 +10,8 @@
 //! merged with tombstones that nobody else sees.
 //!
 //! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above [`GOAL_PCT`] the
-//! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record.
+//! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record. With
+//! places below DRAM all this waits until these are full: see `pressure`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -25,7 +26,7 @@ use crate::marks::{Mark, STAMPS};
 use crate::merge::{Newest, Pending};
 use crate::packing::Goal;
 use crate::record::{Fields, Kind, Payload, key_hash};
-use crate::sync::{Mutex, back_off};
+use crate::sync::Mutex;
 
 /// Per cent of the limit above which probation ends.
 const FULL_PCT: u64 = 95;
@@ -41,8 +42,6 @@ const EVICTED_PER_VISIT: usize = 32;
 const VISITS_PER_PACK: usize = 4;
 /// Right neighbours that a leaf is joined with in one visit.
 const JOINS_PER_VISIT: usize = 4;
-/// Rounds in which a writer looks for room, about a second, before its write is refused.
-const ROUNDS_MAX: u32 = 20_000;
 
 /// One of the two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +287,9 @@ impl Core {
 
     /// Whether so much is held that room comes before everything else that is done in the background.
     pub(crate) fn is_eviction_due(&self) -> bool {
-        self.eviction.is_some() && self.live_bytes() > self.gauges.limit() / 100 * GOAL_PCT
+        self.eviction.is_some()
+            && !self.has_room_below()
+            && self.live_bytes() > self.gauges.limit() / 100 * GOAL_PCT
     }
 
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
@@ -298,16 +299,19 @@ impl Core {
         }
     }
 
-    /// The same while the store recovers: as many visits as it takes, if that can be had. The caller holds no guard and no lock.
+    /// The same while the store recovers: as many visits as it takes, when places below have taken what they can. The caller holds no
+    /// guard and no lock.
     pub(crate) fn evict_all(&self) {
         let Some(eviction) = &self.eviction else { return };
+        // Where that is refused, what comes next is.
+        let _ = self.make_room(0);
         while self.evict(eviction, 0, VISITS_PER_PACK) == Relief::Some {
             self.reclaim();
         }
     }
 
     /// The same in the background; whether there is more to do.
-    pub(crate) fn relieve_in_background(&self) -> bool {
+    pub(crate) fn evict_in_background(&self) -> bool {
         let Some(eviction) = &self.eviction else { return false };
         let relief = self.evict(eviction, 0, 4 * VISITS_PER_PACK);
         if relief != Relief::Enough {
@@ -316,27 +320,21 @@ impl Core {
         relief == Relief::Some
     }
 
-    /// Evicts until `bytes` more may be held; `false` when that can't be had. The caller holds no guard and no lock.
+    /// Evicts towards `bytes` more that may be held; `false` when so much is not to be had that way. The caller holds no guard and no
+    /// lock.
     pub(crate) fn evict_for(&self, bytes: u64) -> bool {
         let Some(eviction) = &self.eviction else { return false };
-        for round in 0..ROUNDS_MAX {
-            let limit = self.gauges.limit();
-            if bytes > limit / 2 {
-                return false;
-            }
-            if self.gauges.held() + bytes <= limit {
-                return true;
-            }
-            self.evict(eviction, bytes, VISITS_PER_PACK);
-            self.reclaim();
-            back_off(round);
+        if bytes > self.gauges.limit() / 2 {
+            return false;
         }
-        false
+        self.evict(eviction, bytes, VISITS_PER_PACK);
+        true
     }
 
     fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
         let limit = self.gauges.limit();
-        if limit == u64::MAX {
+        if limit == u64::MAX || self.has_room_below() {
+            eviction.full.store(false, Relaxed);
             return Relief::Enough;
         }
         let goal = (limit / 100 * GOAL_PCT).min(limit.saturating_sub(wanted_bytes));
@@ -459,7 +457,7 @@ impl Core {
             {
                 place.store(mark.going().0, Relaxed);
                 going += 1;
-                large_bytes += large_held_bytes(state, index);
+                large_bytes += large_stored_bytes(state, index);
             }
         }
         self.came_to_main(eviction, came_to_main);
@@ -492,10 +490,10 @@ impl Core {
     }
 }
 
-/// Bytes held for a record's value outside the leaf.
-fn large_held_bytes(state: &LeafState, index: usize) -> u64 {
+/// Bytes stored for a record's value outside the leaf, in whatever place.
+fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
     match state.body.found(index, state.coding.as_ref()).payload {
-        Payload::Large(large) => large.held_bytes() as u64,
+        Payload::Large(large) => large.stored_bytes() as u64,
         _ => 0,
     }
 }

@@ -3,16 +3,20 @@
 //! The reference is owned by the record: it moves with the record from landing to body and from body to body,
 //! and the merge that drops the record releases it, by way of the epoch. Whoever reads a large value takes a share
 //! of it first and lets the epoch go before it copies.
+//!
+//! Chunks lie in DRAM or in far memory, one by one.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
+use ziptier_media::placement::{Placement, Side};
 use ziptier_media::segments::Place;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
+use crate::far::{FarBytes, FarMemory};
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
@@ -37,18 +41,39 @@ pub(crate) struct Large {
     len: u64,
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
+    far: Option<Arc<FarMemory>>,
     /// Where the last checkpoint has its pieces.
     places: Mutex<Option<Arc<[Place]>>>,
 }
 
-enum Chunk {
-    Raw(Box<[u8]>),
-    Coded(Box<[u8]>),
+struct Chunk {
+    coded: bool,
+    bytes: ChunkBytes,
+}
+
+enum ChunkBytes {
+    Dram(Box<[u8]>),
+    Far(FarBytes),
+}
+
+/// Where the chunks of a large value are to lie.
+#[derive(Clone, Copy)]
+pub(crate) enum ChunkPlace<'a> {
+    Dram,
+    /// In far memory as long as it has room.
+    Far(&'a Arc<FarMemory>),
+    /// At the ratio that far memory is set to.
+    Ratio(&'a Arc<FarMemory>, &'a Placement),
 }
 
 impl Large {
     /// Cuts and codes `value`. The scratch, six times a chunk, is not worth keeping.
-    pub(crate) fn new(value: &[u8], coding: Option<&Coding>, gauges: &Arc<Gauges>) -> Self {
+    pub(crate) fn new(
+        value: &[u8],
+        coding: Option<&Coding>,
+        place: ChunkPlace<'_>,
+        gauges: &Arc<Gauges>,
+    ) -> Self {
         let mut encoder = Encoder::new();
         let mut coded = Vec::new();
         let mut any_coded = false;
@@ -65,10 +90,10 @@ impl Large {
                     }
                     if coded.len() < raw.len() - raw.len() / 8 {
                         any_coded = true;
-                        return Chunk::Coded(coded.as_slice().into());
+                        return Chunk::new(true, &coded, place);
                     }
                 }
-                Chunk::Raw(raw.into())
+                Chunk::new(false, raw, place)
             })
             .collect();
         let large = Self {
@@ -76,10 +101,19 @@ impl Large {
             len: value.len() as u64,
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
+            far: place.far().cloned(),
             places: Mutex::default(),
         };
-        gauges.large.add_held(large.held_bytes());
+        large.count_new();
         large
+    }
+
+    /// Counts one whose chunks were placed.
+    fn count_new(&self) {
+        if let Some(placement) = self.placement() {
+            placement.count(Side::Dram, self.own_bytes() as u64);
+        }
+        self.count(true);
     }
 
     /// Pieces that it is written in.
@@ -92,11 +126,9 @@ impl Large {
     pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) {
         out.clear();
         for chunk in self.chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
-            let (bytes, coded) = match chunk {
-                Chunk::Raw(bytes) => (bytes, 0),
-                Chunk::Coded(bytes) => (bytes, 1),
-            };
-            let head = 2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + coded;
+            let bytes = chunk.bytes();
+            let head =
+                2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + u32::from(chunk.coded);
             out.extend_from_slice(&head.to_le_bytes());
             out.extend_from_slice(bytes);
         }
@@ -116,6 +148,39 @@ impl Large {
         self.coding.as_ref()
     }
 
+    /// A copy of which no chunk is in DRAM; `None` when there is no room.
+    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<Self> {
+        let put = |chunk: &Chunk| {
+            Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
+        };
+        let chunks = self.chunks.iter().map(put).collect::<Option<_>>()?;
+        let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
+        // The pieces of both are the same bytes.
+        let places = Mutex::new(self.places());
+        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()), places };
+        large.count(true);
+        Some(large)
+    }
+
+    /// Whether any chunk is in DRAM.
+    pub(crate) fn is_in_dram(&self) -> bool {
+        self.chunks.iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
+    }
+
+    /// Adds (or takes) what this holds to (or from) the gauges.
+    fn count(&self, add: bool) {
+        let (dram, far) = (&self.gauges.large, &self.gauges.far_large);
+        if add {
+            dram.add_held(self.held_bytes())
+        } else {
+            dram.take_held(self.held_bytes())
+        }
+        for chunk in self.chunks.iter().filter(|chunk| matches!(chunk.bytes, ChunkBytes::Far(_))) {
+            let bytes = allocated_bytes(chunk.bytes().len());
+            if add { far.add_held(bytes) } else { far.take_held(bytes) }
+        }
+    }
+
     /// Raw bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -126,10 +191,25 @@ impl Large {
         self.coding.as_ref().map(Coding::generation)
     }
 
-    /// Bytes held for an `Arc` of this value.
+    /// Bytes held in DRAM for an `Arc` of this value.
     pub(crate) fn held_bytes(&self) -> usize {
-        let chunks: usize = self.chunks.iter().map(|chunk| allocated_bytes(chunk.stored_bytes())).sum();
-        arc_bytes(size_of::<Self>()) + allocated_bytes(self.chunks.len() * size_of::<Chunk>()) + chunks
+        let chunks: usize = self.chunks.iter().map(Chunk::dram_bytes).sum();
+        self.own_bytes() + chunks
+    }
+
+    /// Bytes held in DRAM besides the chunks.
+    fn own_bytes(&self) -> usize {
+        arc_bytes(size_of::<Self>()) + allocated_bytes(self.chunks.len() * size_of::<Chunk>())
+    }
+
+    /// What placed its chunks.
+    fn placement(&self) -> Option<&Placement> {
+        self.far.as_ref()?.placement()
+    }
+
+    /// Bytes of its chunks, wherever they lie.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes().len()).sum()
     }
 
     /// Appends up to `len` bytes from `offset` on to `out`.
@@ -144,9 +224,11 @@ impl Large {
             let index = (at / CHUNK_BYTES as u64) as usize;
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            match (&self.chunks[index], &self.coding) {
-                (Chunk::Raw(bytes), _) => out.extend_from_slice(&bytes[skip..skip + take]),
-                (Chunk::Coded(coded), Some(coding)) => {
+            let chunk = &self.chunks[index];
+            match (chunk.coded, &self.coding) {
+                (false, _) => out.extend_from_slice(&chunk.bytes()[skip..skip + take]),
+                (true, Some(coding)) => {
+                    let coded = chunk.bytes();
                     raw.clear();
                     let decoded = match coding {
                         Coding::Tokens(tokens) => tokens
@@ -159,7 +241,7 @@ impl Large {
                     let part = raw.get(skip..skip + take);
                     out.extend_from_slice(part.ok_or_else(|| format!("chunk {index} is too short"))?);
                 }
-                (Chunk::Coded(_), None) => return Err(format!("chunk {index} has no dictionary")),
+                (true, None) => return Err(format!("chunk {index} has no dictionary")),
             }
             at += take as u64;
         }
@@ -182,16 +264,17 @@ impl Large {
 }
 
 /// A large value that is put together from its pieces, which may be any bytes.
-pub(crate) struct LargePieces {
+pub(crate) struct LargePieces<'a> {
     len: u64,
     coding: Option<Coding>,
     chunks: Vec<Chunk>,
+    place: ChunkPlace<'a>,
 }
 
-impl LargePieces {
+impl<'a> LargePieces<'a> {
     /// For a value of `len` bytes, at least one.
-    pub(crate) fn new(len: u64, coding: Option<Coding>) -> Self {
-        Self { len, coding, chunks: Vec::new() }
+    pub(crate) fn new(len: u64, coding: Option<Coding>, place: ChunkPlace<'a>) -> Self {
+        Self { len, coding, chunks: Vec::new(), place }
     }
 
     /// Pieces of a value of `len` bytes.
@@ -209,11 +292,12 @@ impl LargePieces {
             piece = rest;
             let before = (self.chunks.len() * CHUNK_BYTES) as u64;
             let raw_bytes = self.len.saturating_sub(before).min(CHUNK_BYTES as u64) as usize;
-            self.chunks.push(match head % 2 {
-                0 if bytes.len() == raw_bytes && raw_bytes > 0 => Chunk::Raw(bytes.into()),
-                1 if self.coding.is_some() && raw_bytes > 0 => Chunk::Coded(bytes.into()),
-                _ => return Err("a chunk of a large value does not fit it"),
-            });
+            let coded = head % 2 == 1;
+            let fits = if coded { self.coding.is_some() } else { bytes.len() == raw_bytes };
+            if !fits || raw_bytes == 0 {
+                return Err("a chunk of a large value does not fit it");
+            }
+            self.chunks.push(Chunk::new(coded, bytes, self.place));
         }
         Ok(())
     }
@@ -228,25 +312,78 @@ impl LargePieces {
             len: self.len,
             coding: self.coding,
             chunks: self.chunks.into(),
+            far: self.place.far().cloned(),
             places: Mutex::new(Some(places)),
         };
-        gauges.large.add_held(large.held_bytes());
+        large.count_new();
         Ok(large)
     }
 }
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.gauges.large.take_held(self.held_bytes());
+        self.count(false);
+        let Some(placement) = self.placement() else { return };
+        placement.uncount(Side::Dram, self.own_bytes() as u64);
+        for chunk in &self.chunks {
+            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
+        }
+    }
+}
+
+impl<'a> ChunkPlace<'a> {
+    fn far(self) -> Option<&'a Arc<FarMemory>> {
+        match self {
+            Self::Dram => None,
+            Self::Far(far) | Self::Ratio(far, _) => Some(far),
+        }
     }
 }
 
 impl Chunk {
-    fn stored_bytes(&self) -> usize {
-        match self {
-            Chunk::Raw(bytes) | Chunk::Coded(bytes) => bytes.len(),
+    fn new(coded: bool, bytes: &[u8], place: ChunkPlace<'_>) -> Self {
+        let in_far = match place {
+            ChunkPlace::Dram => None,
+            ChunkPlace::Far(far) => far.put(bytes),
+            ChunkPlace::Ratio(far, placement) => put_at_ratio(bytes, far, placement),
+        };
+        Self { coded, bytes: in_far.map_or_else(|| ChunkBytes::Dram(bytes.into()), ChunkBytes::Far) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            ChunkBytes::Dram(bytes) => bytes,
+            ChunkBytes::Far(bytes) => bytes.bytes(),
         }
     }
+
+    fn side(&self) -> Side {
+        match self.bytes {
+            ChunkBytes::Dram(_) => Side::Dram,
+            ChunkBytes::Far(_) => Side::Far,
+        }
+    }
+
+    fn dram_bytes(&self) -> usize {
+        match &self.bytes {
+            ChunkBytes::Dram(bytes) => allocated_bytes(bytes.len()),
+            ChunkBytes::Far(_) => 0,
+        }
+    }
+}
+
+/// A copy in far memory, if it is its turn and there is room; counted where it is then.
+fn put_at_ratio(bytes: &[u8], far: &Arc<FarMemory>, placement: &Placement) -> Option<FarBytes> {
+    let counted = allocated_bytes(bytes.len()) as u64;
+    let put = match placement.place(counted) {
+        Side::Dram => return None,
+        Side::Far => far.put(bytes),
+    };
+    if put.is_none() {
+        placement.uncount(Side::Far, counted);
+        placement.count(Side::Dram, counted);
+    }
+    put
 }
 
 fn pointer(reference: &[u8]) -> *const Large {

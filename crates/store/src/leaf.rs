@@ -164,6 +164,8 @@ pub(crate) struct Leaf {
     owned: AtomicBool,
     /// Waits in the queue of the packers.
     queued: AtomicBool,
+    /// When the tierer last came by, it was read so much that it belongs in DRAM.
+    warm: AtomicBool,
     pub(crate) clock: Clock,
     /// Empty in a store that does not evict.
     pub(crate) marks: Marks,
@@ -213,6 +215,7 @@ impl Leaf {
             writer: Mutex::new(()),
             owned: AtomicBool::new(false),
             queued: AtomicBool::new(false),
+            warm: AtomicBool::new(false),
             clock: Clock::default(),
             marks: Marks::default(),
             waits: [AtomicU8::new(NOWHERE), AtomicU8::new(NOWHERE)],
@@ -266,6 +269,7 @@ impl Leaf {
                 self.body_address.store(body_address, Ordering::Relaxed);
                 self.gauges.index.take(STATE_BYTES);
                 self.gauges.retire(dead.asked, dead.held);
+                self.gauges.far_retired.add_held(dead.far);
                 let gauges = self.gauges.clone();
                 let old = Unreachable::new(expected.as_raw().cast_mut());
                 // SAFETY: the old state is no longer reachable, and readers that hold it are pinned now.
@@ -273,6 +277,7 @@ impl Leaf {
                     guard.defer_unchecked(move || {
                         drop(Owned::from_raw(old.into_raw()));
                         gauges.free(dead.asked, dead.held);
+                        gauges.far_retired.take_held(dead.far);
                     });
                 }
                 true
@@ -333,6 +338,17 @@ impl Leaf {
     pub(crate) fn dequeue(&self) {
         self.queued.store(false, Ordering::Release);
     }
+
+    /// Whether it belongs in DRAM, as far as the tierer knows.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_warm(&self, warm: bool) {
+        if self.is_warm() != warm {
+            self.warm.store(warm, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Leaf {
@@ -384,11 +400,20 @@ fn is_shadowing(state: &LeafState) -> bool {
 
 fn hold_body(gauges: &Gauges, body: &Body, add: bool) {
     let gauge = match () {
+        () if body.is_far() => &gauges.index,
         () if body.is_packed() => &gauges.packed_body,
         () if body.is_coded() => &gauges.coded_body,
         () => &gauges.raw_body,
     };
-    if add { gauge.add(body.asked_bytes()) } else { gauge.take(body.asked_bytes()) }
+    if add {
+        gauge.add(body.dram_bytes())
+    } else {
+        gauge.take(body.dram_bytes())
+    }
+    if body.is_far() {
+        let far = &gauges.far_body;
+        if add { far.add_held(body.far_bytes()) } else { far.take_held(body.far_bytes()) }
+    }
 }
 
 fn landings_only_in<'a>(state: &'a LeafState, other: &'a LeafState) -> impl Iterator<Item = &'a Landing> {
@@ -400,14 +425,16 @@ fn landings_only_in<'a>(state: &'a LeafState, other: &'a LeafState) -> impl Iter
 struct Dead {
     asked: usize,
     held: usize,
+    far: usize,
 }
 
 impl Dead {
     fn count(&mut self, old: &LeafState, new: &LeafState) {
         self.add(STATE_BYTES, allocated_bytes(STATE_BYTES));
         if !old.body.is_same(&new.body) {
-            let asked = old.body.asked_bytes();
+            let asked = old.body.dram_bytes();
             self.add(asked, allocated_bytes(asked));
+            self.far += old.body.far_bytes();
         }
         if old.stored.is_some() && !old.has_stored_of(new) {
             self.add(STORED_BYTES, allocated_bytes(STORED_BYTES));

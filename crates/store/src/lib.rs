@@ -28,7 +28,9 @@
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
-//! | `hotness`, `tierer` | which records are read, and which leaves are kept raw for that |
+//! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
+//! | `pressure` | what goes one place down when memory runs short |
+//! | `far`, `moving` | far memory as a place for bodies; how they come there and back |
 //! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
 //! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `memory`, `stats` | what is held, what was done |
@@ -45,6 +47,7 @@ mod dictionaries;
 mod durable;
 mod error;
 mod evict;
+mod far;
 mod ghosts;
 mod hotness;
 mod index;
@@ -55,14 +58,17 @@ mod maintenance;
 mod marks;
 mod memory;
 mod merge;
+mod moving;
 mod open_value;
 mod options;
 mod packing;
+mod pressure;
 mod range;
 mod reclaim;
 mod record;
 #[cfg(all(test, shuttle))]
 mod schedules;
+mod spread;
 mod stats;
 mod store;
 mod sync;
@@ -80,10 +86,11 @@ pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery}
 #[doc(hidden)]
 pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
+pub use far::FarStatus;
 pub use memory::MemoryUse;
 pub use open_value::OpenValue;
 pub use options::{
-    BlockOptions, CodecChoice, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
+    BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
 };
 pub use range::Range;
 pub use record::{Meta, PutMeta};
@@ -91,3 +98,4 @@ pub use stats::Stats;
 pub use store::{Store, Values};
 pub use write::Update;
 pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};
+pub use ziptier_media::far::{FarOptions, FarPlace};

@@ -225,7 +225,7 @@ impl Core {
                 }
                 continue;
             }
-            if sweeps && self.relieve_in_background() {
+            if sweeps && self.evict_in_background() {
                 continue;
             }
             if sweeps && tierer.is_due(self) {
@@ -350,7 +350,7 @@ impl Core {
             }
         } else if quiet {
             sweep.fullness.add(self.full_pct(leaf.state(guard)));
-            for _ in 0..FILLS_MAX {
+            for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
                 if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
                     break;
                 }
@@ -362,6 +362,22 @@ impl Core {
             Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
         }
         drop(ownership);
+    }
+
+    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
+    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
+        let state = leaf.state(guard);
+        // A landing that is sealed already is packed first, so that the open one can be.
+        if state.sealed.is_some() && state.open.is_some() {
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+        }
+        self.seal(leaf, guard);
+        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+    }
+
+    /// Whether a leaf that nobody writes to would be smaller in its dense form.
+    pub(crate) fn is_loose(&self, state: &LeafState) -> bool {
+        self.goal(state, true) == Some(Goal::Recode)
     }
 
     /// What a leaf needs, if anything.

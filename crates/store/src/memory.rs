@@ -38,7 +38,8 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, CACHE_LINE_BYTES);
 }
 
-/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`.
+/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`. What begins with `far`
+/// lies in far memory and counts for no limit of DRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
@@ -64,10 +65,20 @@ pub struct MemoryUse {
     pub slack_bytes: u64,
     /// Keys and values as the user sees them, settled records only.
     pub logical_bytes: u64,
+    /// Bodies in far memory.
+    pub far_body_bytes: u64,
+    /// Values that live outside their leaf, in far memory.
+    pub far_large_bytes: u64,
+    /// Bytes in far memory that were replaced and wait for their last reader.
+    pub far_retired_bytes: u64,
+    /// Bytes of far memory in use, what rounding adds included.
+    pub far_used_bytes: u64,
+    /// Bytes that far memory has, 0 for none.
+    pub far_limit_bytes: u64,
 }
 
 impl MemoryUse {
-    /// Everything held, in allocator bytes: the purposes and their slack.
+    /// Everything held in DRAM, in allocator bytes: the purposes and their slack.
     pub fn total_bytes(&self) -> u64 {
         self.index_bytes
             + self.landing_bytes
@@ -196,6 +207,10 @@ pub(crate) struct Gauges {
     pub(crate) dictionary: Gauge,
     pub(crate) eviction: Gauge,
     pub(crate) retired: Gauge,
+    /// In far memory, which no limit of DRAM counts.
+    pub(crate) far_body: Gauge,
+    pub(crate) far_large: Gauge,
+    pub(crate) far_retired: Gauge,
     /// Bytes of settled keys and values.
     pub(crate) logical: Total,
     /// Settled records.
@@ -230,7 +245,7 @@ impl Gauges {
         self.retired.0.change([-(held as i64), -(asked as i64)]);
     }
 
-    /// Bytes held for all purposes.
+    /// Bytes held in DRAM for all purposes.
     pub(crate) fn held(&self) -> u64 {
         self.purposes().iter().map(|gauge| gauge.held()).sum()
     }
@@ -248,6 +263,11 @@ impl Gauges {
             retired_bytes: self.retired.asked(),
             slack_bytes: self.purposes().iter().map(|gauge| gauge.slack()).sum(),
             logical_bytes: self.logical.get(),
+            far_body_bytes: self.far_body.held(),
+            far_large_bytes: self.far_large.held(),
+            far_retired_bytes: self.far_retired.held(),
+            far_used_bytes: 0,
+            far_limit_bytes: 0,
         }
     }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use ziptier_codec::block::{DeviceSource, Huffman, Path};
 use ziptier_codec::format::Format;
+use ziptier_media::far::FarOptions;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
@@ -125,13 +126,47 @@ impl fmt::Display for CodecChoice {
     }
 }
 
+/// DRAM to far memory, as a ratio of bytes; `1:3` in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarRatio {
+    dram: u32,
+    far: u32,
+}
+
+impl FarRatio {
+    /// So many parts of DRAM to so many of far memory; `None` if both are 0.
+    pub fn new(dram: u32, far: u32) -> Option<Self> {
+        (dram > 0 || far > 0).then_some(Self { dram, far })
+    }
+
+    pub(crate) fn parts(self) -> (u32, u32) {
+        (self.dram, self.far)
+    }
+}
+
+impl FromStr for FarRatio {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let part = |part: &str| part.trim().parse::<u32>().ok();
+        let parts = text.split_once(':').and_then(|(dram, far)| Some((part(dram)?, part(far)?)));
+        let ratio = parts.and_then(|(dram, far)| Self::new(dram, far));
+        ratio.ok_or_else(|| Error::FarRatio { ratio: text.to_owned() })
+    }
+}
+
 /// How to open a [`Store`](crate::Store). `Options::default()` serves.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts
     /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
     pub memory_limit_bytes: Option<u64>,
-    /// Where leaves go that memory has no room for; `None` keeps all in memory.
+    /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; when both are
+    /// full, leaves go to SSD, or writes are refused. What a file holds from before is dropped.
+    pub far: Option<FarOptions>,
+    /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
+    pub far_ratio: Option<FarRatio>,
+    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory.
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
     /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that were evicted may
@@ -163,6 +198,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             memory_limit_bytes: None,
+            far: None,
+            far_ratio: None,
             ssd: None,
             eviction: false,
             codec: CodecChoice::Auto,

@@ -10,12 +10,14 @@ use shuttle::thread;
 use crate::batch::Batch;
 use crate::body::Body;
 use crate::core::Core;
+use crate::far::FarMemory;
 use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
+use crate::pressure::Sent;
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
 const SCHEDULES: usize = 2_000;
@@ -363,6 +365,50 @@ fn a_batch_is_seen_whole() {
             other.join().expect("the writer ends");
             assert_eq!(get(&core, b"a"), get(&core, b"z"));
             assert!(core.committed.load(Ordering::Relaxed) == 2);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
+    shuttle::check_random(
+        || {
+            let options = Options {
+                codec: CodecChoice::None,
+                background_threads: 0,
+                landing_bytes: 256,
+                ..Options::default()
+            };
+            let core = Arc::new(Core::with_far(&options, FarMemory::on_heap(1 << 20)));
+            put(&core, b"k", &[1; 60]);
+            core.settle();
+            let mover = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for sends in [true, false, true] {
+                        let guard = pin();
+                        let (leaf, _) = core.locate(b"k", &guard);
+                        if let Some(_ownership) = leaf.try_own() {
+                            if sends {
+                                assert_ne!(core.send_to_far(leaf, &guard), Sent::Full);
+                            } else {
+                                core.raise_from_far(leaf, &guard);
+                            }
+                        }
+                    }
+                })
+            };
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 60])))
+            };
+            assert_eq!(get(&core, b"k").as_deref(), Some(&[1; 60][..]));
+            mover.join().expect("it ends");
+            writer.join().expect("it ends");
+            for n in 0..6u8 {
+                assert_eq!(get(&core, &[b'k', n]).as_deref(), Some(&[n; 60][..]));
+            }
         },
         SCHEDULES,
     );

@@ -47,6 +47,10 @@ pub struct Stats {
     pub cooled: u64,
     /// Leaves coded anew with a later dictionary.
     pub recoded: u64,
+    /// Leaves whose body went to far memory.
+    pub sent_to_far: u64,
+    /// Leaves whose body came back from there.
+    pub raised_from_far: u64,
     /// Leaves sent to SSD.
     pub sent_to_ssd: u64,
     /// Cold leaves whose newer records were merged with what lies on SSD.
@@ -184,6 +188,8 @@ pub(crate) struct Counters {
     pub(crate) heated: Counter,
     pub(crate) cooled: Counter,
     pub(crate) recoded: Counter,
+    pub(crate) sent_to_far: Counter,
+    pub(crate) raised_from_far: Counter,
     pub(crate) sent_to_ssd: Counter,
     pub(crate) merged_on_ssd: Counter,
     pub(crate) raised_from_ssd: Counter,
@@ -236,6 +242,8 @@ impl Counters {
             heated: self.heated.get(),
             cooled: self.cooled.get(),
             recoded: self.recoded.get(),
+            sent_to_far: self.sent_to_far.get(),
+            raised_from_far: self.raised_from_far.get(),
             sent_to_ssd: self.sent_to_ssd.get(),
             merged_on_ssd: self.merged_on_ssd.get(),
             raised_from_ssd: self.raised_from_ssd.get(),

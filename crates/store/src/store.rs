@@ -16,6 +16,7 @@ use crate::core::{Copied, Core, check_key, copy_found, found_len};
 use crate::durable::{
     CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Journal, Recovered, Recovery, recover,
 };
+use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
 use crate::memory::{Gauges, MemoryUse};
@@ -93,7 +94,8 @@ impl Store {
     /// Opens a store: an empty one, or with [`Options::durable`] what its folder holds.
     ///
     /// # Errors
-    /// An option out of range, a thread that the system refuses, a folder that is in use, damaged or not a store's.
+    /// An option out of range, far memory that is not as it was asked for, a thread that the system refuses, a folder that is in use,
+    /// damaged or not a store's.
     pub fn open(options: Options) -> Result<Self, Error> {
         Self::open_with(options, |_| {})
     }
@@ -115,14 +117,15 @@ impl Store {
     ) -> Result<Self, Error> {
         options.check()?;
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
         let cold = options.ssd.as_ref().map(|ssd| Cold::open(disk, ssd, &gauges)).transpose()?;
-        let core = Arc::new(Core::with_cold(&options, gauges, cold));
+        let core = Arc::new(Core::with_places(&options, gauges, far, cold));
         let packers = Packers::start(&core, options.background_threads)?;
         let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
         if let Some(durable) = &options.durable {
             store.recovered = Some(recover(&store.core, &options, durable, &mut progress)?);
             store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
-            store.core.gauges.set_limit(options.memory_limit_bytes);
+            store.core.set_memory_limit(options.memory_limit_bytes);
         }
         Ok(store)
     }
@@ -626,7 +629,17 @@ impl Store {
     /// What the store holds, by purpose, in allocator bytes.
     pub fn memory(&self) -> MemoryUse {
         self.core.dictionaries.count_live();
-        self.core.gauges.memory_use()
+        let far = self.core.far.as_ref().map(|far| far.usage());
+        MemoryUse {
+            far_used_bytes: far.map_or(0, |far| far.used_bytes),
+            far_limit_bytes: far.map_or(0, |far| far.capacity_bytes),
+            ..self.core.gauges.memory_use()
+        }
+    }
+
+    /// What far memory is in force, if any.
+    pub fn far(&self) -> Option<FarStatus> {
+        Some(self.core.far.as_ref()?.status())
     }
 
     /// What the SSD holds and what was written there, if there is one.
@@ -660,15 +673,15 @@ impl Store {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 
-    /// Evicts records until `bytes` more may be held, which are the caller's to use for a moment; `false` when more than half of
-    /// the limit is asked for, when others are as quick to use what becomes free, or without [`Options::eviction`].
+    /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment;
+    /// `false` when so much is not to be had, when others are as quick to use what becomes free, or when the store may do neither.
     pub fn make_room(&self, bytes: u64) -> bool {
-        self.core.evict_for(bytes)
+        self.core.can_make_room() && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
     }
 
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
-        self.core.gauges.set_limit(bytes);
+        self.core.set_memory_limit(bytes);
     }
 }
 
@@ -677,12 +690,12 @@ impl Store {
 impl Store {
     /// Sends leaves to SSD, those that `picks` says yes to; how many went there.
     pub fn send_to_ssd(&self, picks: impl FnMut() -> bool) -> Result<usize, Error> {
-        self.core.demote_some(picks)
+        self.core.send_some_to_ssd(picks)
     }
 
     /// Brings leaves back, those that `picks` says yes to; how many came.
     pub fn bring_from_ssd(&self, picks: impl FnMut() -> bool) -> usize {
-        self.core.raise_some(picks)
+        self.core.raise_some_from_ssd(picks)
     }
 }
 

@@ -49,6 +49,10 @@ mod explored {
             Self(shuttle::sync::Mutex::new(value))
         }
 
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("no holder of a store's lock panics")
         }

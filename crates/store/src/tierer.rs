@@ -1,4 +1,5 @@
-//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not.
+//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not; leaves in far memory
+//! that are read more than what DRAM holds come back.
 //!
 //! It goes round the leaves when enough was read for their clocks to mean something, or a second after anything was
 //! read: first it measures how heat is spread, then it judges every leaf by that. So a hot set that moves is raw again
@@ -11,6 +12,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
+use crate::spread::Spread;
 use crate::together::LEAVES_AHEAD_MAX;
 
 /// A round is due after one read for so many records, and so many reads at least: one in eight of them is counted.
@@ -28,6 +30,10 @@ const HEATED_SHARE: u64 = 32;
 const LEAVES_MIN: u64 = 16;
 /// Counted reads that make a leaf hot at least: fewer may be chance.
 const COUNTS_MIN: u32 = 8;
+/// A leaf comes back from far memory when it is so many times as hot as what is sent there.
+const RAISING_FACTOR: f64 = 2.0;
+/// Colder leaves make room for hot ones of so many parts of the limit in a round at most.
+const WANTED_PART: u64 = 16;
 
 /// Where a round is.
 #[derive(Default)]
@@ -36,6 +42,10 @@ pub(crate) struct Tierer {
     cursor: Vec<u8>,
     pass: Pass,
     heats: Heats,
+    /// The same of bytes, to tell which leaves belong in DRAM.
+    spread: Spread,
+    /// Bytes of hot leaves that found no room in DRAM.
+    wanted_bytes: u64,
     /// Bytes of heated bodies.
     heated_bytes: u64,
     /// What was read when the round began.
@@ -98,7 +108,7 @@ impl Heats {
 impl Tierer {
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core) -> bool {
-        if !core.heats {
+        if !core.heats && core.far.is_none() {
             return false;
         }
         if !self.cursor.is_empty() || self.pass != Pass::Measure {
@@ -119,7 +129,7 @@ impl Tierer {
 
     /// Whether a round may soon be due.
     pub(crate) fn is_awaited(&self, core: &Core) -> bool {
-        core.heats && self.reads_since(core) >= reads_wanted(core) / 4
+        (core.heats || core.far.is_some()) && self.reads_since(core) >= reads_wanted(core) / 4
     }
 
     fn reads_since(&self, core: &Core) -> u64 {
@@ -164,6 +174,7 @@ impl Core {
             left -= 1;
             if tierer.pass == Pass::Measure {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
+                tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
                 tierer.heated_bytes += if state.heated { state.body.asked_bytes() as u64 } else { 0 };
             } else if self.judge(leaf, thresholds, tierer, &mut { LEAVES_AHEAD_MAX }, &guard) {
                 // Nobody should hold the epoch for long.
@@ -185,7 +196,37 @@ impl Core {
         };
         guard.flush();
         tierer.busy += began.elapsed();
+        if passed && self.far.is_some() {
+            match tierer.pass {
+                Pass::Measure => self.note_spread(&tierer.spread),
+                Pass::Heat => self.pressure.want(tierer.wanted_bytes.min(self.gauges.limit() / WANTED_PART)),
+                Pass::Cool => {}
+            }
+        }
         passed && tierer.passed()
+    }
+
+    /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
+    fn note_spread(&self, spread: &Spread) {
+        let others = self.gauges.held().saturating_sub(self.body_bytes());
+        self.pressure.set_cold_below(spread.hottest(self.low_mark().saturating_sub(others)));
+    }
+
+    /// Notes whether `leaf` belongs in DRAM, and brings it there if there is room; `true` when it came.
+    fn rank(&self, leaf: &Leaf, counts: u32, heat: f64, tierer: &mut Tierer, guard: &Guard) -> bool {
+        let cold_below = self.pressure.cold_below();
+        leaf.set_warm(counts > 0 && heat >= cold_below);
+        let state = leaf.state(guard);
+        if !state.body.is_far() || counts < COUNTS_MIN || heat < RAISING_FACTOR * cold_below {
+            return false;
+        }
+        let bytes = state.body.asked_bytes() as u64;
+        if !self.has_memory_for(bytes) {
+            tierer.wanted_bytes += bytes;
+            return false;
+        }
+        let Some(_ownership) = leaf.try_own() else { return false };
+        self.raise_from_far(leaf, guard)
     }
 
     /// Heats or cools `leaf`, if it is time to; `true` when its form was changed.
@@ -201,7 +242,15 @@ impl Core {
     ) -> bool {
         let counts = leaf.clock.counts();
         if tierer.pass == Pass::Heat {
+            let came =
+                self.far.is_some() && self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard);
             leaf.clock.decay(tierer.enough);
+            if came {
+                return true;
+            }
+        }
+        if !self.heats {
+            return false;
         }
         let state = leaf.state(guard);
         let Some(thresholds) = thresholds else { return false };
@@ -252,6 +301,12 @@ impl Core {
         let bodies = [&self.gauges.raw_body, &self.gauges.coded_body, &self.gauges.packed_body];
         tierer.heated_bytes + bytes <= bodies.iter().map(|gauge| gauge.held()).sum::<u64>() / HEATED_SHARE
     }
+}
+
+/// Counted reads per record, those on SSD included.
+pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
+    let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
+    f64::from(leaf.clock.counts()) / (state.body.len() + below).max(1) as f64
 }
 
 fn is_compressed(state: &LeafState) -> bool {

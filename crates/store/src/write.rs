@@ -21,8 +21,9 @@ crate::sync::thread_local! {
     static VALUE: RefCell<Vec<u8>> = RefCell::default();
 }
 
-/// Retired bytes that writers do not wait for, however small the store.
+/// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at most.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
+const RETIRED_LIMIT_PART: u64 = 64;
 /// How much sooner that wait turns into sleep than others do.
 const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
@@ -61,8 +62,7 @@ impl<'a> NewValue<'a> {
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        core.make_room(value.len())?;
-        Ok(Self::Large { large: Some(core.new_large(value)), raw: value })
+        Ok(Self::Large { large: Some(core.new_large(value)?), raw: value })
     }
 
     /// The value as it was given; empty if there is none.
@@ -335,7 +335,6 @@ impl Core {
                             drop(guard);
                             self.wait_for_retired();
                             self.ease();
-                            self.evict_some();
                         }
                         return Ok(true);
                     }
@@ -485,15 +484,6 @@ impl Core {
         }
     }
 
-    /// As [`Core::admit`], but an evicting store makes room first. The caller holds no guard and no lock.
-    pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        match self.admit(bytes) {
-            Err(_) if self.cold.is_some() => self.send_down_for(bytes),
-            Err(_) if self.evict_for(bytes as u64) => Ok(()),
-            outcome => outcome,
-        }
-    }
-
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
         let limit_bytes = self.gauges.limit();
@@ -501,7 +491,7 @@ impl Core {
             return Ok(());
         }
         let used_bytes = self.gauges.held();
-        if used_bytes + bytes as u64 > limit_bytes {
+        if used_bytes.saturating_add(bytes as u64) > limit_bytes {
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
         Ok(())
@@ -512,11 +502,10 @@ impl Core {
     /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
     /// at it all the time.
     pub(crate) fn wait_for_retired(&self) {
+        let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
             let retired_bytes = self.gauges.retired.held();
-            // In a small store the least is a large part of it.
-            let least_bytes = RETIRED_BYTES_MIN.min(self.gauges.limit() / 64);
-            if retired_bytes <= least_bytes || retired_bytes <= self.gauges.held() / 100 {
+            if retired_bytes <= few || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
             self.reclaim();

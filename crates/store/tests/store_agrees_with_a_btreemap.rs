@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use ziptier::{
-    Batch, BlockOptions, CodecChoice, Condition, Meta, Options, PutMeta, SsdOptions, Store, Transferred,
-    Update, Values,
+    Batch, BlockOptions, CodecChoice, Condition, FarOptions, FarPlace, FarRatio, Meta, Options, PutMeta,
+    SsdOptions, Store, Transferred, Update, Values,
 };
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, PutMeta)>;
@@ -33,17 +33,37 @@ struct Run {
     random: fastrand::Rng,
     keys: u32,
     text: Vec<u8>,
+    places: Places,
+    _folder: tempfile::TempDir,
+}
+
+/// What the store has besides DRAM.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    /// Bytes of far memory in a file, and a small limit of DRAM.
+    far_bytes: Option<u64>,
     /// Leaves go to SSD and come back by chance.
-    ssd: Option<tempfile::TempDir>,
+    ssd: bool,
+}
+
+const FAR_BYTES: u64 = 512 << 20;
+const LITTLE_FAR_BYTES: u64 = 4 << 20;
+
+impl Places {
+    fn has_little_far(self) -> bool {
+        self.far_bytes == Some(LITTLE_FAR_BYTES)
+    }
 }
 
 impl Run {
-    fn new(seed: u64, with_ssd: bool) -> Self {
-        let ssd = with_ssd.then(|| tempfile::tempdir().unwrap());
+    fn new(seed: u64, places: Places) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
-        let limit_bytes = 256 << 20;
+        let Places { far_bytes, ssd } = places;
+        let ssd_limit_bytes = 256 << 20;
         let options = Options {
-            ssd: ssd.as_ref().map(|dir| SsdOptions { path: dir.path().join("segments"), limit_bytes }),
+            ssd: ssd
+                .then(|| SsdOptions { path: folder.path().join("segments"), limit_bytes: ssd_limit_bytes }),
             codec: CODECS[(seed % CODECS.len() as u64) as usize],
             block: BlockOptions {
                 bytes: [512, 1024, 4096, 16_384][random.usize(..4)],
@@ -58,10 +78,27 @@ impl Run {
             landing_watermark_pct: [100, 75, 1][random.usize(..3)],
             ..Options::default()
         };
+        let options = Options {
+            memory_limit_bytes: far_bytes.map(|bytes| {
+                if bytes == LITTLE_FAR_BYTES {
+                    1 << 20
+                } else {
+                    [2 << 20, 4 << 20, 8 << 20][random.usize(..3)]
+                }
+            }),
+            far: far_bytes.map(|capacity_bytes| FarOptions {
+                place: FarPlace::File(folder.path().join("far")),
+                capacity_bytes,
+                require_dax: false,
+            }),
+            far_ratio: FarRatio::new(1, 9).filter(|_| far_bytes.is_some() && random.bool()),
+            ..options
+        };
         let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", "\n", " ", "0123"];
         let text = (0..4000).flat_map(|_| words[random.usize(..words.len())].bytes()).collect();
         let keys = [20, 300, 5_000, 40_000][random.usize(..4)];
-        Self { store: Store::open(options).unwrap(), model: Model::new(), random, keys, text, ssd }
+        let store = Store::open(options).unwrap();
+        Self { store, model: Model::new(), random, keys, text, places, _folder: folder }
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -85,6 +122,8 @@ impl Run {
             97..99 => self.random.usize(..20_000),
             _ => self.random.usize(..200_000),
         };
+        // Large values stay in memory, which must not be all there is then.
+        let len = if self.places.has_little_far() { (4 * len).min(2_000) } else { len };
         if self.random.u32(..10) == 0 {
             return (0..len).map(|_| self.random.u8(..)).collect();
         }
@@ -117,7 +156,7 @@ impl Run {
 
     fn step(&mut self) {
         let key = self.key();
-        if self.ssd.is_some() && self.random.u32(..200) == 0 {
+        if self.places.ssd && self.random.u32(..200) == 0 {
             self.move_leaves();
         }
         match self.random.u32(..103) {
@@ -328,24 +367,35 @@ impl Run {
 
 #[test]
 fn store_agrees_with_a_btreemap() {
-    agrees(false);
+    agrees(0..36, Places::default());
+}
+
+#[test]
+fn store_with_far_memory_agrees_with_a_btreemap() {
+    agrees(0..12, Places { far_bytes: Some(FAR_BYTES), ssd: false });
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
-    agrees(true);
+    agrees(0..18, Places { far_bytes: None, ssd: true });
 }
 
-fn agrees(with_ssd: bool) {
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_all_places_agrees_with_a_btreemap() {
+    agrees(0..6, Places { far_bytes: Some(FAR_BYTES), ssd: true });
+    agrees(0..12, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true });
+}
+
+fn agrees(seeds: std::ops::Range<u64>, places: Places) {
     let seeds = match std::env::var("ZIPTIER_SEED") {
         Ok(seed) => vec![seed.parse().expect("ZIPTIER_SEED is a number")],
-        // Files take their time.
-        Err(_) => (0..if with_ssd { 18 } else { 36 }).collect(),
+        Err(_) => seeds.collect(),
     };
     for seed in seeds {
         let outcome = std::panic::catch_unwind(|| {
-            let mut run = Run::new(seed, with_ssd);
+            let mut run = Run::new(seed, places);
             for _ in 0..20_000 {
                 run.step();
             }

@@ -101,6 +101,15 @@ fn memory(page: &mut String, shared: &Shared) {
     // What the limit leaves to the store, when it is the limit of the whole process.
     field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
     field(page, "maxmemory_policy", shared.backend.eviction_policy());
+    if let Some(far) = shared.backend.far() {
+        field(page, "far_kind", far.kind);
+        field(page, "far_persistence", far.persistence);
+        field(page, "far_used_bytes", far.used_bytes);
+        field(page, "far_limit_bytes", far.limit_bytes);
+        for (name, bytes) in &far.parts {
+            field(page, name, bytes);
+        }
+    }
     field(page, "mem_clients_normal", clients);
     field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
 }

@@ -58,9 +58,8 @@ impl Core {
             self.bring_up(target)?;
             match self.try_transfer(source, target, keep_source, replace, &mut carried) {
                 // Both leaves were locked when it was found out how much it takes.
-                Err(Error::MemoryLimit { .. })
-                    if self.make_room(source.len() + target.len() + INLINE_BYTES_MAX).is_ok() =>
-                {
+                Err(Error::MemoryLimit { .. }) => {
+                    self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
                     continue;
                 }
                 Err(error) => return Err(error),

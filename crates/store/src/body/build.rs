@@ -1,8 +1,6 @@
 //! Building a body from sorted entries.
 
-use std::sync::Arc;
-
-use super::{Blocks, Body, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
+use super::{Blocks, Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::record::{Fields, Kind, Tag, write_varint};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
@@ -159,7 +157,7 @@ impl Builder {
     /// Writes a body of `entries`, which are in key order without duplicates.
     pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
         self.write(entries, false);
-        Body(Arc::from(self.bytes.as_slice()))
+        Body(BodyBytes::from(self.bytes.as_slice()))
     }
 
     /// The bytes of the body that [`Builder::build_packed`] would write.
@@ -178,7 +176,7 @@ impl Builder {
         debug_assert_eq!((from..to).map(|index| blocks.count(index)).sum::<usize>(), entries.len());
         self.write(entries, true);
         blocks.write(from, to, &mut self.bytes);
-        Body(Arc::from(self.bytes.as_slice()))
+        Body(BodyBytes::from(self.bytes.as_slice()))
     }
 
     fn write(&mut self, entries: &[Entry<'_>], packed: bool) {

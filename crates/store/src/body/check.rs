@@ -1,6 +1,8 @@
 //! Bodies from bytes that somebody else may have changed: whatever the accessors rely on is checked once, here.
 
-use super::{Body, BodyRecord, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE, fingerprint};
+use super::{
+    Body, BodyBytes, BodyRecord, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE, fingerprint,
+};
 use crate::large::REFERENCE_BYTES;
 use crate::options::KEY_BYTES_MAX;
 use crate::record::{Kind, Tag, array, key_hash};
@@ -22,7 +24,7 @@ impl Body {
     /// A body of `bytes`, which may be anything: an error says what they break. Coded values and blocks are checked by those
     /// who decode them.
     pub(crate) fn from_untrusted(bytes: &[u8], referents: Referents) -> Result<Self, &'static str> {
-        let body = Self(bytes.into());
+        let body = Self(BodyBytes::from(bytes));
         body.check(referents)?;
         Ok(if body.is_empty() { Self::empty() } else { body })
     }
@@ -34,8 +36,15 @@ impl Body {
 
     /// The same with references to large values that its records own from now on.
     pub(crate) fn owning(self, mut reference: impl FnMut(usize) -> [u8; REFERENCE_BYTES]) -> Self {
-        let bytes = self.with_references(|number| reference(u64::from_le_bytes(number) as usize));
-        bytes.map_or(self, |bytes| Self(bytes.into()))
+        self.referring(|number| reference(u64::from_le_bytes(number) as usize)).unwrap_or(self)
+    }
+
+    /// A copy with other references to large values; `None` if there are none.
+    pub(crate) fn referring(
+        &self,
+        replace: impl FnMut([u8; REFERENCE_BYTES]) -> [u8; REFERENCE_BYTES],
+    ) -> Option<Self> {
+        self.with_references(replace).map(|bytes| Self(BodyBytes::from(bytes.as_slice())))
     }
 
     /// The bytes with other references to large values; `None` if there are none.

@@ -19,6 +19,7 @@
 //! own. A look-up compares one fingerprint byte per record, 32 at a time, and then whole keys.
 
 mod build;
+mod bytes;
 mod check;
 mod packed;
 mod revise;
@@ -27,12 +28,14 @@ use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use build::{Builder, Entry, EntryKey};
+use bytes::BodyBytes;
 pub(crate) use check::Referents;
 pub(crate) use packed::{BLOCKS_MAX, Blocks};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
+use crate::far::{FarBytes, FarMemory};
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
 use crate::options::Options;
@@ -92,7 +95,7 @@ pub(crate) fn fingerprint(hash: u64) -> u8 {
 
 /// An immutable sorted run of records. See the module for the layout.
 #[derive(Clone)]
-pub(crate) struct Body(Arc<[u8]>);
+pub(crate) struct Body(BodyBytes);
 
 /// A record of a body.
 #[derive(Clone, Copy)]
@@ -110,13 +113,54 @@ impl Body {
         EMPTY.clone()
     }
 
-    /// Bytes asked of the allocator, 0 for the shared empty body.
+    /// Bytes it asks of the allocator in DRAM, 0 for the shared empty body: how large it is, wherever it lies.
     pub(crate) fn asked_bytes(&self) -> usize {
         if self.is_empty() { 0 } else { self.0.len() + 2 * size_of::<usize>() }
     }
 
+    /// Bytes it has asked of the allocator.
+    pub(crate) fn dram_bytes(&self) -> usize {
+        if self.is_empty() { 0 } else { self.0.dram_bytes() }
+    }
+
+    /// Bytes it has in far memory.
+    pub(crate) fn far_bytes(&self) -> usize {
+        if self.is_far() { self.0.len() } else { 0 }
+    }
+
+    /// Whether it lies in far memory.
+    #[inline]
+    pub(crate) fn is_far(&self) -> bool {
+        self.0.far().is_some()
+    }
+
+    /// A copy in far memory; `None` when it has no room. The references of large values are the same.
+    pub(crate) fn to_far(&self, memory: &Arc<FarMemory>) -> Option<Self> {
+        BodyBytes::put(memory, &self.0).map(Self)
+    }
+
+    /// Whether its bytes are what was put, as far as the place where they lie can tell.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.far().is_none_or(FarBytes::is_whole)
+    }
+
+    /// A copy in DRAM; `None` when its bytes are no longer what was put.
+    pub(crate) fn to_dram(&self) -> Option<Self> {
+        self.is_whole().then(|| Self(BodyBytes::from(&*self.0)))
+    }
+
+    /// The large values that its records own.
+    pub(crate) fn larges(&self) -> impl Iterator<Item = LargeHandle<'_>> {
+        let none = self.layout() & SAME_TAG != 0 && Tag(self.0[3]).kind() != Kind::Large;
+        (0..if none { 0 } else { self.len() }).filter_map(|index| {
+            let record = self.record(index);
+            // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.
+            (record.tag.kind() == Kind::Large).then(|| unsafe { LargeHandle::borrow(record.payload) })
+        })
+    }
+
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        std::ptr::eq(self.0.as_ptr(), other.0.as_ptr())
     }
 
     /// Where it lies, for [`prefetch`](crate::memory::prefetch) only.

@@ -231,7 +231,7 @@ impl Body {
         let mut bytes = self.0.to_vec();
         let frames = self.records_end() + 1 + 3 * self.blocks();
         bytes[frames + index] ^= 1 << bit;
-        Self(std::sync::Arc::from(bytes))
+        Self(super::BodyBytes::from(bytes.as_slice()))
     }
 
     /// Bytes of all frames.

@@ -1,9 +1,8 @@
 //! A body with a few records replaced, added or removed: the rest is copied in runs, without looking at records.
 
-use std::sync::Arc;
-
 use super::{
-    BLOCKS_MAX, Blocks, Body, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG, WIDE,
+    BLOCKS_MAX, Blocks, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG,
+    WIDE,
 };
 use crate::record::{Kind, Tag, write_varint};
 
@@ -114,7 +113,7 @@ impl Body {
         if let Some(blocks) = blocks {
             blocks.write(0, blocks.len(), out);
         }
-        Some(Self(Arc::from(out.as_slice())))
+        Some(Self(BodyBytes::from(out.as_slice())))
     }
 
     /// Copies the records from `from` to `to` and their offsets, shifted.

@@ -87,10 +87,15 @@ impl Core {
     ///
     /// # Errors
     /// A full SSD, or one that failed; the leaf is as it was.
-    pub(crate) fn demote_to_ssd(&self, leaf: &Leaf) -> Result<bool, SegmentError> {
+    pub(crate) fn send_to_ssd(&self, leaf: &Leaf) -> Result<bool, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(false) };
         let Some(_ownership) = leaf.try_own() else { return Ok(false) };
         let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(false) };
+        if !state.body.is_whole() {
+            // An image of it would be taken for sound.
+            self.stats.damaged.raise();
+            return Ok(false);
+        }
         if state.below.is_some() {
             return self.sink(leaf, &state);
         }
@@ -120,7 +125,7 @@ impl Core {
 
     /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
     /// written to.
-    pub(super) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
+    pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
         let guard = pin();
         if leaf.state(&guard).closed {
             return None;

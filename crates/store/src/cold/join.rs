@@ -72,6 +72,18 @@ impl Core {
         self.stats.merges.raise();
         true
     }
+
+    /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no guard.
+    pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
+        let Some(before) = before else { return Some(leaf) };
+        let guard = pin();
+        let joined = before.try_own().is_some_and(|_ownership| {
+            before.state(&guard).below.is_some()
+                && !before.state(&guard).closed
+                && self.join_cold(&before, &guard)
+        });
+        Some(if joined { before } else { leaf })
+    }
 }
 
 impl Core {

@@ -20,15 +20,15 @@
 //! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
 //! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
-//! | `pressure` | who goes down when memory is short |
+//! | `grown` | leaves that were written to much come back, or are merged |
 //! | `recent` | which records were read from SSD a moment ago: the second time they come up |
 
 mod below;
 mod clean;
 mod demote;
+mod grown;
 mod image;
 mod join;
-mod pressure;
 mod raise;
 mod read;
 mod recent;
@@ -52,12 +52,12 @@ use crate::memory::Gauges;
 use crate::sync::Mutex;
 
 pub(crate) use below::Below;
-use pressure::Hand;
 pub(crate) use read::Looked;
 use recent::Recent;
 pub(crate) use scan::{ColdPart, all_settled, known};
 use tier::Tier;
 pub use tier::{SsdOptions, SsdStatus};
+pub(crate) use upper::pays;
 
 /// What a store with an SSD has besides.
 pub(crate) struct Cold {
@@ -66,8 +66,6 @@ pub(crate) struct Cold {
     grown: Mutex<VecDeque<Arc<Leaf>>>,
     /// One thread cleans at a time.
     cleaning: AtomicBool,
-    /// Nobody's while a thread moves it.
-    hand: Mutex<Option<Hand>>,
     /// The SSD is full, or failed: nothing goes there for now.
     pub(crate) is_refused: AtomicBool,
     recent: Recent,
@@ -87,7 +85,6 @@ impl Cold {
             _lock: lock,
             grown: Mutex::default(),
             cleaning: AtomicBool::default(),
-            hand: Mutex::new(Some(Hand::default())),
             is_refused: AtomicBool::default(),
             recent: Recent::new(gauges),
         })
@@ -106,18 +103,18 @@ impl Cold {
 /// Walks that hold nothing between two leaves.
 impl Core {
     /// A share of the leaf of `cursor`, and where the next one begins.
-    fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
+    pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
         let guard = crossbeam_epoch::pin();
         let (leaf, state) = self.locate(cursor, &guard);
         (leaf.share(&guard), state.high.clone())
     }
 
     /// For tests: sends leaves that `picks` says yes to.
-    pub(crate) fn demote_some(&self, mut picks: impl FnMut() -> bool) -> Result<usize, Error> {
+    pub(crate) fn send_some_to_ssd(&self, mut picks: impl FnMut() -> bool) -> Result<usize, Error> {
         let mut sent = 0;
         self.each_leaf(|leaf| {
             if picks() {
-                let went = match self.demote_to_ssd(leaf) {
+                let went = match self.send_to_ssd(leaf) {
                     Err(SegmentError::Full { .. }) if self.clean_ssd() => false,
                     went => went.map_err(|error| Error::Ssd { reason: error.to_string() })?,
                 };
@@ -129,10 +126,10 @@ impl Core {
     }
 
     /// For tests: brings leaves back that `picks` says yes to.
-    pub(crate) fn raise_some(&self, mut picks: impl FnMut() -> bool) -> usize {
+    pub(crate) fn raise_some_from_ssd(&self, mut picks: impl FnMut() -> bool) -> usize {
         let mut came = 0;
         let walked: Result<(), Error> = self.each_leaf(|leaf| {
-            came += usize::from(picks() && self.raise_leaf(leaf));
+            came += usize::from(picks() && self.raise_from_ssd(leaf));
             Ok(())
         });
         debug_assert!(walked.is_ok());

@@ -19,7 +19,7 @@ const PAYING_SHARE: u64 = 4;
 const GROWN_BYTES_MIN: u64 = 4096;
 
 /// Whether the upper body is large enough for a merge; `factor` times less is asked for then.
-pub(super) fn pays(state: &LeafState, factor: u64) -> bool {
+pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
     let upper = state.body.asked_bytes() as u64;
     state.below.as_ref().is_some_and(|below| upper > below.ssd_bytes() / (PAYING_SHARE * factor))
 }

@@ -233,7 +233,7 @@ fn load_large(
     if let Some(known) = known.filter(|known| known.len() == stored.len) {
         return Ok(known);
     }
-    let mut pieces = LargePieces::new(stored.len, coding);
+    let mut pieces = LargePieces::new(stored.len, coding, core.chunk_place(stored.len as usize));
     let damaged = |place: Place, reason: &str| Error::FileDamaged {
         path: segments.path_of(place.segment),
         offset: u64::from(place.offset),

@@ -241,7 +241,8 @@ impl Core {
 
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was
     /// sealed after the plan was made is not in the body.
-    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
+    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, mut pieces: Pieces, guard: &Guard) {
+        self.keep_place(&[planned], &mut pieces);
         self.account(&pieces);
         loop {
             let current = leaf.state(guard);
@@ -259,6 +260,24 @@ impl Core {
         }
         self.remember(leaf, &pieces.marks, guard);
         self.settle_large(pieces.recoded, pieces.released, guard);
+    }
+
+    /// Moves the bodies of `pieces` to where the leaves lie that they were made from, if that is far memory and it has room. Of two places it
+    /// is far memory when DRAM is short. What is heated belongs in DRAM.
+    fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
+        let Some(far) = &self.far else { return };
+        if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
+            return;
+        }
+        let in_dram = leaves.iter().any(|state| !state.body.is_far() && !state.body.is_empty());
+        if in_dram && !self.is_short() {
+            return;
+        }
+        for (_, body) in pieces.bodies.iter_mut().filter(|(_, body)| !body.is_empty()) {
+            if let Some(moved) = body.to_far(far) {
+                *body = moved;
+            }
+        }
     }
 
     /// Whether coding a value pays: with `auto` it must save an eighth, or reading it costs more than it is worth.

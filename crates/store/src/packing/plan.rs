@@ -11,7 +11,6 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
-use crate::memory::Gauges;
 use crate::merge::{Merged, Newest, merge};
 use crate::record::{Kind, Payload, array};
 
@@ -97,13 +96,14 @@ impl Core {
                                 span => span,
                             }
                         }
-                        Payload::Large(old) if !heated => recode_large(old, target.as_ref(), &self.gauges)
-                            .map(|new| {
+                        Payload::Large(old) if !heated => {
+                            recode_large(old, target.as_ref(), self).map(|new| {
                                 let start = scratch.raw.len();
                                 scratch.raw.extend_from_slice(&LargeHandle::to(&new).reference());
                                 pieces.recoded.push(new);
                                 (start, scratch.raw.len())
-                            }),
+                            })
+                        }
                         _ => None,
                     });
                 }
@@ -212,20 +212,16 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 }
 
 /// A large value coded with another dictionary; `None` when it stays as it is.
-pub(super) fn recode_large(
-    old: LargeHandle<'_>,
-    target: Option<&Coding>,
-    gauges: &Arc<Gauges>,
-) -> Option<Arc<Large>> {
+pub(super) fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
     let target = target?;
     if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX {
         return None;
     }
     let mut raw = Vec::new();
     old.read_at(0, usize::MAX, &mut raw).ok()?;
-    let new = Large::new(&raw, Some(target), gauges);
+    let new = Large::new(&raw, Some(target), core.place_like(&old), &core.gauges);
     // One that was coded before must change, so that its dictionary can go.
-    (old.generation().is_some() || new.held_bytes() < old.held_bytes()).then(|| Arc::new(new))
+    (old.generation().is_some() || new.stored_bytes() < old.stored_bytes()).then(|| Arc::new(new))
 }
 
 /// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a

@@ -123,7 +123,7 @@ impl Core {
             if let (Origin::Body { .. }, Kind::Large) = (origin, entry.kind) {
                 // SAFETY: the record of a readable state owns its reference.
                 let large = unsafe { LargeHandle::borrow(entry.payload) };
-                references.push(match recode_large(large, Some(&target), &self.gauges) {
+                references.push(match recode_large(large, Some(&target), self) {
                     Some(new) => {
                         let reference = LargeHandle::to(&new).reference();
                         pieces.recoded.push(new);

@@ -81,7 +81,7 @@ impl Core {
                 (state, newest)
             })
             .collect();
-        let pieces = self.plan(&states, goal, scratch, &mut || ());
+        let mut pieces = self.plan(&states, goal, scratch, &mut || ());
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
@@ -92,6 +92,8 @@ impl Core {
             self.reopen(right, right_state, guard);
             return;
         }
+        let planned: Vec<&LeafState> = states.iter().map(|(state, _)| *state).collect();
+        self.keep_place(&planned, &mut pieces);
         self.account(&pieces);
         let removed = right.as_ref().map(|(right, _)| *right).zip(right_state);
         let added = self.replace(leaf, left_state, removed, &pieces, guard, |new, first_record| {
@@ -148,6 +150,7 @@ impl Core {
             state.heated = pieces.heated;
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
+            new.set_warm(leaf.is_warm());
             each(&new, first_record);
             self.remember(&new, pieces.marks_of(first_record, body), guard);
             neighbour = RightSibling::to(&new);

@@ -1,0 +1,229 @@
+//! Far memory as a place for bytes that never change: bodies, and chunks of large values.
+//!
+//! What is put here is read in place, as bytes in DRAM are, and its space is given back with its last owner. Bodies reach that through the
+//! epoch, with their leaf's state. The store promises nothing of what is here after the process: blocks that an earlier one left are freed when
+//! the medium is opened.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage};
+use ziptier_media::placement::Placement;
+
+use crate::Error;
+use crate::options::FarRatio;
+
+/// What is in force on the far memory of a store; as [`Store::far`](crate::Store::far) tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FarStatus {
+    /// What the medium is, and what it is not, in words.
+    pub kind: String,
+    /// What makes bytes durable there, in words. The store does not rely on it yet.
+    pub persistence: String,
+    /// Bytes of the medium.
+    pub limit_bytes: u64,
+    /// Bytes that blocks take, rounding and what waits for its last reader included.
+    pub used_bytes: u64,
+    /// Bytes that the system counts as this process's anonymous memory although they are no DRAM of it: all of a NUMA node's, none of a file's.
+    pub anonymous_bytes: u64,
+}
+
+impl fmt::Display for FarStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.kind, self.persistence)
+    }
+}
+
+/// The medium of a store.
+pub(crate) struct FarMemory {
+    medium: Medium,
+    /// A block found no room, and none was freed since.
+    full: AtomicBool,
+    /// Where chunks of large values go, if their ratio is set.
+    placement: Option<Placement>,
+}
+
+/// The seam: what is mapped cannot run under Miri.
+enum Medium {
+    Mapped(Far),
+    #[cfg(test)]
+    Heap(heap::Heap),
+}
+
+/// Bytes in far memory, freed when this is dropped.
+pub(crate) struct FarBytes {
+    memory: Arc<FarMemory>,
+    held: ManuallyDrop<Held>,
+}
+
+enum Held {
+    Block(Block),
+    #[cfg(test)]
+    Heap(Box<[u8]>),
+}
+
+/// What DRAM holds for bytes in far memory.
+pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<usize>();
+
+impl FarMemory {
+    /// Opens the medium, and frees what an earlier process left there.
+    pub(crate) fn open(options: &FarOptions, ratio: Option<FarRatio>) -> Result<Arc<Self>, Error> {
+        let (far, left) = Far::open(options).map_err(|error| Error::Far { reason: error.to_string() })?;
+        left.blocks.into_iter().for_each(|block| far.free(block));
+        Ok(Self::over(Medium::Mapped(far), ratio))
+    }
+
+    /// Memory of the test's own.
+    #[cfg(test)]
+    pub(crate) fn on_heap(capacity_bytes: u64) -> Arc<Self> {
+        Self::over(Medium::Heap(heap::Heap::new(capacity_bytes)), None)
+    }
+
+    fn over(medium: Medium, ratio: Option<FarRatio>) -> Arc<Self> {
+        let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
+        Arc::new(Self { medium, full: AtomicBool::new(false), placement })
+    }
+
+    /// What places chunks of large values at a set ratio.
+    pub(crate) fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
+    /// Whether large values lie at a set ratio, and are not to be moved.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.placement.is_some()
+    }
+
+    /// A copy of `bytes`; `None` when there is no room.
+    pub(crate) fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<FarBytes> {
+        let held = match &self.medium {
+            Medium::Mapped(far) => far.put(bytes).ok().map(Held::Block),
+            #[cfg(test)]
+            Medium::Heap(heap) => heap.put(bytes).map(Held::Heap),
+        };
+        if held.is_none() {
+            self.full.store(true, Relaxed);
+        }
+        held.map(|held| FarBytes { memory: self.clone(), held: ManuallyDrop::new(held) })
+    }
+
+    /// Whether it had no room, and nothing was freed since.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    pub(crate) fn usage(&self) -> FarUsage {
+        match &self.medium {
+            Medium::Mapped(far) => far.usage(),
+            #[cfg(test)]
+            Medium::Heap(heap) => heap.usage(),
+        }
+    }
+
+    /// Whether about so many bytes fit: blocks take up to a third more than their bytes.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let usage = self.usage();
+        usage.capacity_bytes.saturating_sub(usage.used_bytes) > bytes as u64 / 2 * 3 + (2 << 20)
+    }
+
+    pub(crate) fn status(&self) -> FarStatus {
+        let FarUsage { capacity_bytes, used_bytes } = self.usage();
+        let (kind, persistence, on_node) = match &self.medium {
+            Medium::Mapped(far) => {
+                let on_node = matches!(far.kind(), FarKind::Node { .. });
+                (far.kind().to_string(), far.persistence().to_string(), on_node)
+            }
+            #[cfg(test)]
+            Medium::Heap(_) => ("memory of a test".to_owned(), String::new(), false),
+        };
+        let anonymous_bytes = if on_node { capacity_bytes } else { 0 };
+        FarStatus { kind, persistence, limit_bytes: capacity_bytes, used_bytes, anonymous_bytes }
+    }
+}
+
+impl FarBytes {
+    /// The bytes, which stay where they are for as long as this lives.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match (&self.memory.medium, &*self.held) {
+            (Medium::Mapped(far), Held::Block(block)) => far.get(block),
+            #[cfg(test)]
+            (_, Held::Heap(bytes)) => bytes,
+            #[cfg(test)]
+            _ => unreachable!("a block lies on the medium that gave it"),
+        }
+    }
+
+    /// Where they begin.
+    pub(crate) fn start(&self) -> NonNull<[u8]> {
+        NonNull::from(self.bytes())
+    }
+
+    /// Whether they are what was put, as far as the medium's checksum tells.
+    pub(crate) fn is_whole(&self) -> bool {
+        match (&self.memory.medium, &*self.held) {
+            (Medium::Mapped(far), Held::Block(block)) => far.verify(block).is_ok(),
+            #[cfg(test)]
+            _ => true,
+        }
+    }
+}
+
+impl Drop for FarBytes {
+    fn drop(&mut self) {
+        // SAFETY: it is taken once, here, and not touched afterwards.
+        let held = unsafe { ManuallyDrop::take(&mut self.held) };
+        match (&self.memory.medium, held) {
+            (Medium::Mapped(far), Held::Block(block)) => far.free(block),
+            #[cfg(test)]
+            (Medium::Heap(heap), Held::Heap(bytes)) => heap.free(&bytes),
+            #[cfg(test)]
+            _ => unreachable!("a block lies on the medium that gave it"),
+        }
+        self.memory.full.store(false, Relaxed);
+    }
+}
+
+impl fmt::Debug for FarMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status().fmt(f)
+    }
+}
+
+/// A medium of heap memory with a capacity.
+#[cfg(test)]
+mod heap {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use ziptier_media::far::FarUsage;
+
+    pub(super) struct Heap {
+        capacity_bytes: u64,
+        used_bytes: AtomicU64,
+    }
+
+    impl Heap {
+        pub(super) fn new(capacity_bytes: u64) -> Self {
+            Self { capacity_bytes, used_bytes: AtomicU64::new(0) }
+        }
+
+        pub(super) fn put(&self, bytes: &[u8]) -> Option<Box<[u8]>> {
+            let len = bytes.len() as u64;
+            let fits = |used: u64| (used + len <= self.capacity_bytes).then_some(used + len);
+            self.used_bytes.fetch_update(Relaxed, Relaxed, fits).ok()?;
+            Some(bytes.into())
+        }
+
+        pub(super) fn free(&self, bytes: &[u8]) {
+            self.used_bytes.fetch_sub(bytes.len() as u64, Relaxed);
+        }
+
+        pub(super) fn usage(&self) -> FarUsage {
+            let used_bytes = self.used_bytes.load(Relaxed);
+            FarUsage { capacity_bytes: self.capacity_bytes, used_bytes }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The hands: one goes round the leaves in key order for DRAM, one for far memory, and each sends what is least missed down from there.
+//!
+//! A hand is choosy at first: it takes settled leaves that are read less than others. A lap that gave little makes it less so, one that gave
+//! more makes it choosier again. It is nobody's while a thread moves it, and no lock or guard is held while a leaf is written to SSD.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crossbeam_epoch::pin;
+
+use crate::cold::pays;
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState};
+use crate::packing::Goal;
+use crate::sync::Mutex;
+use crate::tierer::heat;
+
+/// Leaves that are looked at, and bytes that are sent down, before somebody else may have the hand: what is sent is free only some steps of
+/// the epoch later.
+const STEP_LEAVES: usize = 256;
+const STEP_BYTES_MIN: u64 = 16 << 10;
+const STEP_BYTES_MAX: u64 = 256 << 10;
+const STEP_PART: u64 = 64;
+/// Leaves that an SSD without room refuses in a step, before the others are not asked.
+const REFUSALS_MAX: usize = 64;
+/// A lap that gave less than one part in so many of what is there makes the hand less choosy.
+const LAP_PART: u64 = 32;
+/// How long nothing is tried after a lap that gave nothing at all, or a place that was full.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The place that leaves are sent down from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Dram,
+    Far,
+}
+
+/// How sending a leaf down ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// So many bytes of the place where it was are free when their last reader is gone.
+    Freed(u64),
+    /// There was nothing to send.
+    Kept,
+    /// Somebody else was at it.
+    Busy,
+    /// No place below has room.
+    Full,
+}
+
+/// What a hand is moved for.
+#[derive(Clone, Copy)]
+pub(super) struct Move {
+    pub(super) source: Source,
+    /// Bytes that are wanted.
+    pub(super) bytes: u64,
+    /// Leaves are brought to their dense form before they go.
+    pub(super) has_time: bool,
+    /// It is hotter leaves that want the room: only cold ones make it.
+    pub(super) for_hot: bool,
+}
+
+impl Move {
+    /// Out of DRAM, for whoever waits.
+    pub(super) fn of(bytes: u64) -> Self {
+        Self { source: Source::Dram, bytes, has_time: false, for_hot: false }
+    }
+}
+
+/// The hands of all places that have one below.
+pub(super) struct Hands([Mutex<Option<Hand>>; 2]);
+
+impl Hands {
+    /// Whether a thread moves the hand of `source`.
+    pub(super) fn is_taken(&self, source: Source) -> bool {
+        self.0[source as usize].lock().is_none()
+    }
+}
+
+impl Default for Hands {
+    fn default() -> Self {
+        Self([Source::Dram, Source::Far].map(|_| Mutex::new(Some(Hand::default()))))
+    }
+}
+
+#[derive(Default)]
+struct Hand {
+    /// Lowest key of the next leaf.
+    cursor: Vec<u8>,
+    reach: Reach,
+    /// Bytes freed in this lap.
+    freed_bytes: u64,
+    /// In this lap, somebody else maintained a leaf that was to go.
+    busy: bool,
+    /// The leaf that was looked at last: the next one may be joined with it if both are on SSD.
+    before: Option<Arc<Leaf>>,
+    /// There was nothing to send, or nowhere to send it to.
+    stuck: Option<Stuck>,
+    /// It was the place that had no room.
+    full: bool,
+}
+
+/// When a hand came to nothing, and how many bytes its place could have given.
+struct Stuck {
+    since: Instant,
+    held_bytes: u64,
+}
+
+/// Which leaves the hand takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// Settled ones that are read less than others, and such as pay for being merged on SSD.
+    #[default]
+    Cold,
+    /// Those, and such as are written to; on their way to SSD all but those that must be merged there.
+    Written,
+    /// Every leaf that holds a body or a landing.
+    Any,
+}
+
+impl Reach {
+    fn wider(self) -> Self {
+        match self {
+            Self::Cold => Self::Written,
+            Self::Written | Self::Any => Self::Any,
+        }
+    }
+}
+
+impl Hand {
+    /// Whether it is of no use to move it on where there are so many bytes to give: what came meanwhile may well go.
+    fn is_stuck(&self, held_bytes: u64) -> bool {
+        self.stuck.as_ref().is_some_and(|stuck| {
+            stuck.since.elapsed() < PAUSE && held_bytes <= stuck.held_bytes + stuck.held_bytes / LAP_PART
+        })
+    }
+
+    fn get_stuck(&mut self, held_bytes: u64, full: bool) {
+        self.stuck = Some(Stuck { since: Instant::now(), held_bytes });
+        self.full = full;
+    }
+
+    /// The hand came round; its place has so many bytes of bodies, and `held` bytes that it can give.
+    fn end_lap(&mut self, bodies: u64, held: u64) {
+        self.cursor.clear();
+        self.before = None;
+        let (freed_bytes, busy) = (std::mem::take(&mut self.freed_bytes), std::mem::take(&mut self.busy));
+        self.reach = match self.reach {
+            Reach::Any if freed_bytes == 0 => {
+                if !busy {
+                    self.get_stuck(held, false);
+                }
+                Reach::Any
+            }
+            // With no body left it is landings that are to be had.
+            reach if bodies == 0 || freed_bytes < held / LAP_PART => reach.wider(),
+            Reach::Any => Reach::Written,
+            _ => Reach::Cold,
+        };
+    }
+}
+
+impl Core {
+    /// Moves a hand on until about so many bytes are free or will be, or for a step; `false` when all leaves together gave nothing, or no
+    /// place below takes anything. The caller holds no guard.
+    pub(super) fn move_hand(&self, wish: Move) -> bool {
+        let place = &self.pressure.hands.0[wish.source as usize];
+        // Somebody else may be at it.
+        let Some(mut hand) = place.lock().take() else { return true };
+        if hand.full && self.eviction.is_some() && self.has_room_below() {
+            // What was evicted has made room below.
+            hand.stuck = None;
+        }
+        let (_, held_bytes) = self.sendable_bytes(wish.source);
+        let hope = !hand.is_stuck(held_bytes) && self.move_taken(&mut hand, wish);
+        *place.lock() = Some(hand);
+        hope
+    }
+
+    /// A step of a hand that is not stuck.
+    fn move_taken(&self, hand: &mut Hand, wish: Move) -> bool {
+        hand.stuck = None;
+        self.clean_ssd();
+        if wish.for_hot {
+            hand.reach = Reach::Cold;
+        }
+        let step_bytes =
+            (self.gauges.limit() / STEP_PART).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX).min(wish.bytes.max(1));
+        let (mut freed, mut refusals) = (0, 0);
+        for _ in 0..STEP_LEAVES {
+            let (leaf, next) = self.share_at(&hand.cursor);
+            match self.send_down(&leaf, hand.reach, wish) {
+                Sent::Freed(bytes) => {
+                    freed += bytes;
+                    hand.freed_bytes += bytes;
+                }
+                Sent::Kept => {}
+                Sent::Busy => hand.busy = true,
+                Sent::Full => refusals += usize::from(!self.clean_ssd()),
+            }
+            if self.cold.is_some() {
+                hand.before = self.join_with(hand.before.take(), leaf);
+            }
+            let Some(next) = next else {
+                let (bodies, held) = self.sendable_bytes(wish.source);
+                hand.end_lap(bodies, held);
+                break;
+            };
+            hand.cursor.clear();
+            hand.cursor.extend_from_slice(&next);
+            // An SSD without room may still take what makes leaves smaller.
+            let refusals_max = if self.cold.is_some() { REFUSALS_MAX } else { 1 };
+            if freed >= step_bytes || refusals >= refusals_max {
+                break;
+            }
+        }
+        self.note_step(hand, wish, freed, refusals > 0)
+    }
+
+    /// What a step came to; whether there is hope of more.
+    fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> bool {
+        match &self.cold {
+            Some(cold) if full => cold.is_refused.store(true, Relaxed),
+            None if full => hand.get_stuck(self.sendable_bytes(wish.source).1, true),
+            _ => {}
+        }
+        if wish.source == Source::Dram && (freed > 0 || hand.stuck.is_some()) {
+            self.pressure.dry.store(freed == 0 && !full, Relaxed);
+        }
+        if wish.for_hot && hand.reach > Reach::Cold {
+            // There are no more cold leaves.
+            self.pressure.want(0);
+        }
+        pin().flush();
+        freed > 0 || !(full || hand.stuck.is_some())
+    }
+
+    /// Bytes of bodies in a place, and of all that can be sent down from there.
+    fn sendable_bytes(&self, source: Source) -> (u64, u64) {
+        match source {
+            Source::Dram => (self.body_bytes(), self.body_bytes() + self.gauges.landing.held()),
+            Source::Far => (self.gauges.far_body.held(), self.gauges.far_body.held()),
+        }
+    }
+
+    /// Sends `leaf`, of which the caller has a share, one place down if it is within reach.
+    fn send_down(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Sent {
+        let sent = match wish.source {
+            Source::Dram if self.far.is_some() => self.send_down_to_far(leaf, reach, wish.has_time),
+            _ => Sent::Full,
+        };
+        let sent = if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent };
+        if wish.source == Source::Dram && (self.far.is_none() || !self.has_background) {
+            // No tierer lets reads count less that are long ago.
+            leaf.clock.decay(false);
+        }
+        sent
+    }
+
+    fn send_down_to_far(&self, leaf: &Leaf, reach: Reach, has_time: bool) -> Sent {
+        let guard = &pin();
+        let state = leaf.state(guard);
+        let unsettled = state.is_unsettled();
+        let taken = match reach {
+            Reach::Cold => is_in_dram(state) && !unsettled && self.is_cold(leaf, state),
+            Reach::Written => (is_in_dram(state) || self.holds_large(state)) && self.is_cold(leaf, state),
+            Reach::Any => is_in_dram(state) || unsettled || self.holds_large(state),
+        };
+        if !taken || state.closed {
+            return Sent::Kept;
+        }
+        let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
+        let landing_bytes = landing_bytes(state);
+        if unsettled {
+            self.settle_leaf(leaf, Goal::Keep, guard);
+        } else if has_time && self.is_loose(state) {
+            self.settle_leaf(leaf, Goal::Recode, guard);
+        }
+        match self.send_to_far(leaf, guard) {
+            Sent::Freed(bytes) => Sent::Freed(bytes + landing_bytes),
+            Sent::Kept if unsettled => Sent::Freed(landing_bytes),
+            outcome => outcome,
+        }
+    }
+
+    fn send_down_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Source) -> Sent {
+        let Some(cold) = &self.cold else { return Sent::Full };
+        let (body_bytes, landing_bytes, settles) = {
+            let guard = pin();
+            let state = leaf.state(&guard);
+            let taken = self.is_for_ssd(leaf, state, reach, source);
+            if state.closed || !taken {
+                return Sent::Kept;
+            }
+            let body_bytes =
+                if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
+            let settles = state.below.is_some() && reach == Reach::Written && !pays(state, 2);
+            (body_bytes as u64, landing_bytes(state), settles)
+        };
+        if settles {
+            // The landing goes into the upper body.
+            let settled = leaf.try_own().map(|_ownership| self.settle_owned(leaf));
+            return settled
+                .map_or(Sent::Busy, |settled| settled.map_or(Sent::Kept, |_| Sent::Freed(landing_bytes)));
+        }
+        match self.send_to_ssd(leaf) {
+            Ok(true) => {
+                cold.is_refused.store(false, Relaxed);
+                Sent::Freed(body_bytes + landing_bytes)
+            }
+            Ok(false) => Sent::Kept,
+            // Full or failed: memory goes on with what it has.
+            Err(_) => Sent::Full,
+        }
+    }
+
+    /// Whether a leaf is within reach, on its way to SSD.
+    fn is_for_ssd(&self, leaf: &Leaf, state: &LeafState, reach: Reach, source: Source) -> bool {
+        let (has_body, unsettled) = match source {
+            Source::Dram => (is_in_dram(state), state.is_unsettled()),
+            Source::Far => (state.body.is_far(), false),
+        };
+        match (&state.below, reach) {
+            (None, Reach::Cold) => has_body && !state.is_unsettled() && self.is_cold(leaf, state),
+            (None, Reach::Written) | (_, Reach::Any) => has_body || unsettled,
+            (Some(_), Reach::Cold) => has_body && pays(state, 1),
+            (Some(_), Reach::Written) => (has_body && pays(state, 2)) || unsettled,
+        }
+    }
+
+    /// Whether `leaf` is read less than what DRAM has room for.
+    fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
+        !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
+    }
+}
+
+fn is_in_dram(state: &LeafState) -> bool {
+    !state.body.is_far() && !state.body.is_empty()
+}
+
+fn landing_bytes(state: &LeafState) -> u64 {
+    state.landings().map(|landing| landing.held_bytes() as u64).sum()
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hand_widens_its_reach_until_it_is_stuck() {
+        let mut hand = Hand::default();
+        for (freed_bytes, bodies, busy, reach, stuck) in [
+            (500, 1000, false, Reach::Cold, false),
+            (0, 1000, false, Reach::Written, false),
+            (500, 1000, false, Reach::Cold, false),
+            (0, 0, false, Reach::Written, false),
+            (0, 0, false, Reach::Any, false),
+            (10, 0, false, Reach::Any, false),
+            (500, 1000, false, Reach::Written, false),
+            (0, 1000, false, Reach::Any, false),
+            (0, 1000, true, Reach::Any, false),
+            (0, 1000, false, Reach::Any, true),
+        ] {
+            (hand.freed_bytes, hand.busy) = (freed_bytes, busy);
+            hand.end_lap(bodies, bodies);
+            assert_eq!((hand.reach, hand.stuck.is_some()), (reach, stuck), "{freed_bytes} of {bodies}");
+        }
+        hand.get_stuck(1000, false);
+        assert!(!hand.is_stuck(1100), "more came");
+    }
+}

@@ -1,0 +1,275 @@
+//! What a store does when memory runs short, before it refuses a write: what is least missed goes one place down.
+//!
+//! ```text
+//!           a copy               a write
+//!   DRAM ───────────► far memory ───────► SSD        what no place takes: evicted (`evict`), or refused
+//!     │     without far memory, or when it is full    ▲
+//!     └───────────────────────────────────────────────┘
+//! ```
+//!
+//! | step | who takes it | when |
+//! |---|---|---|
+//! | `Core::relieve` | a background thread | DRAM is above its high mark, until it is below the low one; far memory is above its own |
+//! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
+//! | `Core::make_room` | a writer | its record does not fit below the limit |
+//!
+//! All three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the business of `moving` for far
+//! memory and of `cold` for the SSD, which both have ways back up, too.
+
+mod hand;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::Error;
+use crate::core::Core;
+use crate::sync::back_off;
+pub(crate) use hand::Sent;
+use hand::{Hands, Move, Source};
+
+/// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
+/// until the background thread is awake.
+const LOW_PART: u64 = 10;
+const HIGH_PART: u64 = 16;
+const HELP_PART: u64 = 32;
+/// Rounds that a writer waits for room at most, about a second.
+const ROUNDS_MAX: u32 = 20_000;
+
+/// Where the hands are, and what the tierer asks of them.
+#[derive(Default)]
+pub(crate) struct Pressure {
+    hands: Hands,
+    /// A background thread was woken and has not looked since.
+    called: AtomicBool,
+    /// The hand's last lap found nothing in DRAM to send, and it sent nothing since.
+    dry: AtomicBool,
+    /// The high mark was passed, and the low one was not reached since.
+    easing: AtomicBool,
+    /// Bytes of hot leaves for which the tierer found no room in DRAM.
+    wanted_bytes: AtomicU64,
+    /// Counted reads per record below which a leaf does not belong in DRAM, as the bits of a float.
+    cold_below: AtomicU64,
+}
+
+/// Bytes in use of a place.
+#[derive(Clone, Copy, Debug)]
+struct Watermarks {
+    /// Down to here leaves are sent away, and up to here hot ones come back.
+    low: u64,
+    /// From here on leaves are sent away.
+    high: u64,
+    /// From here on writers do it, too.
+    help: u64,
+}
+
+impl Watermarks {
+    /// Of a place with a limit of so many bytes, `u64::MAX` for none.
+    fn of(limit: u64) -> Self {
+        let below = |part| if limit == u64::MAX { limit } else { limit - limit / part };
+        Self { low: below(LOW_PART), high: below(HIGH_PART), help: below(HELP_PART) }
+    }
+}
+
+impl Pressure {
+    /// Asks for room in DRAM for hot leaves of so many bytes, if colder ones can make it.
+    pub(crate) fn want(&self, bytes: u64) {
+        self.wanted_bytes.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn cold_below(&self) -> f64 {
+        f64::from_bits(self.cold_below.load(Relaxed))
+    }
+
+    pub(crate) fn set_cold_below(&self, heat: f64) {
+        self.cold_below.store(heat.to_bits(), Relaxed);
+    }
+}
+
+/// What the rest of the store asks.
+impl Core {
+    /// Changes the limit of DRAM; `None` lifts it.
+    pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
+        self.gauges.set_limit(bytes);
+        if self.has_place_below() && self.gauges.held() > self.watermarks().high {
+            self.call_background();
+        }
+    }
+
+    /// Bytes of DRAM up to which leaves may come there, and hot ones do.
+    pub(crate) fn low_mark(&self) -> u64 {
+        self.watermarks().low
+    }
+
+    /// Whether `bytes` more leave DRAM less full than what leaves are sent away for.
+    pub(crate) fn has_memory_for(&self, bytes: u64) -> bool {
+        self.gauges.held() + bytes < self.watermarks().low
+    }
+
+    /// Whether a record may be copied up.
+    pub(crate) fn may_copy_up(&self) -> bool {
+        self.gauges.held() < self.watermarks().help
+    }
+
+    /// Whether DRAM is so short that nothing should come there from far memory without need.
+    pub(crate) fn is_short(&self) -> bool {
+        self.far.is_some() && !self.has_memory_for(0)
+    }
+
+    /// Whether a place below takes what has no room in DRAM: then nothing is evicted.
+    pub(crate) fn has_room_below(&self) -> bool {
+        let far = self.far.as_ref().is_some_and(|far| !far.is_full());
+        let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
+        (far || ssd) && !self.pressure.dry.load(Relaxed)
+    }
+
+    /// Bytes of bodies in DRAM.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        [&self.gauges.raw_body, &self.gauges.coded_body, &self.gauges.packed_body]
+            .iter()
+            .map(|gauge| gauge.held())
+            .sum()
+    }
+
+    /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far memory takes them.
+    pub(crate) fn movable_bytes(&self) -> u64 {
+        let can_move = self.has_background && self.far.as_ref().is_some_and(|far| !far.is_full());
+        if can_move { self.body_bytes() / 4 } else { 0 }
+    }
+
+    fn watermarks(&self) -> Watermarks {
+        Watermarks::of(self.gauges.limit())
+    }
+
+    /// Whether the store may do anything but refuse when DRAM is full.
+    pub(crate) fn can_make_room(&self) -> bool {
+        self.has_place_below() || self.eviction.is_some()
+    }
+
+    fn has_place_below(&self) -> bool {
+        self.far.is_some() || self.cold.is_some()
+    }
+
+    /// Wakes the background thread that makes room.
+    fn call_background(&self) {
+        if !self.pressure.called.swap(true, Relaxed) {
+            self.queue.wake();
+        }
+    }
+}
+
+/// The three steps.
+impl Core {
+    /// Does a part of what is to be done for the places, on a background thread; `false` when there is nothing. The caller holds no guard.
+    pub(crate) fn relieve(&self) -> bool {
+        if !self.has_place_below() {
+            return false;
+        }
+        self.pressure.called.store(false, Relaxed);
+        let merged = self.merge_grown();
+        let dram = self.relieve_dram();
+        self.relieve_far() || dram || merged
+    }
+
+    fn relieve_dram(&self) -> bool {
+        let (held, marks) = (self.gauges.held(), self.watermarks());
+        let easing = held > if self.pressure.easing.load(Relaxed) { marks.low } else { marks.high };
+        self.pressure.easing.store(easing, Relaxed);
+        let wanted_bytes = self.pressure.wanted_bytes.load(Relaxed);
+        if !easing && (wanted_bytes == 0 || held + wanted_bytes <= marks.low) {
+            return false;
+        }
+        if self.pressure.hands.is_taken(Source::Dram) {
+            return false;
+        }
+        // A leaf that is packed before it goes needs room for a moment, until its old body is freed.
+        self.wait_for_retired();
+        let moved = self.move_hand(Move {
+            source: Source::Dram,
+            bytes: (held + wanted_bytes).saturating_sub(marks.low),
+            has_time: held <= marks.help,
+            for_hot: !easing,
+        });
+        self.reclaim();
+        moved
+    }
+
+    /// Sends leaves from far memory on to SSD where it has little room left.
+    fn relieve_far(&self) -> bool {
+        let (Some(far), Some(_)) = (&self.far, &self.cold) else { return false };
+        let usage = far.usage();
+        let over_bytes = usage.used_bytes.saturating_sub(Watermarks::of(usage.capacity_bytes).high);
+        if over_bytes == 0 && !far.is_full() {
+            return false;
+        }
+        let moved = self.move_hand(Move { source: Source::Far, ..Move::of(over_bytes) });
+        self.reclaim();
+        moved
+    }
+
+    /// Between two writes of a thread that holds no guard: makes room where little is left.
+    pub(crate) fn ease(&self) {
+        if self.has_place_below() {
+            if !self.has_background {
+                self.merge_grown();
+                self.relieve_far();
+            }
+            self.ease_dram();
+        }
+        self.evict_some();
+    }
+
+    fn ease_dram(&self) {
+        let (held, marks) = (self.gauges.held(), self.watermarks());
+        if held <= marks.high {
+            return;
+        }
+        if self.has_background {
+            self.call_background();
+            if held <= marks.help {
+                return;
+            }
+        }
+        self.move_hand(Move::of(1));
+        self.reclaim();
+        self.wait_for_retired();
+    }
+
+    /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
+    pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        for round in 0..ROUNDS_MAX {
+            let Err(refusal) = self.admit(bytes) else { return Ok(()) };
+            let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
+            let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
+            if !self.send_down_for(over_bytes) && !self.evict_for(bytes as u64) {
+                return Err(self.refusal(limit_bytes, used_bytes));
+            }
+            self.reclaim();
+            back_off(round);
+        }
+        self.admit(bytes)
+    }
+
+    /// Sends leaves down for a writer that lacks `over_bytes`; `false` when there is no hope of them.
+    fn send_down_for(&self, over_bytes: u64) -> bool {
+        if !self.has_place_below() {
+            return false;
+        }
+        self.wait_for_retired();
+        let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
+        if over_bytes > movable_bytes + self.gauges.retired.held() {
+            return false;
+        }
+        self.move_hand(Move::of(over_bytes)) || self.gauges.retired.held() >= over_bytes
+    }
+
+    fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
+        let Some(far) = self.far.as_ref().map(|far| far.usage()) else {
+            return Error::MemoryLimit { limit_bytes, used_bytes };
+        };
+        Error::MemoryAndFarLimit {
+            limit_bytes,
+            used_bytes,
+            far_limit_bytes: far.capacity_bytes,
+            far_used_bytes: far.used_bytes,
+        }
+    }
+}

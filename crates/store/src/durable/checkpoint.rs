@@ -35,8 +35,9 @@ use crate::core::Core;
 use crate::record::now_ms;
 use attempt::{Attempt, Written};
 
-/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all images have, within these
-/// bounds. Writing them then costs about as much as the log did, and a recovery reads 1 GiB of log at most.
+/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have, or all
+/// images, within these bounds: about when it is as long as one that says everything once. Writing images then costs no more
+/// than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
@@ -162,8 +163,8 @@ impl Checkpointer {
     }
 
     /// Whether somebody wants a checkpoint, or the log has grown so much that one is due.
-    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
-        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes()
+    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
+        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes(core)
     }
 
     /// Has the thread make a checkpoint; `false` if one is being made.
@@ -172,9 +173,12 @@ impl Checkpointer {
     }
 
     /// Bytes of log that make a checkpoint due.
-    fn bound_bytes(&self) -> u64 {
-        let live_bytes = || self.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        self.bound_bytes.unwrap_or_else(live_bytes)
+    fn bound_bytes(&self, core: &Core) -> u64 {
+        let data_bytes = || {
+            let live_bytes = self.segments.stats().live_bytes.max(core.gauges.logical.get());
+            live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        };
+        self.bound_bytes.unwrap_or_else(data_bytes)
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
@@ -194,7 +198,7 @@ impl Checkpointer {
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
-        if self.log_bytes(journal) >= self.bound_bytes() / STOP_SHARE {
+        if self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
         }

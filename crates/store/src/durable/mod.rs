@@ -109,8 +109,8 @@ pub struct DurableOptions {
     pub waits: bool,
     /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
     pub salvage: bool,
-    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all images
-    /// have, but 64 MiB at least and 1 GiB at most.
+    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all keys
+    /// and values have, or all images where that is more, but 64 MiB at least and 1 GiB at most.
     pub checkpoint_log_bytes: Option<u64>,
     /// How segments of images are laid out, and how many bytes they may have in all.
     #[doc(hidden)]

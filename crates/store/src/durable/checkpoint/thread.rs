@@ -46,7 +46,7 @@ fn work(core: &Core, is_stopping: &AtomicBool) {
             return;
         };
         if Instant::now() >= next
-            && checkpointer.is_due(journal)
+            && checkpointer.is_due(core, journal)
             && checkpointer.checkpoint(core, journal).is_err()
         {
             next = Instant::now() + FAILED_PAUSE;

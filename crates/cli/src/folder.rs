@@ -14,6 +14,24 @@ use crate::output;
 pub(crate) struct CheckArguments {
     /// The folder of a store that is not being served
     dir: PathBuf,
+
+    #[command(flatten)]
+    segments: SegmentsArgument,
+}
+
+#[derive(Debug, Args)]
+struct SegmentsArgument {
+    /// The folder of its segments, if it has been moved since the store had it
+    #[arg(long, value_name = "FOLDER")]
+    segments: Option<PathBuf>,
+}
+
+impl SegmentsArgument {
+    fn options(&self, dir: &Path) -> DurableOptions {
+        let mut options = DurableOptions::new(dir);
+        options.segments_dir.clone_from(&self.segments);
+        options
+    }
 }
 
 #[derive(Debug, Args)]
@@ -24,6 +42,9 @@ pub(crate) struct DumpArguments {
     /// A new file, or - for standard output
     #[arg(default_value = "-")]
     file: PathBuf,
+
+    #[command(flatten)]
+    segments: SegmentsArgument,
 }
 
 #[derive(Debug, Args)]
@@ -33,13 +54,17 @@ pub(crate) struct RestoreArguments {
 
     /// A folder that is new or empty
     dir: PathBuf,
+
+    /// A folder for its segments, new or empty; to be served with --ssd BYTES:FOLDER or without
+    #[arg(long, value_name = "FOLDER")]
+    segments: Option<PathBuf>,
 }
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Verifies everything; what is damaged is listed, one line each.
 pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
-    let report = match ziptier::check(&DurableOptions::new(&arguments.dir)) {
+    let report = match ziptier::check(&arguments.segments.options(&arguments.dir)) {
         Ok(report) => report,
         Err(error) => return failed("check", &error),
     };
@@ -61,7 +86,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
 /// Writes a folder as a stream.
 pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
     let write = || -> Outcome<ziptier::DumpSummary> {
-        let options = DurableOptions::new(&arguments.dir);
+        let options = arguments.segments.options(&arguments.dir);
         if is_standard(&arguments.file) {
             return Ok(ziptier::dump(&options, &mut BufWriter::new(std::io::stdout().lock()))?);
         }
@@ -97,7 +122,9 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> ExitCode {
             let file = File::open(&arguments.file);
             Box::new(file.map_err(|error| format!("cannot open {}: {error}", arguments.file.display()))?)
         };
-        Ok(ziptier::restore(&DurableOptions::new(&arguments.dir), &mut BufReader::new(&mut from))?)
+        let mut options = DurableOptions::new(&arguments.dir);
+        options.segments_dir.clone_from(&arguments.segments);
+        Ok(ziptier::restore(&options, &mut BufReader::new(&mut from))?)
     };
     match read() {
         Ok(summary) => {

@@ -39,12 +39,14 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     far: FarArguments,
-    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier; what is in the folder's
-    /// segment files is removed at start
-    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES:FOLDER")]
+
+    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier. With --dir the folder belongs
+    /// to that store, and 8GiB alone is one within DIR; without, what is in its segment files is removed at start
+    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]")]
     ssd: Option<Ssd>,
 
-    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go). With --dir such a cache
+    /// is there again after a restart; keys that went may be, too, with the newest value that they had
     #[arg(
         long,
         env = "ZIPTIER_MAXMEMORY_POLICY",
@@ -154,7 +156,7 @@ fn run(
     let found = backend.store().recovered().map_or(String::new(), |recovered| {
         recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
         let after = backend.store().durable_stats().map(|stats| stats.durable_after);
-        arguments.durable.found(backend.store().len(), recovered, &after.unwrap_or_default())
+        arguments.durable.found(backend.store(), recovered, &after.unwrap_or_default())
     });
     let packer = packer(backend.store());
     let far = backend
@@ -262,7 +264,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A limit and a folder: `8GiB:/mnt/ssd/ziptier`.
+/// A limit, and perhaps a folder: `8GiB:/mnt/ssd/ziptier`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ssd(SsdOptions);
 
@@ -270,13 +272,17 @@ impl FromStr for Ssd {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some((bytes, path)) if !path.is_empty() => {
-                let Bytes(limit_bytes) = bytes.parse()?;
-                Ok(Self(SsdOptions { path: path.into(), limit_bytes }))
+        let (bytes, path) = match text.split_once(':') {
+            None => (text, None),
+            Some((_, "")) => {
+                return Err(
+                    "write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier, or bytes alone".to_owned()
+                );
             }
-            _ => Err("write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier".to_owned()),
-        }
+            Some((bytes, path)) => (bytes, Some(path.into())),
+        };
+        let Bytes(limit_bytes) = bytes.parse()?;
+        Ok(Self(SsdOptions { path, limit_bytes }))
     }
 }
 
@@ -286,9 +292,10 @@ mod tests {
 
     #[test]
     fn an_ssd_is_a_limit_and_a_folder() {
-        let ssd = SsdOptions { path: "/a:b".into(), limit_bytes: 8 << 30 };
-        assert_eq!("8GiB:/a:b".parse(), Ok(Ssd(ssd)));
-        for text in ["8GiB", "8GiB:", ":/a", "x:/a", ""] {
+        let ssd = |path: Option<&str>| Ssd(SsdOptions { path: path.map(Into::into), limit_bytes: 8 << 30 });
+        assert_eq!("8GiB:/a:b".parse(), Ok(ssd(Some("/a:b"))));
+        assert_eq!("8GiB".parse(), Ok(ssd(None)));
+        for text in ["8GiB:", ":/a", "x:/a", "x", ""] {
             assert!(text.parse::<Ssd>().is_err(), "{text}");
         }
     }

@@ -1,6 +1,8 @@
 //! The server is killed (SIGKILL) in the midst of writes by several clients, started again on the same folder, and audited by the
 //! numbers that the clients wrote: in every durability, what was acknowledged or read is there, whole, and nothing else.
 //!
+//! Once with all in memory, and once with most of the data on SSD, which was read and written when the server was killed.
+//!
 //! `ZIPTIER_KILLS` gives the number of rounds, 20 by default.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
@@ -23,10 +25,11 @@ struct Server {
 }
 
 impl Server {
-    fn start(dir: &Path, durability: &str) -> Self {
+    fn start(dir: &Path, durability: &str, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
             .args(["serve", "--port", "0", "--threads", "2", "--durability", durability, "--dir"])
             .arg(dir)
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -264,7 +267,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
             all = (0..CLIENTS).map(|_| Owned::default()).collect();
         }
         let durability = ["always", "everysec", "no"][round as usize % 3];
-        let mut server = Server::start(folder.path(), durability);
+        let mut server = Server::start(folder.path(), durability, &[]);
         let port = server.port;
         audit(port, &all);
         let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -285,7 +288,102 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
         audited += acknowledged.into_inner();
         kills += 1;
     }
-    let server = Server::start(folder.path(), "always");
+    let server = Server::start(folder.path(), "always", &[]);
     audit(server.port, &all);
     println!("{kills} kills, {audited} acknowledged writes, none lost");
+}
+
+/// Keys of the filling, several times what memory holds.
+const FILL_KEYS: u64 = 60_000;
+const FILL_BYTES: usize = 800;
+/// The server's memory is mostly its program and its buffers.
+const SMALL: [&str; 4] = ["--memory", "24MiB", "--ssd", "512MiB"];
+
+/// Bytes that do not compress, of a version of a key.
+fn noise(key: u64, version: u64) -> Vec<u8> {
+    let mut state = (key << 20 ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..FILL_BYTES).map(|_| next()).collect()
+}
+
+/// Sets keys in pipelines, from `version` of each on, and notes what was acknowledged, until the server is gone or all are set.
+fn fill(port: u16, keys: impl Iterator<Item = u64>, version: u64, noted: &[AtomicU64]) -> io::Result<()> {
+    let mut connection = Client::connect(port)?;
+    let keys: Vec<u64> = keys.collect();
+    for group in keys.chunks(32) {
+        for key in group {
+            connection.request(&[b"SET", format!("fill:{key:08}").as_bytes(), &noise(*key, version)]);
+        }
+        connection.send()?;
+        for key in group {
+            let reply = connection.line()?;
+            assert_eq!(reply, "+OK");
+            noted[*key as usize].store(version, Ordering::SeqCst);
+        }
+    }
+    Ok(())
+}
+
+/// Every key has the version that was acknowledged, or the one that was under way.
+fn audit_fill(port: u16, newest: u64, noted: &[AtomicU64]) {
+    let mut connection = Client::connect(port).unwrap();
+    for (key, version) in (0..).zip(noted) {
+        let safe = version.load(Ordering::SeqCst);
+        let found = connection.get(&format!("fill:{key:08}")).unwrap();
+        let is_right = (safe..=newest).any(|version| match version {
+            0 => found.is_none(),
+            _ => found.as_ref() == Some(&noise(key, version)),
+        });
+        assert!(is_right, "fill:{key:08} had version {safe} before the kill");
+        let now = (1..=newest).rev().find(|version| found.as_ref() == Some(&noise(key, *version)));
+        noted[key as usize].store(now.unwrap_or(0), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_kill_with_most_data_on_ssd_loses_nothing() {
+    let rounds: u64 = std::env::var("ZIPTIER_KILLS").map_or(4, |text| text.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let noted: Vec<AtomicU64> = (0..FILL_KEYS).map(|_| AtomicU64::new(0)).collect();
+    for round in 1..=rounds {
+        let durability = ["always", "everysec", "no"][round as usize % 3];
+        let server = Server::start(folder.path(), durability, &SMALL);
+        let port = server.port;
+        audit_fill(port, round - 1, &noted);
+        let acknowledged =
+            || noted.iter().filter(|noted| noted.load(Ordering::SeqCst) == round).count() as u64;
+        std::thread::scope(|scope| {
+            let noted = &noted;
+            // Both write all keys of theirs in an order that is not that of the leaves.
+            for rest in [0, 1] {
+                let keys = (0..FILL_KEYS / 2).map(move |n| 2 * (n * 7919 % (FILL_KEYS / 2)) + rest);
+                scope.spawn(move || fill(port, keys, round, noted));
+            }
+            // Later each time.
+            while acknowledged() < FILL_KEYS * (round % 5) / 5 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            server.kill();
+        });
+    }
+    let server = Server::start(folder.path(), "always", &SMALL);
+    audit_fill(server.port, rounds, &noted);
+    let mut connection = Client::connect(server.port).unwrap();
+    connection.request(&[b"INFO"]);
+    connection.send().unwrap();
+    let mut info = String::new();
+    while !info.contains("ssd_leaves:") {
+        info = connection.line().unwrap();
+    }
+    assert_ne!(info, "ssd_leaves:0");
+    drop(connection);
+    server.kill();
+    let checked =
+        Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("check").arg(folder.path()).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }

@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
     let keys = memory * times / (16 + value_bytes as u64);
     let store = Store::open(Options {
         memory_limit_bytes: Some(memory),
-        ssd: Some(SsdOptions { path, limit_bytes: 4 * memory * times }),
+        ssd: Some(SsdOptions { path: Some(path), limit_bytes: 4 * memory * times }),
         ..Options::default()
     })?;
     let mut run = Run { store, text: text(is_text), value_bytes, most_held: 0, random: 1 };

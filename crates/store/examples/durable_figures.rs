@@ -1,9 +1,11 @@
 //! What durability costs: bytes written for bytes accepted, and the time to recover.
 //!
 //! ```text
-//! cargo run --release -p ziptier-store --example durable_figures -- amplification DIR KEYS UPDATES VALUE_BYTES [uniform|skewed]
-//! cargo run --release -p ziptier-store --example durable_figures -- recovery DIR KEYS LOG_MIB VALUE_BYTES
+//! cargo run --release -p ziptier-store --example durable_figures -- amplification DIR KEYS UPDATES VALUE_BYTES [uniform|skewed] [MEMORY_MIB]
+//! cargo run --release -p ziptier-store --example durable_figures -- recovery DIR KEYS LOG_MIB VALUE_BYTES [MEMORY_MIB]
 //! ```
+//!
+//! With a limit of memory, what it has no room for goes to SSD, within the folder.
 //!
 //! The folder must be new; it is removed at the end.
 
@@ -11,7 +13,7 @@ use std::error::Error;
 use std::fs;
 use std::time::Instant;
 
-use ziptier::{Durability, DurableOptions, Options, Store};
+use ziptier::{Durability, DurableOptions, Options, SsdOptions, Store};
 
 /// Values as the bench has them: bytes of a text at a place that depends on key and version.
 struct Values {
@@ -43,11 +45,16 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn open(dir: &str, checkpoint_log_bytes: Option<u64>) -> Result<Store, Box<dyn Error>> {
+fn open(
+    dir: &str,
+    checkpoint_log_bytes: Option<u64>,
+    memory_limit_bytes: Option<u64>,
+) -> Result<Store, Box<dyn Error>> {
     let mut durable = DurableOptions::new(dir);
     durable.durability = Durability::Everysec;
     durable.checkpoint_log_bytes = checkpoint_log_bytes;
-    Ok(Store::open(Options { durable: Some(durable), ..Options::default() })?)
+    let ssd = memory_limit_bytes.map(|_| SsdOptions { path: None, limit_bytes: 8 << 30 });
+    Ok(Store::open(Options { durable: Some(durable), memory_limit_bytes, ssd, ..Options::default() })?)
 }
 
 fn load(store: &Store, keys: u64, values: &Values) -> Result<(), Box<dyn Error>> {
@@ -66,8 +73,9 @@ fn amplification(
     updates: u64,
     values: &Values,
     skewed: bool,
+    memory: Option<u64>,
 ) -> Result<(), Box<dyn Error>> {
-    let store = open(dir, None)?;
+    let store = open(dir, None, memory)?;
     load(&store, keys, values)?;
     let written = |store: &Store| {
         let log = store.durable_stats().map_or(0, |log| log.log_written_bytes);
@@ -114,8 +122,14 @@ fn amplification(
     Ok(store.close()?)
 }
 
-fn recovery(dir: &str, keys: u64, log_bytes: u64, values: &Values) -> Result<(), Box<dyn Error>> {
-    let store = open(dir, Some(u64::MAX))?;
+fn recovery(
+    dir: &str,
+    keys: u64,
+    log_bytes: u64,
+    values: &Values,
+    memory: Option<u64>,
+) -> Result<(), Box<dyn Error>> {
+    let store = open(dir, Some(u64::MAX), memory)?;
     load(&store, keys, values)?;
     let log_written = |store: &Store| store.durable_stats().map_or(0, |log| log.log_written_bytes);
     let start = log_written(&store);
@@ -131,7 +145,7 @@ fn recovery(dir: &str, keys: u64, log_bytes: u64, values: &Values) -> Result<(),
     store.close()?;
     for checkpointed in [false, true] {
         let (began, cpu) = (Instant::now(), cpu_seconds());
-        let store = open(dir, Some(u64::MAX))?;
+        let store = open(dir, Some(u64::MAX), memory)?;
         let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let recovered = store.recovered().cloned().unwrap_or_default();
         println!(
@@ -167,11 +181,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let corpus = std::env::var("ZIPTIER_CORPUS").unwrap_or_else(|_| "../shared/corpus".to_owned());
     let values = Values { text: fs::read(format!("{corpus}/calgary/book1"))?, bytes: bytes.parse()? };
     let (keys, amount) = (keys.parse()?, amount.parse::<u64>()?);
+    let skewed = rest.iter().any(|word| word == "skewed");
+    let memory = rest.iter().find_map(|word| word.parse::<u64>().ok()).map(|mib| mib << 20);
     let outcome = match what.as_str() {
-        "amplification" => {
-            amplification(dir, keys, amount, &values, rest.first().is_some_and(|kind| kind == "skewed"))
-        }
-        "recovery" => recovery(dir, keys, amount << 20, &values),
+        "amplification" => amplification(dir, keys, amount, &values, skewed, memory),
+        "recovery" => recovery(dir, keys, amount << 20, &values, memory),
         _ => Err("say amplification or recovery".into()),
     };
     fs::remove_dir_all(dir)?;

@@ -18,7 +18,7 @@ use crate::landing::RecordBytes;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
-use crate::write::{LANDING_BYTES_MAX, NewValue};
+use crate::write::NewValue;
 
 pub use transfer::Transferred;
 
@@ -151,6 +151,10 @@ impl Core {
             }
         }
 
+        if operations.iter().all(|(_, operation, _)| matches!(operation, Operation::Require(_))) {
+            // Nothing to log, and a record of the log has something.
+            return Ok(Some(true));
+        }
         if let Some(journal) = self.journal.get() {
             journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
                 Operation::Put(_, meta) => {
@@ -190,7 +194,7 @@ impl Core {
 
     /// Has a leaf packed whose landing grew beyond what single writes make of any.
     pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
-        let usual_bytes = self.landing_bytes.max(LANDING_BYTES_MAX);
+        let usual_bytes = self.landing_bytes_max();
         let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > usual_bytes);
         if grown {
             self.seal(leaf, guard);

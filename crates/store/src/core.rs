@@ -321,6 +321,11 @@ impl Core {
         if self.recovering.load(Ordering::Relaxed) { 0 } else { now_ms() }
     }
 
+    /// Whether a record has expired, and may be taken for gone.
+    pub(crate) fn is_gone(&self, found: &Found<'_>) -> bool {
+        !self.recovering.load(Ordering::Relaxed) && found.expired()
+    }
+
     /// A large value coded by the calling thread, which holds no guard.
     pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
         let place = self.chunk_place(value.len());

@@ -299,15 +299,18 @@ impl Core {
         }
     }
 
-    /// The same while the store recovers: as many visits as it takes, when places below have taken what they can. The caller holds no
+    /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had. The caller holds no
     /// guard and no lock.
-    pub(crate) fn evict_all(&self) {
-        let Some(eviction) = &self.eviction else { return };
-        // Where that is refused, what comes next is.
-        let _ = self.make_room(0);
-        while self.evict(eviction, 0, VISITS_PER_PACK) == Relief::Some {
+    pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
+        let Some(eviction) = &self.eviction else { return true };
+        if bytes > self.gauges.limit() / 2 {
+            return false;
+        }
+        // What goes counts until it is freed: with more visits at a time too much would.
+        while self.evict(eviction, bytes, 1) == Relief::Some {
             self.reclaim();
         }
+        true
     }
 
     /// The same in the background; whether there is more to do.

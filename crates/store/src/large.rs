@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::{Placement, Side};
-use ziptier_media::segments::Place;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::{FarBytes, FarMemory};
+use crate::image_files::OwnedPieces;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
@@ -42,8 +42,8 @@ pub(crate) struct Large {
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
     far: Option<Arc<FarMemory>>,
-    /// Where the last checkpoint has its pieces.
-    places: Mutex<Option<Arc<[Place]>>>,
+    /// Where a checkpoint has its pieces.
+    places: Mutex<Option<Arc<OwnedPieces>>>,
 }
 
 struct Chunk {
@@ -134,12 +134,12 @@ impl Large {
         }
     }
 
-    /// Where the last checkpoint has its pieces, if it has them.
-    pub(crate) fn places(&self) -> Option<Arc<[Place]>> {
+    /// Where its pieces lie, if they were in a checkpoint.
+    pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
         self.places.lock().clone()
     }
 
-    pub(crate) fn set_places(&self, places: Arc<[Place]>) {
+    pub(crate) fn set_places(&self, places: Arc<OwnedPieces>) {
         *self.places.lock() = Some(places);
     }
 
@@ -303,7 +303,11 @@ impl<'a> LargePieces<'a> {
     }
 
     /// The value, which is at `places`.
-    pub(crate) fn finish(self, places: Arc<[Place]>, gauges: &Arc<Gauges>) -> Result<Large, &'static str> {
+    pub(crate) fn finish(
+        self,
+        places: Arc<OwnedPieces>,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Large, &'static str> {
         if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
             return Err("a large value has too few chunks");
         }

@@ -25,6 +25,7 @@
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
 //! | `cold` | leaves whose records lie on SSD |
+//! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one goes |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
@@ -50,6 +51,7 @@ mod evict;
 mod far;
 mod ghosts;
 mod hotness;
+mod image_files;
 mod index;
 mod landing;
 mod large;

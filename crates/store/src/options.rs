@@ -166,7 +166,8 @@ pub struct Options {
     pub far: Option<FarOptions>,
     /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
     pub far_ratio: Option<FarRatio>,
-    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory.
+    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a folder that has leaves on
+    /// SSD goes on using it: then `None` only means without a limit, where it was.
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
     /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that were evicted may
@@ -231,11 +232,6 @@ impl Options {
             && limit_bytes < MEMORY_LIMIT_BYTES_MIN
         {
             return Err(Error::LimitTooSmall { limit_bytes, min_bytes: MEMORY_LIMIT_BYTES_MIN });
-        }
-        if self.ssd.is_some() && self.durable.is_some() {
-            let reason =
-                "a store with a folder keeps all in memory so far; leave out one of the two".to_owned();
-            return Err(Error::Ssd { reason });
         }
         if self.ssd.is_some() && self.eviction {
             let reason = "a store that evicts keeps nothing on SSD; leave out one of the two".to_owned();

@@ -63,6 +63,9 @@ const EXPIRY_BYTES: usize = 6;
 pub(crate) const EXPIRES_AT_MS_MAX: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 
 impl Tag {
+    /// Of a settled tombstone.
+    pub(crate) const TOMBSTONE: Self = Self(3);
+
     pub(crate) fn new(kind: Kind, fields: &Fields) -> Self {
         let mut tag = kind as u8;
         if fields.expires_at_ms.is_some() {

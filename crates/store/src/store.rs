@@ -11,10 +11,11 @@ use crate::Error;
 use crate::batch::{Batch, Transferred, committed_now};
 use crate::blocks::{PackedValue, take_values};
 use crate::coding::Coding;
-use crate::cold::{Below, Cold, Looked, SsdStatus};
+use crate::cold::{Below, Cold, Looked, SsdStatus, Tier};
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
 use crate::durable::{
-    CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Journal, Recovered, Recovery, recover,
+    CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Folder, Journal, Recovered, Recovery,
+    recover,
 };
 use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
@@ -118,12 +119,25 @@ impl Store {
         options.check()?;
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
-        let cold = options.ssd.as_ref().map(|ssd| Cold::open(disk, ssd, &gauges)).transpose()?;
+        let ssd = options.ssd.as_ref();
+        let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
+        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
+            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it without eviction";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
+        let cold = match (&folder, ssd) {
+            (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
+                let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
+                Some(Cold::over(tier, &gauges))
+            }
+            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
+            _ => None,
+        };
         let core = Arc::new(Core::with_places(&options, gauges, far, cold));
         let packers = Packers::start(&core, options.background_threads)?;
         let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
-        if let Some(durable) = &options.durable {
-            store.recovered = Some(recover(&store.core, &options, durable, &mut progress)?);
+        if let (Some(durable), Some(folder)) = (&options.durable, folder) {
+            store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
             store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
             store.core.set_memory_limit(options.memory_limit_bytes);
         }

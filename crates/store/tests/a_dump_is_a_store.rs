@@ -154,7 +154,7 @@ fn what_is_no_dump_and_what_is_no_empty_folder_is_refused() {
     }
     assert!(attempt(&[&stream[..], &[0]].concat()).0.is_err());
     let mut newer = stream.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     let refused = attempt(&newer).0.unwrap_err().to_string();
-    assert!(refused.contains("version 2") && refused.contains("version 1"), "{refused}");
+    assert!(refused.contains("version 3") && refused.contains("version 2"), "{refused}");
 }

@@ -10,7 +10,7 @@ use ziptier::{Batch, Condition, Options, PutMeta, SsdOptions, Store, Update, Val
 
 fn options(dir: &tempfile::TempDir, limit_bytes: u64) -> Options {
     let path = dir.path().join("segments");
-    Options { ssd: Some(SsdOptions { path, limit_bytes }), ..Options::default() }
+    Options { ssd: Some(SsdOptions { path: Some(path), limit_bytes }), ..Options::default() }
 }
 
 fn key(n: u64) -> Vec<u8> {

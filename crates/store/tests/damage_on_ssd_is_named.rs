@@ -21,7 +21,7 @@ fn value(n: u32) -> Vec<u8> {
 }
 
 fn options(dir: &tempfile::TempDir) -> Options {
-    let ssd = SsdOptions { path: dir.path().join("segments"), limit_bytes: 16 << 20 };
+    let ssd = SsdOptions { path: Some(dir.path().join("segments")), limit_bytes: 16 << 20 };
     Options { ssd: Some(ssd), background_threads: 0, ..Options::default() }
 }
 
@@ -123,7 +123,7 @@ fn a_folder_in_use_or_a_limit_too_small_is_refused() {
     // Whatever was left is scratch.
     let store = Store::open(options(&dir)).unwrap();
     assert!(store.is_empty() && store.ssd().unwrap().live_bytes == 0);
-    let small = SsdOptions { path: dir.path().join("small"), limit_bytes: 1 << 20 };
+    let small = SsdOptions { path: Some(dir.path().join("small")), limit_bytes: 1 << 20 };
     let refusal = Store::open(Options { ssd: Some(small), ..Options::default() }).unwrap_err().to_string();
     assert!(refusal.contains("too small"), "{refusal}");
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use durable::{DIR, contents, options, value};
-use ziptier::{CodecChoice, Options, Store, check};
+use ziptier::{CodecChoice, Options, SsdOptions, Store, check};
 use ziptier_media::testing::RecordingDisk;
 
 fn options_of(disk: &RecordingDisk, codec: CodecChoice) -> Options {
@@ -24,12 +24,15 @@ fn options_of(disk: &RecordingDisk, codec: CodecChoice) -> Options {
 }
 
 /// Checkpoint, log behind it, dead bodies, large values; dictionaries if there is enough data.
-fn fill(store: &Store, keys: u64) {
+fn fill(store: &Store, keys: u64, sends: bool) {
     for n in 0..keys {
         let bytes = if n % 500 == 7 { 5000 } else { 100 };
         store.put(format!("key:{n:06}").as_bytes(), &value(n, bytes)).unwrap();
     }
     store.settle().unwrap();
+    if sends {
+        assert!(store.send_to_ssd(|| true).unwrap() > 10);
+    }
     store.checkpoint().unwrap();
     for n in (0..keys).step_by(keys as usize / 30) {
         store.put(format!("key:{n:06}").as_bytes(), &value(n + 1, 90)).unwrap();
@@ -50,12 +53,20 @@ fn kind_of(path: &Path) -> String {
 fn a_flipped_bit_is_named_or_needed_by_nobody() {
     let wanted: usize = std::env::var("ZIPTIER_FLIPS").map_or(1500, |flips| flips.parse().unwrap());
     let (mut named, mut unneeded) = (BTreeMap::new(), BTreeMap::new());
-    for (codec, keys, share) in
-        [(CodecChoice::None, 2000, 3), (CodecChoice::Lz4, 2000, 3), (CodecChoice::Auto, 60_000, 15)]
-    {
+    for (codec, keys, share, sends) in [
+        (CodecChoice::None, 2000, 6, false),
+        (CodecChoice::Lz4, 2000, 6, false),
+        (CodecChoice::Auto, 60_000, 30, false),
+        (CodecChoice::None, 2000, 6, true),
+        (CodecChoice::Lz4, 2000, 6, true),
+        (CodecChoice::Auto, 60_000, 30, true),
+    ] {
         let disk = RecordingDisk::new();
+        let ssd = sends.then_some(SsdOptions { path: None, limit_bytes: 32 << 20 });
+        let options_of =
+            |disk: &RecordingDisk, codec| Options { ssd: ssd.clone(), ..options_of(disk, codec) };
         let store = Store::open(options_of(&disk, codec)).unwrap();
-        fill(&store, keys);
+        fill(&store, keys, sends);
         let before = contents(&store);
         assert_eq!(store.stats().dictionary_generation > 0, codec == CodecChoice::Auto);
         store.close().unwrap();
@@ -116,7 +127,7 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
     for codec in [CodecChoice::None, CodecChoice::Auto] {
         let disk = RecordingDisk::new();
         let store = Store::open(options_of(&disk, codec)).unwrap();
-        fill(&store, 3000);
+        fill(&store, 3000, false);
         let before = contents(&store);
         store.close().unwrap();
         let segment = disk.paths().into_iter().find(|path| kind_of(path) == "segments/segment").unwrap();

@@ -15,7 +15,7 @@ fn open(dir: &tempfile::TempDir, far_bytes: u64, ssd_bytes: u64, options: Option
     Store::open(Options {
         memory_limit_bytes: Some(LIMIT_BYTES),
         far: Some(FarOptions { place, capacity_bytes: far_bytes, require_dax: false }),
-        ssd: Some(SsdOptions { path: dir.path().join("segments"), limit_bytes: ssd_bytes }),
+        ssd: Some(SsdOptions { path: Some(dir.path().join("segments")), limit_bytes: ssd_bytes }),
         ..options
     })
     .unwrap()

@@ -11,7 +11,7 @@ mod durable;
 use std::sync::Arc;
 
 use durable::{Contents, contents, options, value};
-use ziptier::{Batch, CodecChoice, Store};
+use ziptier::{Batch, CodecChoice, Options, SsdOptions, Store};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
@@ -60,8 +60,9 @@ fn write(n: u64, store: &Store, model: &mut Contents) -> Result<(), ziptier::Err
 fn open(disk: Arc<dyn Disk>, codec: CodecChoice) -> Result<Store, ziptier::Error> {
     let mut options = options(disk, codec);
     // What is written between two checkpoints is worth one when the store ends, and no more.
-    options.durable.as_mut().unwrap().checkpoint_log_bytes = Some(32 << 10);
-    Store::open(options)
+    options.durable.as_mut().unwrap().checkpoint_log_bytes = Some(16 << 10);
+    let ssd = SsdOptions { path: None, limit_bytes: 8 << 20 };
+    Store::open(Options { ssd: Some(ssd), ..options })
 }
 
 /// What must be there from a position of the recording on.
@@ -73,8 +74,16 @@ struct Acknowledged {
 #[test]
 fn every_acknowledged_write_survives_a_power_cut() {
     let wanted: usize = std::env::var("ZIPTIER_IMAGES").map_or(600, |images| images.parse().unwrap());
-    let codecs = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::None];
-    for (seed, codec) in codecs.into_iter().enumerate() {
+    let runs = [
+        (CodecChoice::Auto, false),
+        (CodecChoice::Lz4, false),
+        (CodecChoice::None, false),
+        (CodecChoice::Auto, true),
+        (CodecChoice::Zstd, true),
+        (CodecChoice::None, true),
+    ];
+    for (seed, (codec, sends)) in runs.into_iter().enumerate() {
+        let mut random = fastrand::Rng::with_seed(seed as u64);
         let disk = RecordingDisk::new();
         let mut history = vec![Acknowledged { position: 0, contents: Contents::new() }];
         let mut model = Contents::new();
@@ -86,6 +95,12 @@ fn every_acknowledged_write_survives_a_power_cut() {
                 for _ in 0..25 {
                     write(n, &store, &mut model).unwrap();
                     n += 1;
+                    if sends && random.u8(..5) == 0 {
+                        store.send_to_ssd(|| random.bool()).unwrap();
+                    }
+                    if sends && random.u8(..20) == 0 {
+                        store.bring_from_ssd(|| random.bool());
+                    }
                     history.push(Acknowledged { position: disk.position(), contents: model.clone() });
                 }
                 if round < 11 {
@@ -95,12 +110,13 @@ fn every_acknowledged_write_survives_a_power_cut() {
         }
         let newest = open(Arc::new(disk.copy()), codec).unwrap();
         assert_eq!(newest.recovered().unwrap().records, 0, "a clean stop leaves nothing to replay");
-        for image in disk.images().sample(seed as u64, wanted / 3) {
+        for image in disk.images().sample(seed as u64, wanted / 6) {
             let newest = history.partition_point(|known| known.position <= image.position) - 1;
             let store = open(Arc::new(image.disk.clone()), codec)
                 .unwrap_or_else(|error| panic!("at {}: {error}\n{}", image.position, image.what));
             let found = contents(&store);
             // One write may be under way.
+            assert_eq!(store.len(), found.len() as u64);
             let right = history[newest..].iter().take(2).any(|known| known.contents == found);
             assert!(right, "at {} of {codec}: other contents\n{}", image.position, image.what);
             // It goes on from there, and a checkpoint of it is one.
@@ -133,6 +149,9 @@ fn an_error_of_the_disk_at_any_moment_loses_nothing() {
                         break;
                     }
                     model = next.clone();
+                    if n % 10 == 9 {
+                        let _ = store.send_to_ssd(|| n % 20 == 9 || fastrand::bool());
+                    }
                     if n % 30 == 29 {
                         let _ = store.checkpoint();
                     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ziptier::{Durability, DurableOptions, Recovered, Recovery};
+use ziptier::{Durability, DurableOptions, Recovered, Recovery, Store};
 
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ impl DurableArguments {
     }
 
     /// The end of the first line: what is in force (durable `after` what), and what was found.
-    pub(crate) fn found(&self, keys: u64, recovered: &Recovered, after: &str) -> String {
+    pub(crate) fn found(&self, store: &Store, recovered: &Recovered, after: &str) -> String {
         let Some(options) = self.options() else { return String::new() };
         let sync = match options.durability {
             Durability::Always => format!("{after} before replies"),
@@ -48,8 +48,13 @@ impl DurableArguments {
             false if recovered.records > 0 => " after a crash",
             false => "",
         };
+        // Counting keys would read what lies on SSD.
+        let keys = match store.ssd() {
+            Some(ssd) if ssd.leaves > 0 => format!("{} leaves on SSD", ssd.leaves),
+            _ => format!("{} keys", store.len()),
+        };
         let mut line = format!(
-            ", durability {} ({sync}) in {}: recovered {keys} keys{stop}, {} records of {} bytes in the log",
+            ", durability {} ({sync}) in {}: recovered {keys}{stop}, {} records of {} bytes in the log",
             options.durability,
             options.dir.display(),
             recovered.records,

@@ -18,6 +18,8 @@ pub(crate) struct Referents {
     pub(crate) blocks: bool,
     /// Large values: references are numbers below this, see [`Body::with_references`].
     pub(crate) larges: usize,
+    /// What lies below, which tombstones shadow.
+    pub(crate) below: bool,
 }
 
 impl Body {
@@ -109,7 +111,7 @@ impl Body {
         let mut before: Option<&[u8]> = None;
         let (mut earliest, mut coded) = (u64::MAX, false);
         for index in 0..self.len() {
-            self.check_record_bytes(index)?;
+            self.check_record_bytes(index, referents.below)?;
             let record = self.record(index);
             key.truncate(prefix_len);
             key.extend_from_slice(record.suffix);
@@ -134,7 +136,7 @@ impl Body {
     }
 
     /// The head of a record can be read: tag, length of the suffix, fields, suffix.
-    fn check_record_bytes(&self, index: usize) -> Result<(), &'static str> {
+    fn check_record_bytes(&self, index: usize, has_tombstones: bool) -> Result<(), &'static str> {
         let ends = "a record of the body ends too early";
         let mut bytes = self.record_bytes(index);
         let layout = self.layout();
@@ -145,7 +147,7 @@ impl Body {
             bytes = rest;
             Tag(*tag)
         };
-        if !tag.is_settled() {
+        if !(tag.is_settled() || has_tombstones && tag == Tag::TOMBSTONE) {
             return Err("a record of the body is of no known kind");
         }
         let suffix_len = if layout & SAME_SUFFIX != 0 {
@@ -162,6 +164,7 @@ impl Body {
         let is_sound = match record.tag.kind() {
             Kind::Coded => referents.tokens,
             Kind::Packed => self.is_packed() && record.payload.is_empty(),
+            Kind::Tombstone => record.payload.is_empty(),
             Kind::Large => {
                 record.payload.len() == REFERENCE_BYTES
                     && u64::from_le_bytes(array(record.payload)) < referents.larges as u64
@@ -204,7 +207,7 @@ mod tests {
     use crate::body::{Builder, Entry, EntryKey};
     use crate::record::Fields;
 
-    const ALL: Referents = Referents { tokens: true, blocks: true, larges: 3 };
+    const ALL: Referents = Referents { tokens: true, blocks: true, larges: 3, below: false };
 
     fn body(keys: &[Vec<u8>], kind: impl Fn(usize) -> (Kind, Vec<u8>), expiring: bool) -> Body {
         let payloads: Vec<_> = (0..keys.len()).map(kind).collect();

@@ -25,7 +25,7 @@ struct Image {
 }
 
 /// An image on its way into a list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// The lowest key that it owns; the first one's is not looked at: it is the leaf's.
     pub(crate) low: Vec<u8>,
@@ -216,7 +216,7 @@ impl Drop for Below {
     fn drop(&mut self) {
         self.count(false);
         if !self.is_handed_on.load(Relaxed) {
-            (0..self.len()).for_each(|index| self.tier.segments.release(self.place(index)));
+            (0..self.len()).for_each(|index| self.tier.files.segments.release(self.place(index)));
         }
     }
 }

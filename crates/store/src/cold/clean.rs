@@ -3,6 +3,7 @@
 //!
 //! Which leaves those are is asked of the leaves: a walk over lists in memory costs less than a segment takes to be written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -10,8 +11,9 @@ use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::below::{Below, Part};
-use super::tier::Tier;
+use super::tier::{KEPT_PART, Tier};
 use crate::core::Core;
+use crate::durable::Checkpointer;
 use crate::leaf::{Leaf, LeafState};
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
@@ -20,23 +22,23 @@ const LIVE_PCT_MAX: u64 = 90;
 const FREE_SEGMENTS: u64 = 2;
 
 impl Tier {
-    /// Removes segments in which nothing is live; how many.
+    /// Removes segments that nobody needs; how many.
     fn remove_dead(&self) -> usize {
-        let mut removed = 0;
-        while let Some(candidate) = self.segments.candidate().filter(|candidate| candidate.live_bytes == 0) {
-            // Who still holds a stale list looks for the new one when its read fails.
-            if self.segments.remove(candidate.segment).is_err() {
-                break;
-            }
-            removed += 1;
-        }
-        removed
+        // Who cannot remove cannot write either, and says so then.
+        self.files.remove_dead().unwrap_or(0)
     }
 
     /// Whether the limit is near.
     fn is_short(&self) -> bool {
-        let allocated_bytes = self.segments.stats().allocated_bytes;
-        allocated_bytes + (FREE_SEGMENTS + 1) * self.segment_bytes > self.limit_bytes
+        self.files.segments.stats().allocated_bytes > self.enough_bytes()
+    }
+
+    /// Cleaning begins above so many bytes, and ends there.
+    pub(crate) fn enough_bytes(&self) -> u64 {
+        // It takes a checkpoint for what is dead to be free: it begins before that is in need.
+        let early_bytes = if self.files.outlive_the_process() { self.limit_bytes / KEPT_PART / 2 } else { 0 };
+        let free_bytes = (FREE_SEGMENTS + 1) * self.segment_bytes + self.kept_bytes() + early_bytes;
+        self.limit_bytes.saturating_sub(free_bytes)
     }
 }
 
@@ -56,11 +58,25 @@ impl Core {
         cleaned
     }
 
+    /// Cleans segments for a checkpoint: moves those images of the leaf of `cursor` that lie in `victims`. The caller holds no guard.
+    pub(crate) fn clean_leaf(&self, cursor: &[u8], victims: &BTreeSet<u64>) -> Result<(), SegmentError> {
+        let Some(cold) = &self.cold else { return Ok(()) };
+        if !victims.is_empty() {
+            let (leaf, _) = self.share_at(cursor);
+            self.move_images(&cold.tier, &leaf, |place| victims.contains(&place.segment))?;
+        }
+        Ok(())
+    }
+
     fn clean_one(&self, tier: &Arc<Tier>) -> bool {
         if tier.remove_dead() > 0 {
             return true;
         }
-        let Some(candidate) = tier.segments.candidate() else { return false };
+        if tier.files.outlive_the_process() {
+            // What becomes free is free when a checkpoint no longer names it, and checkpoints clean.
+            return self.checkpointer.get().is_some_and(Checkpointer::want_room);
+        }
+        let Some(candidate) = tier.files.segments.candidate() else { return false };
         if candidate.live_bytes * 100 > candidate.allocated_bytes * LIVE_PCT_MAX {
             return false;
         }
@@ -72,15 +88,20 @@ impl Core {
     fn clean_segment(&self, tier: &Arc<Tier>, segment: u64) -> Result<usize, SegmentError> {
         let mut moved = 0;
         self.each_leaf(|leaf| {
-            moved += self.move_images(tier, leaf, segment)?;
+            moved += self.move_images(tier, leaf, |place| place.segment == segment)?;
             Ok::<(), SegmentError>(())
         })?;
         Ok(moved)
     }
 
-    /// Appends those images of a leaf anew that lie in `segment`; how many.
-    fn move_images(&self, tier: &Arc<Tier>, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
-        let names = |below: &Below| (0..below.len()).any(|index| below.place(index).segment == segment);
+    /// Appends those images of a leaf anew of whose places `is_there` says yes; how many.
+    fn move_images(
+        &self,
+        tier: &Arc<Tier>,
+        leaf: &Leaf,
+        is_there: impl Fn(Place) -> bool,
+    ) -> Result<usize, SegmentError> {
+        let names = |below: &Below| (0..below.len()).any(|index| is_there(below.place(index)));
         let below_of = |leaf: &Leaf| leaf.state(&pin()).below.clone().filter(|below| names(below));
         if below_of(leaf).is_none() {
             return Ok(0);
@@ -89,19 +110,19 @@ impl Core {
         let Some(below) = below_of(leaf) else { return Ok(0) };
         let mut parts = below.parts(&leaf.low());
         let mut replaced: Vec<(Place, Place)> = Vec::new();
-        for part in parts.iter_mut().filter(|part| part.place.segment == segment) {
+        for part in parts.iter_mut().filter(|part| is_there(part.place)) {
             // What is damaged stays where it is, and its segment with it.
-            let Ok(image) = tier.segments.read(part.place) else { continue };
-            match tier.segments.append(&image, Purpose::Cleaning) {
+            let Ok(image) = tier.files.segments.read(part.place) else { continue };
+            match tier.files.segments.append(&image, Purpose::Cleaning) {
                 Ok(place) => replaced.push((std::mem::replace(&mut part.place, place), place)),
                 Err(error) => {
-                    replaced.iter().for_each(|(_, new)| tier.segments.release(*new));
+                    replaced.iter().for_each(|(_, new)| tier.files.segments.release(*new));
                     return Err(error);
                 }
             }
         }
         publish_moved(leaf, &below, &parts);
-        replaced.iter().for_each(|(old, _)| tier.segments.release(*old));
+        replaced.iter().for_each(|(old, _)| tier.files.segments.release(*old));
         tier.counters.images_cleaned.fetch_add(replaced.len() as u64, Relaxed);
         Ok(replaced.len())
     }

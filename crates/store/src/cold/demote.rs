@@ -8,12 +8,14 @@ use std::sync::Arc;
 use crossbeam_epoch::{Guard, pin};
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
+use super::Cold;
 use super::below::{Below, Part};
 use super::image::encode;
 use super::tier::Tier;
 use crate::body::{Body, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::durable::Plain;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
@@ -35,14 +37,15 @@ impl<'t> Written<'t> {
         Self { tier, parts: Vec::new(), fresh: Vec::new(), bytes: Vec::new(), shrinks }
     }
 
-    /// Writes a body, which owns its keys from `low` on.
+    /// Writes a body, which owns its keys from `low` on; the bytes of its keys and values.
     pub(super) fn add(
         &mut self,
         low: Vec<u8>,
         body: &Body,
         coding: Option<&Coding>,
-    ) -> Result<(), SegmentError> {
-        encode(body, coding, &mut self.bytes);
+    ) -> Result<i64, SegmentError> {
+        let logical_bytes = settled(&image_state(body, coding)).1;
+        encode(&low, body, coding, logical_bytes as u64, &mut self.bytes);
         let place = match self.tier.append(&self.bytes, Purpose::New) {
             // What makes the leaf smaller may use the room that is kept for cleaning.
             Err(SegmentError::Full { .. }) if self.shrinks => {
@@ -52,7 +55,7 @@ impl<'t> Written<'t> {
         };
         self.fresh.push(place);
         self.parts.push(Part { low, place, records: body.len() as u16 });
-        Ok(())
+        Ok(logical_bytes)
     }
 
     /// Takes over an image that is there already.
@@ -68,7 +71,7 @@ impl<'t> Written<'t> {
 
 impl Drop for Written<'_> {
     fn drop(&mut self) {
-        self.fresh.iter().for_each(|place| self.tier.segments.release(*place));
+        self.fresh.iter().for_each(|place| self.tier.files.segments.release(*place));
     }
 }
 
@@ -99,6 +102,9 @@ impl Core {
         if state.below.is_some() {
             return self.sink(leaf, &state);
         }
+        if let Some(sent) = self.send_stored(cold, leaf, &state, appends) {
+            return Ok(sent);
+        }
         let division = self.divide(leaf, &state);
         if division.lower.iter().all(|(_, body)| body.is_empty()) {
             return Ok(false);
@@ -106,8 +112,7 @@ impl Core {
         let mut logical_bytes = 0;
         let mut written = Written::new(&cold.tier, false);
         for (low, body) in &division.lower {
-            logical_bytes += settled(&image_state(body, division.coding.as_ref())).1;
-            written.add(low.clone(), body, division.coding.as_ref())?;
+            logical_bytes += written.add(low.clone(), body, division.coding.as_ref())?;
         }
         let codings = division.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
@@ -121,6 +126,32 @@ impl Core {
         self.stats.sent_to_ssd.raise();
         guard.flush();
         Ok(true)
+    }
+
+    /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
+    /// what the leaf says, and nothing else.
+    fn send_stored(&self, cold: &Cold, leaf: &Leaf, state: &LeafState, appends: u64) -> Option<bool> {
+        let at = state.stored.as_ref()?.current(appends, generation(state))?;
+        let Plain { records, logical_bytes } = at.plain()?;
+        let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
+        let codings = state.coding.iter().cloned().collect();
+        let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
+        let guard = pin();
+        if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
+            below.hand_on();
+            return Some(false);
+        }
+        at.hand_on();
+        // What expired since is in the image.
+        let (settled_records, settled_bytes) = settled(state);
+        self.account(&Pieces {
+            records: i64::from(records) - settled_records,
+            logical_bytes: logical_bytes as i64 - settled_bytes,
+            ..Pieces::default()
+        });
+        self.stats.sent_to_ssd.raise();
+        guard.flush();
+        Some(true)
     }
 
     /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
@@ -202,6 +233,7 @@ fn publish_below(
         coding: None,
         loose: 0,
         heated: false,
+        stored: None,
         ..state.clone()
     };
     let published = leaf.publish(state, new, guard);

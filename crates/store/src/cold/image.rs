@@ -1,14 +1,10 @@
-//! A body as bytes on SSD: the generation that it is coded with, 0 for none, and the body as it is.
+//! A body as an image on SSD: that of a leaf that has nothing else (`durable::image`), so that one serves checkpoints, too.
 
 use super::Below;
 use crate::body::{Body, Referents};
 use crate::coding::Coding;
-use crate::record::{Found, array, key_hash};
-
-const HEADER_BYTES: usize = 8;
-const VERSION: u32 = 1;
-/// Marks an image whose body needs nothing to be decoded with: generations of blocks begin with 0.
-const NO_CODING: u32 = u32::MAX;
+use crate::durable::{LeafImage, with_raw_values};
+use crate::record::{Found, key_hash};
 
 /// An image that was read.
 pub(crate) struct Image {
@@ -16,12 +12,27 @@ pub(crate) struct Image {
     pub(crate) coding: Option<Coding>,
 }
 
-/// The bytes of an image.
-pub(crate) fn encode(body: &Body, coding: Option<&Coding>, out: &mut Vec<u8>) {
-    out.clear();
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&coding.map_or(NO_CODING, Coding::generation).to_le_bytes());
-    out.extend_from_slice(body.bytes());
+/// The bytes of an image in place of what is in `out`: of a body that owns its keys from `low` on and has `logical_bytes` of keys and
+/// values.
+pub(crate) fn encode(
+    low: &[u8],
+    body: &Body,
+    coding: Option<&Coding>,
+    logical_bytes: u64,
+    out: &mut Vec<u8>,
+) {
+    let image = LeafImage {
+        heated: false,
+        loose: 0,
+        generation: coding.map(Coding::generation),
+        logical_bytes,
+        low,
+        larges: Vec::new(),
+        body: body.bytes(),
+        landing: &[],
+        landing_records: 0,
+    };
+    image.write(out);
 }
 
 /// The image in `bytes`, which belongs to `below`.
@@ -29,25 +40,34 @@ pub(crate) fn encode(body: &Body, coding: Option<&Coding>, out: &mut Vec<u8>) {
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn decode(bytes: &[u8], below: &Below) -> Result<Image, String> {
-    let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
-        return Err(format!("an image of {} bytes is none", bytes.len()));
-    };
-    let version = u32::from_le_bytes(array(header));
-    if version != VERSION {
-        return Err(format!("the image has version {version}, this program reads version {VERSION}"));
+    let image = LeafImage::read(bytes)?;
+    let unknown = |generation| format!("the image is coded with generation {generation}, which is not known");
+    let coding = image.generation.map(|number| below.coding(number).cloned().ok_or_else(|| unknown(number)));
+    let (body, coding) = decode_plain(&image, coding.transpose()?)?;
+    match coding {
+        Some(coding) if below.tier().is_foreign(&coding) => {
+            Ok(Image { body: with_raw_values(&body, &coding), coding: None })
+        }
+        coding => Ok(Image { body, coding }),
     }
-    let generation = u32::from_le_bytes(array(&header[4..]));
-    let coding = match below.coding(generation) {
-        _ if generation == NO_CODING => None,
-        None => return Err(format!("the image is coded with generation {generation}, which is not known")),
-        coding => coding.cloned(),
-    };
+}
+
+/// The body of an image that has nothing else, and what it is decoded with.
+fn decode_plain(image: &LeafImage<'_>, coding: Option<Coding>) -> Result<(Body, Option<Coding>), String> {
+    if image.landing_records > 0 || !image.landing.is_empty() || !image.larges.is_empty() {
+        return Err("the image has more than a body".to_owned());
+    }
     let referents = Referents {
         tokens: coding.as_ref().is_some_and(|coding| coding.tokens().is_some()),
         blocks: coding.as_ref().is_some_and(|coding| coding.blocks().is_some()),
         larges: 0,
+        below: false,
     };
-    Ok(Image { body: Body::from_untrusted(body, referents)?, coding })
+    let body = match image.body {
+        [] => Body::empty(),
+        bytes => Body::from_untrusted(bytes, referents)?,
+    };
+    Ok((body, coding))
 }
 
 impl Image {

@@ -15,7 +15,7 @@ use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::packing::generation;
 
 /// A leaf has at most so many bytes on SSD, of a list that was joined.
-const JOINED_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const JOINED_BYTES_MAX: u64 = 64 << 10;
 
 impl Core {
     /// Joins a cold leaf, which the caller owns, with its right neighbour, if that is cold, too, and free; `false` when not.

@@ -51,12 +51,14 @@ use crate::leaf::Leaf;
 use crate::memory::Gauges;
 use crate::sync::Mutex;
 
-pub(crate) use below::Below;
+pub(crate) use below::{Below, Part};
+pub(crate) use join::JOINED_BYTES_MAX;
 pub(crate) use read::Looked;
 use recent::Recent;
 pub(crate) use scan::{ColdPart, all_settled, known};
-use tier::Tier;
+pub(crate) use sink::{add_coding, upper_records};
 pub use tier::{SsdOptions, SsdStatus};
+pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::pays;
 
 /// What a store with an SSD has besides.
@@ -69,7 +71,8 @@ pub(crate) struct Cold {
     /// The SSD is full, or failed: nothing goes there for now.
     pub(crate) is_refused: AtomicBool,
     recent: Recent,
-    _lock: Box<dyn DirLock>,
+    /// Of a folder that only this one has.
+    _lock: Option<Box<dyn DirLock>>,
 }
 
 impl Cold {
@@ -80,14 +83,19 @@ impl Cold {
         gauges: &Arc<Gauges>,
     ) -> Result<Self, Error> {
         let (tier, lock) = Tier::open(disk, options, gauges.clone())?;
-        Ok(Self {
+        Ok(Self { _lock: Some(lock), ..Self::over(tier, gauges) })
+    }
+
+    /// Over segments that are open.
+    pub(crate) fn over(tier: Arc<Tier>, gauges: &Arc<Gauges>) -> Self {
+        Self {
             tier,
-            _lock: lock,
+            _lock: None,
             grown: Mutex::default(),
             cleaning: AtomicBool::default(),
             is_refused: AtomicBool::default(),
             recent: Recent::new(gauges),
-        })
+        }
     }
 
     pub(crate) fn status(&self) -> SsdStatus {

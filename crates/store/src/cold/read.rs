@@ -73,7 +73,8 @@ impl Core {
 
     /// Reads image `index` of `below`. The caller holds no guard.
     pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
-        let bytes = below.tier().segments.read(below.place(index)).map_err(|error| error.to_string())?;
+        let bytes =
+            below.tier().files.segments.read(below.place(index)).map_err(|error| error.to_string())?;
         decode(&bytes, below)
     }
 
@@ -85,7 +86,7 @@ impl Core {
         let (sender, receiver) = mpsc::channel();
         for (at, (below, index)) in wanted.iter().enumerate() {
             let sender = sender.clone();
-            below.tier().segments.read_later(below.place(*index), move |read| {
+            below.tier().files.segments.read_later(below.place(*index), move |read| {
                 // Nobody waits any more only if the caller panicked.
                 let _ = sender.send((at, read));
             });

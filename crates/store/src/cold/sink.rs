@@ -200,6 +200,8 @@ impl Core {
                 body: upper.clone(),
                 below: list.clone(),
                 coding: staying.coding.clone(),
+                // It would still say the same, but of what lies below now.
+                stored: None,
                 ..current.clone()
             };
             if leaf.publish(current, new, &guard) {
@@ -208,20 +210,20 @@ impl Core {
         }
         sunk.written.owned();
         below.hand_on();
-        sunk.replaced.iter().for_each(|place| tier.segments.release(*place));
+        sunk.replaced.iter().for_each(|place| tier.files.segments.release(*place));
         guard.flush();
     }
 }
 
 /// Adds a coding that is not there yet.
-pub(super) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
+pub(crate) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
     if !codings.iter().any(|known| known.generation() == coding.generation()) {
         codings.push(coding.clone());
     }
 }
 
 /// Records of an upper body that are no tombstones, and their bytes.
-pub(super) fn upper_records(state: &LeafState) -> (i64, i64) {
+pub(crate) fn upper_records(state: &LeafState) -> (i64, i64) {
     let (records, bytes) = settled(state);
     let tombstones = (0..state.body.len())
         .map(|index| entry(&state.body, index))

@@ -1,23 +1,39 @@
 //! The SSD as the store sees it: segment files in one folder, and what was done there.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use ziptier_media::disk::{DirLock, Disk};
 use ziptier_media::segments::{Place, Purpose, SegmentError, SegmentOptions, Segments};
 
 use crate::Error;
+use crate::coding::Coding;
+use crate::durable::refuse_segments_of_a_store;
+use crate::image_files::ImageFiles;
 use crate::memory::Gauges;
 
 /// Where cold leaves go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdOptions {
-    /// The folder of segment files, which is made if it is missing. Nothing in it outlives the store: what is found there when the
-    /// store opens is removed.
-    pub path: PathBuf,
+    /// The folder of segment files, which is made if it is missing. Without [`Options::durable`](crate::Options::durable) nothing in it
+    /// outlives the store: what is found there when the store opens is removed. With it, the folder belongs to that store, and
+    /// `None` is a folder within the store's own.
+    pub path: Option<PathBuf>,
     /// Bytes of all segment files at most, 4 MiB at least.
     pub limit_bytes: u64,
+}
+
+impl SsdOptions {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.limit_bytes >= LIMIT_BYTES_MIN {
+            return Ok(());
+        }
+        let reason =
+            format!("a limit of {} bytes is too small; give at least {LIMIT_BYTES_MIN}", self.limit_bytes);
+        Err(Error::Ssd { reason })
+    }
 }
 
 /// The smallest limit.
@@ -27,6 +43,8 @@ const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const SEGMENTS: u64 = 16;
 const WRITE_BYTES_MAX: u64 = 1 << 20;
+/// The part of the limit that is kept for cleaning, and the part that is kept for images of what memory has, at most.
+pub(super) const KEPT_PART: u64 = 8;
 
 /// What was done on SSD and what it costs.
 #[derive(Debug, Default)]
@@ -67,11 +85,13 @@ pub struct SsdStatus {
 
 /// The segment files of a store.
 pub(crate) struct Tier {
-    pub(super) segments: Segments,
+    pub(super) files: Arc<ImageFiles>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) counters: TierCounters,
     pub(super) limit_bytes: u64,
     pub(super) segment_bytes: u64,
+    /// Generations of another kind than the store packs with: their images are decoded when they are read.
+    foreign: OnceLock<BTreeSet<u32>>,
 }
 
 impl Tier {
@@ -82,33 +102,66 @@ impl Tier {
         gauges: Arc<Gauges>,
     ) -> Result<(Arc<Self>, Box<dyn DirLock>), Error> {
         let failed = |reason: String| Error::Ssd { reason };
-        if options.limit_bytes < LIMIT_BYTES_MIN {
-            return Err(failed(format!(
-                "a limit of {} bytes is too small; give at least {LIMIT_BYTES_MIN}",
-                options.limit_bytes
-            )));
-        }
-        disk.create_dir(&options.path).map_err(|error| failed(error.to_string()))?;
-        let lock = disk.lock_dir(&options.path).map_err(|error| failed(error.to_string()))?;
+        options.check()?;
+        let Some(path) = &options.path else {
+            return Err(failed("without a folder of the store, name one for segments".to_owned()));
+        };
+        disk.create_dir(path).map_err(|error| failed(error.to_string()))?;
+        let lock = disk.lock_dir(path).map_err(|error| failed(error.to_string()))?;
+        refuse_segments_of_a_store(&*disk, path)?;
         let layout = segment_options(options.limit_bytes);
-        let segments = Segments::open(disk, &options.path, layout);
-        let segments = segments.map_err(|error| failed(error.to_string()))?;
+        let segments = Segments::open(disk, path, layout).map_err(|error| failed(error.to_string()))?;
         for number in segments.numbers() {
             segments.remove(number).map_err(|error| failed(error.to_string()))?;
         }
-        let counters = TierCounters::default();
-        let (limit_bytes, segment_bytes) = (layout.limit_bytes, layout.segment_bytes);
-        Ok((Arc::new(Self { segments, gauges, counters, limit_bytes, segment_bytes }), lock))
+        Ok((Self::over(ImageFiles::new(segments), layout, gauges), lock))
     }
 
-    /// Appends an image.
+    /// Over files that are open.
+    pub(crate) fn over(files: Arc<ImageFiles>, layout: SegmentOptions, gauges: Arc<Gauges>) -> Arc<Self> {
+        Arc::new(Self {
+            files,
+            gauges,
+            counters: TierCounters::default(),
+            limit_bytes: layout.limit_bytes,
+            segment_bytes: layout.segment_bytes,
+            foreign: OnceLock::new(),
+        })
+    }
+
+    /// Says which generations are of another kind than the store packs with.
+    pub(crate) fn set_foreign(&self, foreign: BTreeSet<u32>) {
+        let is_first = self.foreign.set(foreign).is_ok();
+        debug_assert!(is_first, "a store recovers once");
+    }
+
+    pub(super) fn is_foreign(&self, coding: &Coding) -> bool {
+        self.foreign.get().is_some_and(|foreign| foreign.contains(&coding.generation()))
+    }
+
+    /// Appends an image. What the next checkpoint may need stays free; what makes leaves smaller may use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
-        self.segments.append(image, purpose)
+        let allocated_bytes = self.files.segments.stats().allocated_bytes;
+        let kept_bytes = match purpose {
+            Purpose::New => self.kept_bytes(),
+            Purpose::Cleaning => self.kept_bytes() / 2,
+        };
+        if allocated_bytes.saturating_add(kept_bytes) > self.limit_bytes {
+            return Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes });
+        }
+        self.files.segments.append(image, purpose)
+    }
+
+    /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones
+    /// could go.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        let part = self.limit_bytes / KEPT_PART;
+        if self.files.outlive_the_process() { part + part.min(self.gauges.limit()) } else { 0 }
     }
 
     /// What is there, and what was done.
     pub(super) fn status(&self, is_refused: bool) -> SsdStatus {
-        let stats = self.segments.stats();
+        let stats = self.files.segments.stats();
         SsdStatus {
             limit_bytes: self.limit_bytes,
             allocated_bytes: stats.allocated_bytes,
@@ -119,12 +172,13 @@ impl Tier {
             index_bytes: self.counters.index_bytes.load(Relaxed),
             images_cleaned: self.counters.images_cleaned.load(Relaxed),
             is_refused,
-            medium: self.segments.describe(),
+            medium: self.files.segments.describe(),
         }
     }
 }
 
-fn segment_options(limit_bytes: u64) -> SegmentOptions {
+/// How segments are laid out under a limit.
+pub(crate) fn segment_options(limit_bytes: u64) -> SegmentOptions {
     let segment_bytes = (limit_bytes / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) / 4096 * 4096;
     SegmentOptions {
         segment_bytes,

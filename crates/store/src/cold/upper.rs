@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, newest};
 use crate::packing::{Pieces, Scratch, raw_len};
-use crate::record::{Fields, Kind, array, now_ms};
+use crate::record::{Fields, Kind, array};
 
 /// Where memory is short, the upper body is merged with what lies below when it is larger than one part in this many of it: that
 /// writes about so many times what it frees.
@@ -64,7 +64,7 @@ impl Core {
             None => self.dictionaries.current().filter(|current| current.tokens().is_some()),
         };
         let mut merging = Merging { entries: Vec::new(), fresh: Vec::new(), pieces: Pieces::default() };
-        merging.walk(&state.body, state.coding.as_ref(), newest);
+        merging.walk(&state.body, state.coding.as_ref(), newest, self.expiry_now_ms());
         let Merging { mut entries, fresh, mut pieces } = merging;
         if let Some(Coding::Tokens(dictionary)) = &coding {
             let values: Vec<&[u8]> = fresh.iter().map(|index| entries[*index].payload).collect();
@@ -81,8 +81,7 @@ impl Core {
 }
 
 impl<'a> Merging<'a> {
-    fn walk(&mut self, body: &'a Body, coding: Option<&'a Coding>, newest: &'a Newest<'a>) {
-        let now_ms = now_ms();
+    fn walk(&mut self, body: &'a Body, coding: Option<&'a Coding>, newest: &'a Newest<'a>, now_ms: u64) {
         let mut at = 0;
         for record in &newest.pending {
             let (place, is_there) = body.seek_from(at, record.key);

@@ -10,15 +10,17 @@ use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
-use super::DurableOptions;
 use super::generation::GenerationFiles;
-use super::loading::{LoadedLarges, load_leaf};
+use super::loading::{LoadedLarges, Source, is_within};
 use super::manifest::{Entry, Manifest};
 use super::operation::Operations;
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, SEGMENTS_DIR};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR};
+use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::coding::Coding;
+use crate::cold::upper_records;
 use crate::core::Core;
+use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
 use crate::options::{CodecChoice, Options};
 use crate::packing::settled;
@@ -141,8 +143,8 @@ impl Check<'_> {
         self.report.is_sealed = replay.is_sealed();
         let Some(manifest) = manifest else { return Ok(()) };
         let (first, last) = lsns.unwrap_or((replay.first_lsn(), replay.first_lsn().saturating_sub(1)));
-        if first > manifest.start_lsn || last < manifest.durable_lsn {
-            let (from, to) = (manifest.start_lsn, manifest.durable_lsn);
+        if first > manifest.head.start_lsn || last < manifest.head.durable_lsn {
+            let (from, to) = (manifest.head.start_lsn, manifest.head.durable_lsn);
             let reason = format!("it has records {first} to {last}, and {from} to {to} are needed");
             return Err(Error::FileDamaged { path, offset: 0, reason });
         }
@@ -152,7 +154,7 @@ impl Check<'_> {
     fn generations(&mut self, manifest: &Manifest) -> Result<BTreeMap<u32, Coding>, Error> {
         let mut files = GenerationFiles::open(self.disk.clone(), &self.dir.join(GENERATIONS_DIR))?;
         let mut codings = BTreeMap::new();
-        for number in &manifest.generations {
+        for number in &manifest.head.generations {
             self.report.generations += 1;
             match files.read(*number, &Options::default(), None) {
                 Ok(found) => {
@@ -173,70 +175,50 @@ impl Check<'_> {
         codings: &BTreeMap<u32, Coding>,
         options: &DurableOptions,
     ) -> Result<(), Error> {
-        let path = self.dir.join(SEGMENTS_DIR);
+        let remembered = manifest.and_then(|manifest| manifest.head.segments_dir.as_ref());
+        let path = segments_dir::path_of(self.dir, remembered, options.segments_dir.as_ref());
+        if let Some(manifest) = manifest {
+            match segments_dir::verify(&*self.disk, &path, self.dir, manifest.head.store) {
+                // A store that ended before it had any.
+                Err(Error::Ssd { .. }) if manifest.named.is_empty() => {}
+                Err(error @ Error::FileDamaged { .. }) => self.note(error)?,
+                verified => verified?,
+            }
+        }
         let (segments, damaged) = Segments::salvage(self.disk.clone(), &path, options.segments)?;
         for (_, error) in damaged {
             self.note(error.into())?;
         }
+        let files = ImageFiles::new(segments);
         let core =
             Core::new(&Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() });
         let mut needed = BTreeSet::new();
-        for entry in manifest.iter().flat_map(|manifest| &manifest.entries) {
-            self.report.leaves += 1;
-            if let Err(error) = self.leaf(&core, &segments, codings, entry, &mut needed) {
-                self.note(error)?;
+        if let Some(manifest) = manifest {
+            let mut entries = manifest.entries().peekable();
+            while let Some(entry) = entries.next().transpose()? {
+                self.report.leaves += 1;
+                let high = entries.peek().and_then(|next| next.as_ref().ok()).map(|next| next.low.clone());
+                let checker = LeafCheck { core: &core, files: &files, codings, high: high.as_deref() };
+                for outcome in checker.leaf(&entry, &mut needed) {
+                    match outcome {
+                        Ok((records, bytes)) => {
+                            self.report.records += records;
+                            self.report.record_bytes += bytes;
+                        }
+                        Err(error) => self.note(error)?,
+                    }
+                }
             }
         }
-        for number in segments.numbers() {
-            if let Err(error) = self.bodies(&segments, number)
+        for number in files.segments.numbers() {
+            if let Err(error) = self.bodies(&files.segments, number)
                 // What was never synced is no damage: a checkpoint that was cut off left it.
-                && (self.report.is_sealed || needed.iter().any(|place| is_behind(*place, &error, &segments)))
+                && (self.report.is_sealed || needed.iter().any(|place| is_behind(*place, &error, &files.segments)))
             {
                 self.note(error.into())?;
             }
         }
         Ok(())
-    }
-
-    fn leaf(
-        &mut self,
-        core: &Core,
-        segments: &Segments,
-        codings: &BTreeMap<u32, Coding>,
-        entry: &Entry,
-        needed: &mut BTreeSet<Place>,
-    ) -> Result<(), Error> {
-        let bytes = segments.read(entry.place)?;
-        let mut larges = LoadedLarges::new();
-        let leaf = load_leaf(core, segments, codings, entry, &bytes, &mut larges)?;
-        needed.extend(leaf.at.places());
-        let counted = leaf.logical_bytes;
-        let leaf = Leaf::new(entry.low.as_ref().into(), leaf.state, core.gauges.clone());
-        let guard = pin();
-        let state = leaf.state(&guard);
-        let found = settled(state).1;
-        let records = core.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard);
-        let mut outcome = Ok(());
-        for record in records {
-            match record {
-                Ok((key, value, _)) => {
-                    self.report.records += 1;
-                    self.report.record_bytes += (key.len() + value.len()) as u64;
-                }
-                Err(error) => outcome = Err(error.to_string()),
-            }
-        }
-        if outcome.is_ok() && found != counted as i64 {
-            outcome = Err(format!("its records have {found} bytes, and it says {counted}"));
-        }
-        crate::merge::large_references(state)
-            .into_iter()
-            .for_each(|reference| core.release_large(reference, &guard));
-        outcome.map_err(|reason| Error::FileDamaged {
-            path: segments.path_of(entry.place.segment),
-            offset: u64::from(entry.place.offset),
-            reason,
-        })
     }
 
     fn bodies(&mut self, segments: &Segments, number: u64) -> Result<(), SegmentError> {
@@ -245,6 +227,88 @@ impl Check<'_> {
             self.report.bodies += 1;
         }
         Ok(())
+    }
+}
+
+/// Reads all images of one leaf.
+struct LeafCheck<'a> {
+    core: &'a Core,
+    files: &'a Arc<ImageFiles>,
+    codings: &'a BTreeMap<u32, Coding>,
+    /// The key behind the leaf.
+    high: Option<&'a [u8]>,
+}
+
+impl LeafCheck<'_> {
+    /// Records and bytes of each image.
+    fn leaf(&self, entry: &Entry, needed: &mut BTreeSet<Place>) -> Vec<Result<(u64, u64), Error>> {
+        let mut found = Vec::new();
+        if let Some(place) = entry.image {
+            found.push(self.image(place, &entry.low, self.high, entry.below.is_some(), None, needed));
+        }
+        let parts = entry.below.iter().flat_map(|below| &below.parts);
+        let lows = parts.clone().skip(1).map(|part| Some(part.low.as_slice())).chain([self.high]);
+        for (part, high) in parts.zip(lows) {
+            found.push(self.image(part.place, &part.low, high, false, Some(part.records), needed));
+        }
+        found
+    }
+
+    /// Reads an image, all of whose keys lie from `low` on and below `high`; of a part of a list it is known how many `records` it has.
+    fn image(
+        &self,
+        place: Place,
+        low: &[u8],
+        high: Option<&[u8]>,
+        is_upper: bool,
+        records: Option<u16>,
+        needed: &mut BTreeSet<Place>,
+    ) -> Result<(u64, u64), Error> {
+        let (core, files) = (self.core, self.files);
+        needed.insert(place);
+        let bytes = files.segments.read(place)?;
+        let source = Source { core, files, codings: self.codings, place, is_upper };
+        let leaf = source.load(&bytes, &mut LoadedLarges::new())?;
+        let at = leaf.at.expect("it was read");
+        needed.extend(at.places());
+        let counted = leaf.logical_bytes;
+        let is_within = is_within(&leaf.state, low, high);
+        let leaf = Leaf::new(low.into(), leaf.state, core.gauges.clone());
+        let guard = pin();
+        let state = leaf.state(&guard);
+        let found = if is_upper { upper_records(state) } else { settled(state) }.1;
+        let (mut count, mut record_bytes) = (0, 0);
+        let mut outcome = Ok(());
+        for record in core.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard) {
+            match record {
+                Ok((key, value, _)) => {
+                    count += 1;
+                    record_bytes += (key.len() + value.len()) as u64;
+                }
+                Err(error) => outcome = Err(error.to_string()),
+            }
+        }
+        if outcome.is_ok() && found != counted {
+            outcome = Err(format!("its records have {found} bytes, and it says {counted}"));
+        }
+        if outcome.is_ok() && !is_within {
+            outcome = Err("it has keys that are not of its leaf".to_owned());
+        }
+        let has = state.body.len();
+        if outcome.is_ok()
+            && records.is_some_and(|records| usize::from(records) != has || at.plain().is_none())
+        {
+            outcome = Err(format!("it is not a body of {} records", records.unwrap_or_default()));
+        }
+        crate::merge::large_references(state)
+            .into_iter()
+            .for_each(|reference| core.release_large(reference, &guard));
+        let damaged = |reason| Error::FileDamaged {
+            path: files.segments.path_of(place.segment),
+            offset: u64::from(place.offset),
+            reason,
+        };
+        outcome.map(|()| (count, record_bytes)).map_err(damaged)
     }
 }
 

@@ -10,6 +10,8 @@
 //!
 //! Replay of the log from *s* over images taken later ends in the same state, for whatever it repeats it repeats to the end.
 //! No lock of a leaf and no epoch is held while anything is written.
+//!
+//! Of a leaf on SSD the manifest lists the images that are there, and only what lies above them is written.
 
 mod attempt;
 mod thread;
@@ -25,13 +27,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::Lsn;
-use ziptier_media::segments::{Place, Segments};
+use ziptier_media::segments::SegmentError;
 
 use super::generation::GenerationFiles;
 use super::journal::Journal;
-use super::manifest::Manifest;
+use super::manifest::Head;
 use crate::Error;
 use crate::core::Core;
+use crate::image_files::ImageFiles;
 use crate::record::now_ms;
 use attempt::{Attempt, Written};
 
@@ -40,6 +43,10 @@ use attempt::{Attempt, Written};
 /// than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
+/// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
+const DEAD_PART: u64 = 32;
+/// After so many times as long as the last one took, another one is tried, whatever that freed.
+const ROOM_AGAIN_FACTOR: u64 = 10;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
@@ -52,12 +59,18 @@ pub(crate) const BACKUP_DIR: &str = "backup";
 pub(crate) struct Checkpointer {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    segments: Segments,
+    files: Arc<ImageFiles>,
     /// Log bytes that make a checkpoint due, if the user says so.
     bound_bytes: Option<u64>,
     state: Mutex<State>,
     /// Bytes that the log had written at the last checkpoint.
     log_bytes_before: AtomicU64,
+    /// Somebody waits for room in segments.
+    wants_room: AtomicBool,
+    /// The last checkpoint found no room for its images.
+    had_no_room: AtomicBool,
+    /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
+    dead_bytes_before: AtomicU64,
     /// Somebody wants one, whether it is due or not.
     is_wanted: AtomicBool,
     counts: Counts,
@@ -66,9 +79,7 @@ pub(crate) struct Checkpointer {
 /// What is known of the checkpoint in force.
 struct State {
     generations: GenerationFiles,
-    number: u64,
-    /// Where its images and their large values lie, sorted.
-    places: Arc<Vec<Place>>,
+    head: Head,
     /// It is not known which manifest is in force.
     failure: Option<String>,
 }
@@ -122,18 +133,15 @@ pub struct CheckpointStats {
     pub other_written_bytes: u64,
     /// Bytes of all segments.
     pub segment_allocated_bytes: u64,
-    /// Bytes of what the last checkpoint has in them.
+    /// Bytes of what is needed of them.
     pub segment_live_bytes: u64,
 }
 
 /// What a recovery leaves to the checkpointer.
 pub(crate) struct InForce {
-    pub(crate) segments: Segments,
+    pub(crate) files: Arc<ImageFiles>,
     pub(crate) generations: GenerationFiles,
-    pub(crate) number: u64,
-    pub(crate) start_lsn: Lsn,
-    /// Where images and large values lie, each once.
-    pub(crate) places: Vec<Place>,
+    pub(crate) head: Head,
 }
 
 impl Checkpointer {
@@ -146,25 +154,31 @@ impl Checkpointer {
         log_bytes: u64,
     ) -> Result<Self, Error> {
         disk.create_dir(&dir.join(BACKUP_DIR))?;
-        let InForce { segments, generations, number, start_lsn, places } = loaded;
+        let InForce { files, generations, head } = loaded;
+        let start_lsn = head.start_lsn;
         let counts = Counts::default();
         counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
         counts.start_lsn.store(start_lsn, Ordering::Relaxed);
         Ok(Self {
             disk,
             dir: dir.to_path_buf(),
-            segments,
+            files,
             bound_bytes,
-            state: Mutex::new(State { generations, number, places: Arc::new(places), failure: None }),
+            state: Mutex::new(State { generations, head, failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
+            wants_room: AtomicBool::new(false),
+            had_no_room: AtomicBool::new(false),
+            dead_bytes_before: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             counts,
         })
     }
 
-    /// Whether somebody wants a checkpoint, or the log has grown so much that one is due.
+    /// Whether a checkpoint is due: somebody wants one, the log has grown so much, or room in segments is short.
     pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
-        self.is_wanted.load(Ordering::Acquire) || self.log_bytes(journal) >= self.bound_bytes(core)
+        self.is_wanted.load(Ordering::Acquire)
+            || self.is_awaited()
+            || self.log_bytes(journal) >= self.bound_bytes(core)
     }
 
     /// Has the thread make a checkpoint; `false` if one is being made.
@@ -172,10 +186,44 @@ impl Checkpointer {
         !self.counts.is_running.load(Ordering::Acquire) && !self.is_wanted.swap(true, Ordering::AcqRel)
     }
 
+    /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
+    pub(crate) fn want_room(&self) -> bool {
+        let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
+        let since_ms = now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed));
+        let is_long_ago =
+            since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
+        let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
+        if self.is_running() || self.dead_bytes() >= before.saturating_add(gain_bytes) {
+            self.wants_room.store(true, Ordering::Relaxed);
+        }
+        self.is_awaited()
+    }
+
+    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
+    pub(crate) fn had_no_room(&self) -> bool {
+        self.had_no_room.load(Ordering::Relaxed)
+    }
+
+    /// Whether a checkpoint is being made: it holds on to what it writes, and gives room when it ends.
+    pub(crate) fn is_running(&self) -> bool {
+        self.counts.is_running.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody waits for room that a checkpoint gives.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.wants_room.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of segments that nobody owns, padding included.
+    fn dead_bytes(&self) -> u64 {
+        let stats = self.files.segments.stats();
+        stats.allocated_bytes.saturating_sub(stats.live_bytes)
+    }
+
     /// Bytes of log that make a checkpoint due.
     fn bound_bytes(&self, core: &Core) -> u64 {
         let data_bytes = || {
-            let live_bytes = self.segments.stats().live_bytes.max(core.gauges.logical.get());
+            let live_bytes = self.files.segments.stats().live_bytes.max(core.gauges.logical.get());
             live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
         };
         self.bound_bytes.unwrap_or_else(data_bytes)
@@ -228,9 +276,14 @@ impl Checkpointer {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                // What it wrote is nobody's, and the first failure is the one to tell.
+                let _ = self.files.remove_dead();
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
+        let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
+        self.had_no_room.store(had_no_room, Ordering::Relaxed);
+        self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
         made
     }
@@ -246,24 +299,30 @@ impl Checkpointer {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
         let start_lsn = journal.newest() + 1;
-        let victims = self.victims(self.log_bytes(journal) / 4);
-        let mut attempt = Attempt::new(core, &self.segments, state.places.clone(), victims);
-        let prepared = attempt
-            .walk(&state.generations, deadline)
-            .and_then(|()| self.prepare(state, &mut attempt, journal, start_lsn))
-            .inspect_err(|_| attempt.give_up());
-        let manifest = prepared?;
+        // One that had no room is made without cleaning, which needs room before it gives some.
+        let victims = match self.had_no_room() {
+            true => BTreeSet::new(),
+            false => self.victims(core, self.log_bytes(journal) / 4),
+        };
+        let walk = self.files.walk();
+        let mut attempt = Attempt::new(core, &self.files, victims);
+        attempt.walk(&state.generations, deadline)?;
+        let head = self.prepare(state, &mut attempt, journal, start_lsn)?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
-        if let Err(error) = manifest.commit(&*self.disk, &self.dir) {
+        if let Err(error) = head.commit(&*self.disk, &self.dir) {
             state.failure = Some(error.to_string());
+            walk.end(attempt.succeed().named, false);
             return Err(error);
         }
-        let written = attempt.succeed();
-        self.counts.images.fetch_add(written.images, Ordering::Relaxed);
-        self.counts.images_kept.fetch_add(written.images_kept, Ordering::Relaxed);
+        let Written { named, generations, images, images_kept } = attempt.succeed();
+        walk.end(named, true);
+        // What leaves remembered before owns images until its last reader is gone.
+        core.reclaim();
+        self.counts.images.fetch_add(images, Ordering::Relaxed);
+        self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
         self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
-        state.number = manifest.number;
-        self.clear_up(state, written, journal, start_lsn)
+        state.head = head;
+        self.clear_up(state, &generations, journal)
     }
 
     /// Makes durable what the manifest will name, and the manifest under another name.
@@ -273,55 +332,59 @@ impl Checkpointer {
         attempt: &mut Attempt<'_>,
         journal: &Journal,
         start_lsn: u64,
-    ) -> Result<Manifest, Error> {
+    ) -> Result<Head, Error> {
         let mut other_bytes = 0;
         for coding in attempt.new_codings() {
             other_bytes += state.generations.write(coding)?;
         }
-        self.segments.sync()?;
+        self.files.segments.sync()?;
         let durable_lsn = journal.newest();
         journal.log().sync(durable_lsn)?;
-        let manifest = attempt.manifest(state.number + 1, start_lsn, durable_lsn);
-        other_bytes += manifest.prepare(&*self.disk, &self.dir)?;
+        let generations = attempt.generations().iter().copied().collect();
+        let number = state.head.number + 1;
+        let head = Head { number, start_lsn, durable_lsn, generations, ..state.head.clone() };
+        other_bytes += head.prepare(attempt.entries(), &*self.disk, &self.dir)?;
         self.counts.other_bytes.fetch_add(other_bytes, Ordering::Relaxed);
-        Ok(manifest)
+        Ok(head)
     }
 
     /// Drops what the checkpoint in force does not need, unless somebody is reading the folder.
     fn clear_up(
         &self,
         state: &mut State,
-        written: Written,
+        generations: &BTreeSet<u32>,
         journal: &Journal,
-        start_lsn: u64,
     ) -> Result<(), Error> {
-        let before = std::mem::replace(&mut state.places, Arc::new(written.places));
-        for place in before.iter() {
-            if state.places.binary_search(place).is_err() {
-                self.segments.release(*place);
-            }
-        }
-        let _nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
+        let nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
             Err(DiskError::Locked { .. }) => return Ok(()),
             lock => lock?,
         };
-        journal.log().drop_before(start_lsn)?;
-        remove_dead(&self.segments)?;
-        state.generations.keep_only(&written.generations)
+        journal.log().drop_before(state.head.start_lsn)?;
+        state.generations.keep_only(generations)?;
+        drop(nobody_reads);
+        let has_gained = self.files.remove_dead()? > 0;
+        // What is dead and cannot be cleaned is no reason for another one.
+        let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
+        self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some,
-    /// whatever that costs, while room is short.
-    fn victims(&self, budget_bytes: u64) -> BTreeSet<u64> {
-        let stats = self.segments.stats();
-        let mut excess_bytes = stats.allocated_bytes.saturating_sub(self.segments.limit_bytes() / 4 * 3);
+    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some, as long
+    /// as there is room for these, while room is short.
+    fn victims(&self, core: &Core, budget_bytes: u64) -> BTreeSet<u64> {
+        let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
+        let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
+        let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
+        // What memory has is written, too.
+        let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
-        for candidate in self.segments.candidates() {
+        for candidate in self.files.segments.candidates() {
             let live_pct = candidate.live_bytes.saturating_mul(100) / candidate.allocated_bytes.max(1);
             cost_bytes += candidate.live_bytes;
             let is_cheap = live_pct <= 50 && cost_bytes <= budget_bytes;
-            let is_needed = live_pct <= 90 && excess_bytes > 0;
+            let is_needed = live_pct <= 90 && excess_bytes > 0 && cost_bytes <= room_bytes;
             if !(is_cheap || is_needed) {
                 break;
             }
@@ -334,11 +397,11 @@ impl Checkpointer {
     /// Cuts the segments to what was written, at a clean stop.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let _no_checkpoint = self.state.lock();
-        Ok(self.segments.close()?)
+        Ok(self.files.segments.close()?)
     }
 
     pub(crate) fn stats(&self) -> CheckpointStats {
-        let (segments, counts) = (self.segments.stats(), &self.counts);
+        let (segments, counts) = (self.files.segments.stats(), &self.counts);
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CheckpointStats {
             checkpoints: get(&counts.checkpoints),
@@ -358,12 +421,4 @@ impl Checkpointer {
             segment_live_bytes: segments.live_bytes,
         }
     }
-}
-
-/// Removes the segments without live bodies.
-pub(crate) fn remove_dead(segments: &Segments) -> Result<(), Error> {
-    for dead in segments.candidates().into_iter().take_while(|candidate| candidate.live_bytes == 0) {
-        segments.remove(dead.segment)?;
-    }
-    Ok(())
 }

@@ -12,13 +12,13 @@ use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions, Lsn};
 use ziptier_media::segments::{Place, Segments};
 
-use super::DurableOptions;
 use super::checkpoint::BACKUP_DIR;
 use super::generation::GenerationFiles;
 use super::image::{LeafImage, StoredLarge};
-use super::manifest::{Entry, Manifest};
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, SEGMENTS_DIR};
+use super::manifest::{Entry, Head, Manifest};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR};
 use super::stream::{Kind, Output};
+use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::options::Options;
 
@@ -63,18 +63,25 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     // Only this one's needs are safe.
     let manifest = Manifest::load(&*disk, dir)?.ok_or_else(|| Error::NoStore { path: dir.clone() })?;
     let mut dump = Dump { options, pieces: 0, output: Output::begin(to)?, summary: DumpSummary::default() };
-    dump.output
-        .frame(Kind::Start, &[&manifest.start_lsn.to_le_bytes(), &manifest.durable_lsn.to_le_bytes()])?;
+    dump.output.frame(
+        Kind::Start,
+        &[&manifest.head.start_lsn.to_le_bytes(), &manifest.head.durable_lsn.to_le_bytes()],
+    )?;
     let mut generations = GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?;
-    for number in &manifest.generations {
+    for number in &manifest.head.generations {
         let found = generations.read(*number, &Options::default(), None)?;
         dump.output.frame(Kind::Generation, &[&found.bytes])?;
     }
-    let segments = Segments::open(disk.clone(), &dir.join(SEGMENTS_DIR), options.segments)?;
-    for entry in &manifest.entries {
-        dump.leaf(&segments, entry)?;
+    let remembered = manifest.head.segments_dir.as_ref();
+    let segments_dir = segments_dir::path_of(dir, remembered, options.segments_dir.as_ref());
+    if !manifest.named.is_empty() {
+        segments_dir::verify(&*disk, &segments_dir, dir, manifest.head.store)?;
+        let segments = Segments::open(disk.clone(), &segments_dir, options.segments)?;
+        for entry in manifest.entries() {
+            dump.leaf(&segments, &entry?)?;
+        }
     }
-    dump.log(&manifest, is_open)?;
+    dump.log(&manifest.head, is_open)?;
     let bytes = dump.output.end()?;
     Ok(DumpSummary { bytes, ..dump.summary })
 }
@@ -100,10 +107,27 @@ struct Dump<'a> {
 
 impl Dump<'_> {
     fn leaf(&mut self, segments: &Segments, entry: &Entry) -> Result<(), Error> {
-        let bytes = segments.read(entry.place)?;
+        for part in entry.below.iter().flat_map(|below| &below.parts) {
+            let low_len = (part.low.len() as u32).to_le_bytes();
+            self.output.frame(
+                Kind::Part,
+                &[&low_len, &part.low, &part.records.to_le_bytes(), &segments.read(part.place)?],
+            )?;
+        }
+        let image = entry.image.map(|place| self.image(segments, place)).transpose()?.unwrap_or_default();
+        let low_len = (entry.low.len() as u32).to_le_bytes();
+        let in_memory = u8::from(entry.below.as_ref().is_some_and(|below| below.in_memory));
+        let logical_bytes = entry.below.as_ref().map_or(0, |below| below.logical_bytes).to_le_bytes();
+        self.summary.leaves += 1;
+        self.output.frame(Kind::Leaf, &[&low_len, &entry.low, &[in_memory], &logical_bytes, &image])
+    }
+
+    /// The image at a place; the pieces of its large values come before it.
+    fn image(&mut self, segments: &Segments, place: Place) -> Result<Vec<u8>, Error> {
+        let bytes = segments.read(place)?;
         let mut image = LeafImage::read(&bytes).map_err(|reason| Error::FileDamaged {
-            path: segments.path_of(entry.place.segment),
-            offset: u64::from(entry.place.offset),
+            path: segments.path_of(place.segment),
+            offset: u64::from(place.offset),
             reason,
         })?;
         for large in &mut image.larges {
@@ -117,21 +141,19 @@ impl Dump<'_> {
         }
         let mut written = Vec::new();
         image.write(&mut written);
-        let low_len = (entry.low.len() as u32).to_le_bytes();
-        self.summary.leaves += 1;
-        self.output.frame(Kind::Leaf, &[&low_len, &entry.low, &written])
+        Ok(written)
     }
 
     /// The log from the checkpoint on; of an open store up to wherever it is by then.
-    fn log(&mut self, manifest: &Manifest, is_open: bool) -> Result<(), Error> {
-        self.summary.last_lsn = manifest.start_lsn.saturating_sub(1);
+    fn log(&mut self, head: &Head, is_open: bool) -> Result<(), Error> {
+        self.summary.last_lsn = head.start_lsn.saturating_sub(1);
         let mut round = 0;
         loop {
             let read = self.read_log();
             let failure = match read {
-                Ok(()) if self.summary.last_lsn >= manifest.durable_lsn => return Ok(()),
+                Ok(()) if self.summary.last_lsn >= head.durable_lsn => return Ok(()),
                 Ok(()) => {
-                    let (last, wanted) = (self.summary.last_lsn, manifest.durable_lsn);
+                    let (last, wanted) = (self.summary.last_lsn, head.durable_lsn);
                     let reason = format!("it ends with record {last}, and was durable up to {wanted}");
                     Error::FileDamaged { path: self.options.dir.join(LOG_DIR), offset: 0, reason }
                 }

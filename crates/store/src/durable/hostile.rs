@@ -7,28 +7,32 @@ use std::sync::Arc;
 
 use crossbeam_epoch::pin;
 use ziptier_codec::token::Dictionary;
-use ziptier_media::segments::{Place, SegmentOptions, Segments};
+use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 use ziptier_media::testing::RecordingDisk;
 
-use super::loading::{LoadedLarges, load_leaf};
-use super::manifest::Entry;
+use super::loading::{LoadedLarges, Source};
 use crate::blocks::BlockCoding;
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::image_files::ImageFiles;
 use crate::options::{CodecChoice, Options};
 use crate::record::PutMeta;
 
-/// Codings for images to refer to, and segments without bodies.
+/// Codings for images to refer to, and segments without any of their large values.
 pub(crate) struct Bench {
     codings: BTreeMap<u32, Coding>,
-    segments: Segments,
+    files: Arc<ImageFiles>,
+    /// Where an image might have come from.
+    place: Place,
 }
 
 impl Bench {
     pub(crate) fn new(codings: BTreeMap<u32, Coding>) -> Self {
         let disk = Arc::new(RecordingDisk::new());
         let segments = Segments::open(disk, Path::new("/segments"), SegmentOptions::default());
-        Self { codings, segments: segments.expect("a disk in memory does not fail") }
+        let files = ImageFiles::new(segments.expect("a disk in memory does not fail"));
+        let place = files.segments.append(&[0], Purpose::New).expect("a disk in memory does not fail");
+        Self { codings, files, place }
     }
 
     /// Tokens as generation 1, blocks as generation 2.
@@ -43,11 +47,9 @@ impl Bench {
     /// Loads an image into an empty store, reads it, writes to it, and brings it to its form; whether it was accepted.
     pub(crate) fn take(&self, bytes: &[u8], codec: CodecChoice) -> bool {
         let core = Core::new(&Options { codec, background_threads: 0, ..Options::default() });
-        let entry = Entry { low: Box::default(), place: Place { segment: 1, offset: 4096, bytes: 1 } };
-        let mut larges = LoadedLarges::new();
-        let Ok(loaded) = load_leaf(&core, &self.segments, &self.codings, &entry, bytes, &mut larges) else {
-            return false;
-        };
+        let (files, codings) = (&self.files, &self.codings);
+        let source = Source { core: &core, files, codings, place: self.place, is_upper: false };
+        let Ok(loaded) = source.load(bytes, &mut LoadedLarges::new()) else { return false };
         let keys: Vec<Vec<u8>> = {
             let guard = pin();
             let (leaf, empty) = core.locate(&[], &guard);
@@ -86,8 +88,9 @@ pub fn fuzz_image(bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::durable::generation::GenerationFiles;
+    use crate::durable::loading::loaded_place;
     use crate::durable::manifest::Manifest;
-    use crate::durable::recovery::{GENERATIONS_DIR, SEGMENTS_DIR};
+    use crate::durable::recovery::GENERATIONS_DIR;
     use crate::durable::{DiskHandle, DurableOptions};
     use crate::store::Store;
 
@@ -117,18 +120,18 @@ mod tests {
             let mut files = GenerationFiles::open(shared.clone(), &dir.join(GENERATIONS_DIR)).unwrap();
             let first = BlockCoding::first(&options).unwrap().map(Coding::Blocks);
             let codings = manifest
+                .head
                 .generations
                 .iter()
                 .map(|number| (*number, files.read(*number, &options, first.as_ref()).unwrap().coding));
             let bench = Bench::new(codings.collect());
-            let segments =
-                Segments::open(shared, &dir.join(SEGMENTS_DIR), SegmentOptions::default()).unwrap();
+            let segments = Segments::open(shared, &dir.join("segments"), SegmentOptions::default()).unwrap();
+            let entries: Vec<_> = manifest.entries().map(Result::unwrap).collect();
             let mut random = fastrand::Rng::with_seed(9);
             let mut taken = 0;
             for round in 0..1500 {
-                let entry = &manifest.entries
-                    [if round % 3 == 0 { 0 } else { random.usize(..manifest.entries.len()) }];
-                let mut bytes = segments.read(entry.place).unwrap();
+                let entry = &entries[if round % 3 == 0 { 0 } else { random.usize(..entries.len()) }];
+                let mut bytes = segments.read(loaded_place(entry)).unwrap();
                 assert!(round > 0 || bench.take(&bytes, codec));
                 // Most of what counts stands at the beginning.
                 let reach = if random.bool() { bytes.len() } else { bytes.len().min(600) };

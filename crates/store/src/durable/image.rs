@@ -9,6 +9,8 @@ use ziptier_media::segments::Place;
 
 use super::reader::Reader;
 use crate::coding::Coding;
+use crate::cold::upper_records;
+use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
 use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
@@ -29,6 +31,7 @@ const IS_HEATED: u8 = 1 << 1;
 pub(crate) struct Capture {
     heated: bool,
     loose: u16,
+    records: u16,
     logical_bytes: u64,
     pub(crate) coding: Option<Coding>,
     low: Vec<u8>,
@@ -72,7 +75,9 @@ impl Capture {
     pub(crate) fn settled(&mut self, low: &[u8], state: &LeafState) {
         self.heated = state.heated;
         self.loose = state.loose;
-        self.logical_bytes = settled(state).1.max(0) as u64;
+        self.logical_bytes =
+            if state.below.is_some() { upper_records(state) } else { settled(state) }.1.max(0) as u64;
+        self.records = state.body.len() as u16;
         self.coding = state.coding.clone();
         self.low = low.to_vec();
         if state.body.is_empty() {
@@ -104,6 +109,12 @@ impl Capture {
     /// What the body is coded with.
     pub(crate) fn generation(&self) -> Option<u32> {
         self.coding.as_ref().map(Coding::generation)
+    }
+
+    /// Records and bytes of the body, if there is nothing else.
+    pub(crate) fn plain(&self) -> Option<Plain> {
+        let is_plain = self.records > 0 && self.landing_records == 0 && self.larges.is_empty();
+        is_plain.then_some(Plain { records: self.records, logical_bytes: self.logical_bytes })
     }
 
     /// Writes the image in place of what is in `out`; `larges` tells of each of [`Capture::larges`] where it lies.
@@ -203,6 +214,12 @@ impl<'a> LeafImage<'a> {
         Some(Self { heated, loose, generation, logical_bytes, low, larges, body, landing, landing_records })
     }
 
+    /// What it has if that is a body of so many records and nothing else.
+    pub(crate) fn plain(&self, records: usize) -> Option<Plain> {
+        let is_plain = records > 0 && self.landing_records == 0 && self.larges.is_empty();
+        is_plain.then_some(Plain { records: records as u16, logical_bytes: self.logical_bytes })
+    }
+
     /// Every generation that the image needs.
     pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
         self.generation.into_iter().chain(self.larges.iter().filter_map(|large| large.generation))
@@ -277,12 +294,21 @@ pub(crate) struct Stored {
     at: OnceLock<StoredAt>,
 }
 
-/// Where an image and its large values lie.
+/// Where an image and its large values lie. It owns the image.
 #[derive(Debug)]
 pub(crate) struct StoredAt {
-    pub(crate) place: Place,
+    image: OwnedImage,
     generation: Option<u32>,
     larges: Box<[StoredLarge]>,
+    plain: Option<Plain>,
+}
+
+/// An image that is a body and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plain {
+    pub(crate) records: u16,
+    /// Bytes of its keys and values.
+    pub(crate) logical_bytes: u64,
 }
 
 /// Bytes that a leaf's memory of its image takes of the allocator.
@@ -312,22 +338,42 @@ impl Stored {
 }
 
 impl StoredAt {
-    pub(crate) fn new(place: Place, generation: Option<u32>, larges: Vec<StoredLarge>) -> Self {
-        Self { place, generation, larges: larges.into() }
+    pub(crate) fn new(
+        image: OwnedImage,
+        generation: Option<u32>,
+        larges: Vec<StoredLarge>,
+        plain: Option<Plain>,
+    ) -> Self {
+        Self { image, generation, larges: larges.into(), plain }
     }
 
-    pub(crate) fn larges(&self) -> &[StoredLarge] {
-        &self.larges
+    pub(crate) fn place(&self) -> Place {
+        self.image.places()[0]
+    }
+
+    /// Somebody else owns the image now.
+    pub(crate) fn hand_on(&self) {
+        self.image.hand_on();
+    }
+
+    /// What is in the image, if that is a body and nothing else.
+    pub(crate) fn plain(&self) -> Option<Plain> {
+        self.plain
+    }
+
+    /// What its body is coded with.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.generation
     }
 
     /// Generations that the image needs.
     pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
-        self.generation.into_iter().chain(self.larges().iter().filter_map(|large| large.generation))
+        self.generation.into_iter().chain(self.larges.iter().filter_map(|large| large.generation))
     }
 
     /// The image's place, and those of its large values.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
-        let pieces = self.larges().iter().flat_map(|large| large.pieces.iter().copied());
-        std::iter::once(self.place).chain(pieces)
+        let pieces = self.larges.iter().flat_map(|large| large.pieces.iter().copied());
+        std::iter::once(self.place()).chain(pieces)
     }
 }

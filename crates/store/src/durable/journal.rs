@@ -36,8 +36,8 @@ pub(crate) struct Journal {
     written: AtomicU64,
     /// Syncs the log and prepares its segments until the journal is closed.
     keeper: Mutex<Option<Keeper>>,
-    /// Keeps other processes out of the folder.
-    _lock: Box<dyn DirLock>,
+    /// Keep other processes out of the folder, and out of that of segments.
+    _locks: Vec<Box<dyn DirLock>>,
 }
 
 impl Journal {
@@ -45,7 +45,7 @@ impl Journal {
         log: Log,
         durability: Durability,
         waits: bool,
-        lock: Box<dyn DirLock>,
+        locks: Vec<Box<dyn DirLock>>,
     ) -> Result<Self, Error> {
         let log = Arc::new(log);
         let newest = log.last_lsn();
@@ -59,7 +59,7 @@ impl Journal {
             newest: AtomicU64::new(newest),
             written: AtomicU64::new(newest),
             keeper: Mutex::new(Some(keeper)),
-            _lock: lock,
+            _locks: locks,
         })
     }
 

@@ -1,34 +1,39 @@
 //! From the images of a checkpoint to leaves, in key order.
+//!
+//! A leaf whose records lie in images of bodies alone need not be read: it begins as one on SSD, and so do leaves that were in memory
+//! once memory has no more room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Guard, pin};
-use ziptier_media::segments::{Place, SegmentError, Segments};
+use ziptier_media::segments::{Place, SegmentError};
 
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
-use super::manifest::{Entry, Manifest};
-use super::operation::Operation;
+use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
 use crate::body::{Body, Builder, Entry as BodyEntry, EntryKey, Referents};
 use crate::coding::Coding;
+use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
 use crate::core::{Copied, Core, copy_found};
+use crate::image_files::{ImageFiles, Owned};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::{Pending, compare};
-use crate::range::WholeRecord;
 use crate::record::{Kind, Payload, array};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
+/// What an entry takes in memory, per byte of the manifest, at most.
+const INDEX_FACTOR: u64 = 2;
 
 /// Fills an empty store with the images of a manifest.
 pub(crate) struct Loading<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) segments: &'a Segments,
+    pub(crate) files: &'a Arc<ImageFiles>,
     pub(crate) codings: &'a BTreeMap<u32, Coding>,
     /// Those that this store does not pack with.
     pub(crate) foreign: &'a BTreeSet<u32>,
@@ -39,8 +44,6 @@ pub(crate) struct Loading<'a> {
 /// What a loading found.
 #[derive(Default)]
 pub(crate) struct Loaded {
-    /// Where images and large values lie, each once.
-    pub(crate) places: BTreeSet<Place>,
     pub(crate) images: u64,
     pub(crate) bytes: u64,
     pub(crate) skipped: Vec<String>,
@@ -49,95 +52,189 @@ pub(crate) struct Loaded {
 /// A leaf as its image says.
 pub(crate) struct LoadedLeaf {
     pub(crate) state: LeafState,
-    pub(crate) logical_bytes: u64,
-    pub(crate) at: StoredAt,
+    pub(crate) records: i64,
+    pub(crate) logical_bytes: i64,
+    pub(crate) at: Option<StoredAt>,
 }
 
-/// Large values by where they begin, as long as there are any: records of several leaves may share one.
+/// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may have taken it.
 pub(crate) type LoadedLarges = HashMap<Place, Weak<Large>>;
 
 impl Loading<'_> {
-    /// Loads every image. Background threads must keep off until this returns; `progress` is told the bytes that were read.
+    /// Loads every leaf. Background threads must keep off until this returns; `progress` is told the bytes that were read.
     pub(crate) fn run(&self, manifest: &Manifest, mut progress: impl FnMut(u64)) -> Result<Loaded, Error> {
         let mut loaded = Loaded::default();
         let mut larges = LoadedLarges::new();
         let mut chain = Chain { core: self.core, is_empty: true };
-        // Leaves that had other bounds when the walk of the checkpoint came by: their records are put one by one.
-        let mut cut: Vec<(LeafState, usize)> = Vec::new();
-        let mut reads = ReadAhead::new(self.segments, &manifest.entries);
-        for (index, entry) in manifest.entries.iter().enumerate() {
-            let read = reads.next().expect("there is a read for every entry");
-            let leaf = read.map_err(Error::from).and_then(|bytes| {
-                load_leaf(self.core, self.segments, self.codings, entry, &bytes, &mut larges)
-            });
-            let leaf = match leaf {
-                Ok(leaf) => self.adapted(leaf),
-                Err(error) if self.salvage => {
-                    let low = String::from_utf8_lossy(&entry.low).into_owned();
-                    loaded.skipped.push(format!("the leaf from key '{low}' on: {error}"));
-                    continue;
+        let mut gathered: Option<Gathered> = None;
+        let mut steps = Steps::new(self, manifest);
+        while let Some(step) = steps.next() {
+            let Step { entry, read, high } = step?;
+            let is_read = read.is_some();
+            if let (None, None, Some(below)) = (&read, entry.image, &entry.below) {
+                let taken = self.gather(&mut gathered, &mut chain, &entry.low, below);
+                self.skip_damaged(taken, &entry.low, &mut loaded)?;
+                continue;
+            }
+            self.push_gathered(&mut gathered, &mut chain);
+            let leaf = self.leaf(&entry, read, &mut larges).and_then(|leaf| {
+                match is_within(&leaf.state, &entry.low, high.as_deref()) {
+                    true => Ok(leaf),
+                    false => Err(self.outside(&entry)),
                 }
-                Err(error) => return Err(error),
-            };
-            loaded.images += 1;
-            loaded.bytes += u64::from(entry.place.bytes);
-            loaded.places.extend(leaf.at.places());
-            progress(loaded.bytes);
-            let high = manifest.entries.get(index + 1).map(|next| &*next.low);
-            if is_within(&leaf.state, &entry.low, high) {
+            });
+            if let Some(leaf) = self.skip_damaged(leaf, &entry.low, &mut loaded)? {
+                loaded.images += u64::from(is_read);
+                loaded.bytes += if is_read { u64::from(loaded_place(&entry).bytes) } else { 0 };
+                progress(loaded.bytes);
                 chain.push(&entry.low, leaf);
-            } else {
-                cut.push((leaf.state, index));
             }
         }
-        for (state, index) in cut {
-            let low = &manifest.entries[index].low;
-            let high = manifest.entries.get(index + 1).map(|next| &*next.low);
-            self.put_all(state, low, high)?;
-        }
+        self.push_gathered(&mut gathered, &mut chain);
+        pin().flush();
         Ok(loaded)
     }
 
-    /// The leaf with raw values if it is coded as this store's leaves never are.
-    fn adapted(&self, mut leaf: LoadedLeaf) -> LoadedLeaf {
+    /// What was loaded; `None` if it is damaged and that is noted.
+    fn skip_damaged<T>(
+        &self,
+        outcome: Result<T, Error>,
+        low: &[u8],
+        loaded: &mut Loaded,
+    ) -> Result<Option<T>, Error> {
+        match outcome {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if self.salvage => {
+                let low = String::from_utf8_lossy(low).into_owned();
+                loaded.skipped.push(format!("the leaf from key '{low}' on: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn outside(&self, entry: &Entry) -> Error {
+        let place = loaded_place(entry);
+        let path = self.files.segments.path_of(place.segment);
+        let reason = "the image has keys that are not of its leaf".to_owned();
+        Error::FileDamaged { path, offset: u64::from(place.offset), reason }
+    }
+
+    /// The leaf of an entry whose image was read, or that has nothing.
+    fn leaf(
+        &self,
+        entry: &Entry,
+        read: Option<Result<Vec<u8>, SegmentError>>,
+        larges: &mut LoadedLarges,
+    ) -> Result<LoadedLeaf, Error> {
+        let Some(read) = read else {
+            let state = LeafState::new(Body::empty(), None, RightSibling::none());
+            return Ok(LoadedLeaf { state, records: 0, logical_bytes: 0, at: None });
+        };
+        let below = entry.below.as_ref().filter(|_| entry.image.is_some());
+        let source = Source {
+            core: self.core,
+            files: self.files,
+            codings: self.codings,
+            place: loaded_place(entry),
+            is_upper: below.is_some(),
+        };
+        let mut leaf = source.load(&read?, larges)?;
         let state = &mut leaf.state;
         if let Some(coding) = &state.coding
             && self.foreign.contains(&coding.generation())
         {
+            // Coded as this store's leaves never are.
             state.body = with_raw_values(&state.body, coding);
             state.coding = None;
             state.loose = 0;
         }
-        leaf
+        if let Some(below) = below {
+            let below = self.below(below.parts.clone(), &below.generations, below.logical_bytes)?;
+            leaf.records += i64::from(below.records());
+            leaf.logical_bytes += below.logical_bytes() as i64;
+            state.below = Some(below);
+        }
+        Ok(leaf)
     }
 
-    /// Puts the records of a state that lie from `low` on and below `high`.
-    fn put_all(&self, state: LeafState, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
-        let to = high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec()));
-        let leaf = Leaf::new(low.into(), state, self.core.gauges.clone());
-        let guard = pin();
-        let records = self.core.records(leaf.state(&guard), &Bound::Included(low.to_vec()), &to, &guard);
-        drop(guard);
-        let put = |record: Result<WholeRecord, Error>| {
-            let (key, value, meta) = record?;
-            self.core.redo(&Operation::Put {
-                key: &key,
-                value: &value,
-                expires_at_ms: meta.expires_at_ms,
-                flags: meta.flags,
+    /// A list of images that are there, and owned by it.
+    fn below(&self, parts: Vec<Part>, generations: &[u32], logical_bytes: u64) -> Result<Arc<Below>, Error> {
+        let codings = self.codings_of(generations, &parts)?;
+        let places: Box<[Place]> = parts.iter().map(|part| part.place).collect();
+        let owned = Owned::found(self.files, places)?;
+        let below = Below::new(self.tier(), &parts, codings, logical_bytes);
+        owned.hand_on();
+        Ok(below)
+    }
+
+    fn codings_of(&self, generations: &[u32], parts: &[Part]) -> Result<Vec<Coding>, Error> {
+        let coding = |number: &u32| {
+            self.codings.get(number).cloned().ok_or_else(|| Error::FileDamaged {
+                path: self.files.segments.path_of(parts[0].place.segment),
+                offset: u64::from(parts[0].place.offset),
+                reason: format!("an image needs generation {number}, which is not there"),
             })
         };
-        let done = records.into_iter().try_for_each(put);
-        let guard = pin();
-        for reference in crate::merge::large_references(leaf.state(&guard)) {
-            self.core.release_large(reference, &guard);
+        generations.iter().map(coding).collect()
+    }
+
+    fn tier(&self) -> &Arc<Tier> {
+        &self.core.cold.as_ref().expect("a store with leaves on SSD has an SSD").tier
+    }
+
+    /// Adds images that are not read to the leaf that is gathered from neighbours, or begins one.
+    fn gather(
+        &self,
+        gathered: &mut Option<Gathered>,
+        chain: &mut Chain<'_>,
+        low: &[u8],
+        below: &Listed,
+    ) -> Result<(), Error> {
+        let codings = self.codings_of(&below.generations, &below.parts)?;
+        let places: Box<[Place]> = below.parts.iter().map(|part| part.place).collect();
+        let ssd_bytes: u64 = places.iter().map(Place::block_bytes).sum();
+        let owned = Owned::found(self.files, places)?;
+        if gathered.as_ref().is_some_and(|before| before.ssd_bytes + ssd_bytes > JOINED_BYTES_MAX) {
+            self.push_gathered(gathered, chain);
         }
-        done
+        let gathered = gathered.get_or_insert_with(|| Gathered { low: low.to_vec(), ..Gathered::default() });
+        owned.hand_on();
+        gathered.parts.extend(below.parts.iter().cloned());
+        codings.iter().for_each(|coding| add_coding(&mut gathered.codings, coding));
+        gathered.logical_bytes += below.logical_bytes;
+        gathered.ssd_bytes += ssd_bytes;
+        Ok(())
+    }
+
+    fn push_gathered(&self, gathered: &mut Option<Gathered>, chain: &mut Chain<'_>) {
+        let Some(Gathered { low, parts, codings, logical_bytes, .. }) = gathered.take() else { return };
+        let below = Below::new(self.tier(), &parts, codings, logical_bytes);
+        let (records, logical_bytes) = (i64::from(below.records()), logical_bytes as i64);
+        let mut state = LeafState::new(Body::empty(), None, RightSibling::none());
+        state.below = Some(below);
+        chain.push(&low, LoadedLeaf { state, records, logical_bytes, at: None });
     }
 }
 
+/// Images of neighbours that become one leaf. Their places are owned by nobody else.
+#[derive(Default)]
+struct Gathered {
+    low: Vec<u8>,
+    parts: Vec<Part>,
+    codings: Vec<Coding>,
+    logical_bytes: u64,
+    ssd_bytes: u64,
+}
+
+/// The image that is read of an entry.
+pub(crate) fn loaded_place(entry: &Entry) -> Place {
+    let part = || entry.below.as_ref().map(|below| below.parts[0].place);
+    entry.image.or_else(part).expect("an entry without images is not read")
+}
+
 /// The same records with raw values; what is damaged is lost, and says so.
-fn with_raw_values(body: &Body, coding: &Coding) -> Body {
+pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
     let mut raw = Vec::new();
     let mut values: Vec<(Kind, Option<Range<usize>>)> = Vec::with_capacity(body.len());
     for index in 0..body.len() {
@@ -161,7 +258,7 @@ fn with_raw_values(body: &Body, coding: &Coding) -> Body {
 }
 
 /// Whether all that a leaf says is of keys from `low` on and below `high`.
-fn is_within(state: &LeafState, low: &[u8], high: Option<&[u8]>) -> bool {
+pub(crate) fn is_within(state: &LeafState, low: &[u8], high: Option<&[u8]>) -> bool {
     let within =
         |key: EntryKey<'_>| compare(key, low).is_ge() && high.is_none_or(|high| compare(key, high).is_lt());
     let body = &state.body;
@@ -176,77 +273,81 @@ fn is_within(state: &LeafState, low: &[u8], high: Option<&[u8]>) -> bool {
     settled && state.landings().all(landed)
 }
 
-/// Reads an image, whose bytes may be any, and the large values that it refers to.
-pub(crate) fn load_leaf(
-    core: &Core,
-    segments: &Segments,
-    codings: &BTreeMap<u32, Coding>,
-    entry: &Entry,
-    bytes: &[u8],
-    larges: &mut LoadedLarges,
-) -> Result<LoadedLeaf, Error> {
-    let damaged = |reason: String| {
-        let path = segments.path_of(entry.place.segment);
-        Error::FileDamaged { path, offset: u64::from(entry.place.offset), reason }
-    };
-    let image = LeafImage::read(bytes).map_err(damaged)?;
-    let coding = |number: u32| {
-        let known = codings.get(&number).cloned();
-        known.ok_or_else(|| damaged(format!("an image needs generation {number}, which is not there")))
-    };
-    let own = image.generation.map(coding).transpose()?;
-    let landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
-    let referents = Referents {
-        tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
-        blocks: own.as_ref().is_some_and(|own| own.blocks().is_some()),
-        larges: image.larges.len(),
-    };
-    let body = match image.body {
-        [] => Body::empty(),
-        bytes => Body::from_untrusted(bytes, referents).map_err(|reason| damaged(reason.to_owned()))?,
-    };
-    let mut values = Vec::with_capacity(image.larges.len());
-    for stored in &image.larges {
-        let coding = stored.generation.map(coding).transpose()?;
-        values.push(load_large(core, segments, stored, coding, larges)?);
-    }
-    // Nothing fails from here on: references are owned.
-    let reference = |number: usize| Arc::clone(&values[number]).into_reference();
-    let mut state = LeafState::new(body.owning(reference), None, RightSibling::none());
-    state.coding = own;
-    state.loose = image.loose.min(state.body.len() as u16);
-    state.heated = image.heated;
-    state.open = landing_of(&landing, core.landing_bytes, reference);
-    let at = StoredAt::new(entry.place, image.generation, image.larges);
-    Ok(LoadedLeaf { state, logical_bytes: image.logical_bytes, at })
+/// Where an image comes from, and what it needs.
+pub(crate) struct Source<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) files: &'a Arc<ImageFiles>,
+    pub(crate) codings: &'a BTreeMap<u32, Coding>,
+    pub(crate) place: Place,
+    /// It lies above other images: tombstones shadow what these have.
+    pub(crate) is_upper: bool,
 }
 
-fn load_large(
-    core: &Core,
-    segments: &Segments,
-    stored: &StoredLarge,
-    coding: Option<Coding>,
-    larges: &mut LoadedLarges,
-) -> Result<Arc<Large>, Error> {
-    let first = *stored.pieces.first().expect("a large value has a piece");
-    let known = larges.get(&first).and_then(Weak::upgrade);
-    if let Some(known) = known.filter(|known| known.len() == stored.len) {
-        return Ok(known);
+impl Source<'_> {
+    /// Reads an image, whose bytes may be any, and the large values that it refers to.
+    pub(crate) fn load(&self, bytes: &[u8], larges: &mut LoadedLarges) -> Result<LoadedLeaf, Error> {
+        let damaged = |reason: String| self.damaged(self.place, &reason);
+        let image = LeafImage::read(bytes).map_err(damaged)?;
+        let own = image.generation.map(|number| self.coding(number)).transpose()?;
+        let landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
+        let referents = Referents {
+            tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
+            blocks: own.as_ref().is_some_and(|own| own.blocks().is_some()),
+            larges: image.larges.len(),
+            below: self.is_upper,
+        };
+        let body = match image.body {
+            [] => Body::empty(),
+            bytes => Body::from_untrusted(bytes, referents).map_err(|reason| damaged(reason.to_owned()))?,
+        };
+        let mut values = Vec::with_capacity(image.larges.len());
+        for stored in &image.larges {
+            values.push(self.load_large(stored, larges)?);
+        }
+        let owned = Owned::found(self.files, [self.place])?;
+        // Nothing fails from here on: references are owned.
+        let reference = |number: usize| Arc::clone(&values[number]).into_reference();
+        let mut state = LeafState::new(body.owning(reference), None, RightSibling::none());
+        state.coding = own;
+        state.loose = image.loose.min(state.body.len() as u16);
+        state.heated = image.heated;
+        state.open = landing_of(&landing, self.core.landing_bytes, reference);
+        let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };
+        let plain = image.plain(state.body.len());
+        let at = StoredAt::new(owned, image.generation, image.larges, plain);
+        Ok(LoadedLeaf { state, records, logical_bytes: image.logical_bytes as i64, at: Some(at) })
     }
-    let mut pieces = LargePieces::new(stored.len, coding, core.chunk_place(stored.len as usize));
-    let damaged = |place: Place, reason: &str| Error::FileDamaged {
-        path: segments.path_of(place.segment),
-        offset: u64::from(place.offset),
-        reason: reason.to_owned(),
-    };
-    for place in stored.pieces.iter() {
-        pieces.push(&segments.read(*place)?).map_err(|reason| damaged(*place, reason))?;
+
+    fn load_large(&self, stored: &StoredLarge, larges: &mut LoadedLarges) -> Result<Arc<Large>, Error> {
+        let coding = stored.generation.map(|number| self.coding(number)).transpose()?;
+        let first = *stored.pieces.first().expect("a large value has a piece");
+        let known = larges.get(&first).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.len() == stored.len) {
+            return Ok(known);
+        }
+        self.core.evict_for_all(stored.len);
+        let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
+        for place in stored.pieces.iter() {
+            let piece = self.files.segments.read(*place)?;
+            pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
+        }
+        let owned = Owned::found(self.files, stored.pieces.iter().copied().collect())?;
+        let large = pieces.finish(Arc::new(owned), &self.core.gauges);
+        let large = Arc::new(large.map_err(|reason| self.damaged(first, reason))?);
+        larges.insert(first, Arc::downgrade(&large));
+        Ok(large)
     }
-    let large =
-        pieces.finish(stored.pieces.clone(), &core.gauges).map_err(|reason| damaged(first, reason))?;
-    let large = Arc::new(large);
-    larges.insert(first, Arc::downgrade(&large));
-    Ok(large)
+
+    fn coding(&self, number: u32) -> Result<Coding, Error> {
+        let known = self.codings.get(&number).cloned();
+        let unknown = || format!("an image needs generation {number}, which is not there");
+        known.ok_or_else(|| self.damaged(self.place, &unknown()))
+    }
+
+    fn damaged(&self, place: Place, reason: &str) -> Error {
+        let path = self.files.segments.path_of(place.segment);
+        Error::FileDamaged { path, offset: u64::from(place.offset), reason: reason.to_owned() }
+    }
 }
 
 /// A landing with these records, `None` if there are none.
@@ -277,7 +378,8 @@ fn landing_of(
     (!laid_out.is_empty()).then(|| Arc::new(landing))
 }
 
-/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile.
+/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but a store that evicts does so
+/// between two leaves: none of them is held.
 struct Chain<'a> {
     core: &'a Core,
     /// There is only the leaf of an empty store, which owns every key.
@@ -288,8 +390,8 @@ impl Chain<'_> {
     fn push(&mut self, low: &[u8], leaf: LoadedLeaf) {
         let guard = pin();
         let core = self.core;
-        core.gauges.records.change(leaf.state.body.len() as i64);
-        core.gauges.logical.change(leaf.logical_bytes as i64);
+        core.gauges.records.change(leaf.records);
+        core.gauges.logical.change(leaf.logical_bytes);
         let next = if self.is_empty {
             let (first, empty) = core.locate(&[], &guard);
             publish(first, empty, leaf.state, &guard);
@@ -297,20 +399,23 @@ impl Chain<'_> {
         } else {
             let next = Leaf::new(low.into(), leaf.state, core.gauges.clone());
             let (last, state) = self.last(&guard);
-            let high = Some(next.low());
-            publish(last, state, LeafState { high, right: RightSibling::to(&next), ..state.clone() }, &guard);
+            let (high, right) = (Some(next.low()), RightSibling::to(&next));
+            publish(last, state, LeafState { high, right, ..state.clone() }, &guard);
             core.index.change(None, vec![next.clone()], &guard);
             next
         };
         self.is_empty = false;
-        let state = next.state(&guard);
-        let stored = Stored::pending(next.appends());
-        stored.set(leaf.at);
-        publish(&next, state, LeafState { stored: Some(stored), ..state.clone() }, &guard);
+        if let Some(at) = leaf.at {
+            let stored = Stored::pending(next.appends());
+            stored.set(at);
+            let state = next.state(&guard);
+            publish(&next, state, LeafState { stored: Some(stored), ..state.clone() }, &guard);
+        }
         core.take_up(&next, &guard);
-        guard.flush();
         drop(guard);
-        core.evict_all();
+        if core.eviction.is_some() {
+            core.keep_to_limit();
+        }
     }
 
     /// The last leaf, which has no upper fence yet.
@@ -332,27 +437,78 @@ fn publish(leaf: &Leaf, state: &LeafState, new: LeafState, guard: &Guard) {
     assert!(published, "nobody else changes the store");
 }
 
-/// Reads the images of entries in their order, many at once.
-struct ReadAhead<'a> {
-    segments: &'a Segments,
-    left: &'a [Entry],
-    under_way: VecDeque<Receiver<Result<Vec<u8>, SegmentError>>>,
+/// What is to be done for an entry: its image is read if there is a read under way.
+struct Step {
+    entry: Entry,
+    read: Option<Result<Vec<u8>, SegmentError>>,
+    /// The key behind the leaf.
+    high: Option<Box<[u8]>>,
 }
 
-impl<'a> ReadAhead<'a> {
-    fn new(segments: &'a Segments, entries: &'a [Entry]) -> Self {
-        Self { segments, left: entries, under_way: VecDeque::with_capacity(READ_AHEAD) }
+/// The entries of a manifest in their order; images are read ahead.
+struct Steps<'a> {
+    loading: &'a Loading<'a>,
+    manifest: &'a Manifest,
+    entries: EntryReader,
+    ahead: VecDeque<Ahead>,
+    /// Bytes of the images that are read ahead.
+    ahead_bytes: u64,
+}
+
+enum Ahead {
+    Entry(Entry, Option<Receiver<Result<Vec<u8>, SegmentError>>>),
+    Failed(Error),
+}
+
+impl<'a> Steps<'a> {
+    fn new(loading: &'a Loading<'a>, manifest: &'a Manifest) -> Self {
+        let ahead = VecDeque::with_capacity(READ_AHEAD);
+        Self { loading, manifest, entries: manifest.entries(), ahead, ahead_bytes: 0 }
     }
 
-    fn next(&mut self) -> Option<Result<Vec<u8>, SegmentError>> {
-        while self.under_way.len() < READ_AHEAD
-            && let Some((entry, left)) = self.left.split_first()
+    fn next(&mut self) -> Option<Result<Step, Error>> {
+        while self.ahead.len() < READ_AHEAD
+            && let Some(entry) = self.entries.next()
         {
-            self.left = left;
-            let (sender, receiver) = sync_channel(1);
-            self.segments.read_later(entry.place, move |read| drop(sender.send(read)));
-            self.under_way.push_back(receiver);
+            let ahead = entry.map_or_else(Ahead::Failed, |entry| self.begin(entry));
+            self.ahead.push_back(ahead);
         }
-        Some(self.under_way.pop_front()?.recv().expect("every read is answered"))
+        let (entry, read) = match self.ahead.pop_front()? {
+            Ahead::Entry(entry, read) => (entry, read),
+            Ahead::Failed(error) => return Some(Err(error)),
+        };
+        let high = match self.ahead.front() {
+            Some(Ahead::Entry(next, _)) => Some(next.low.clone()),
+            _ => None,
+        };
+        if read.is_some() {
+            self.ahead_bytes -= u64::from(loaded_place(&entry).bytes);
+        }
+        let read = read.map(|read| read.recv().expect("every read is answered"));
+        Some(Ok(Step { entry, read, high }))
+    }
+
+    fn begin(&mut self, entry: Entry) -> Ahead {
+        let is_read = match &entry.below {
+            _ if entry.image.is_some() => true,
+            Some(below) => below.in_memory && self.has_room(below.parts[0].place),
+            None => false,
+        };
+        if !is_read {
+            return Ahead::Entry(entry, None);
+        }
+        let place = loaded_place(&entry);
+        self.ahead_bytes += u64::from(place.bytes);
+        let (sender, receiver) = sync_channel(1);
+        self.loading.files.segments.read_later(place, move |read| drop(sender.send(read)));
+        Ahead::Entry(entry, Some(receiver))
+    }
+
+    /// Whether memory has room for an image, beside what is to come.
+    fn has_room(&self, place: Place) -> bool {
+        let core = self.loading.core;
+        let index_bytes = INDEX_FACTOR * self.manifest.bytes_behind(&self.entries);
+        core.cold.is_none()
+            || core.has_memory_for(2 * self.ahead_bytes + u64::from(place.bytes) + index_bytes)
     }
 }

@@ -10,6 +10,7 @@
 //! | `manifest` | which images make up a checkpoint |
 //! | `checkpoint` | writing what changed, so that the log can go |
 //! | `loading` | from the images of a checkpoint to leaves |
+//! | `segments_dir` | whose a folder of segments is |
 //! | `recovery` | from a folder to a store that is ready |
 //! | `replay` | doing again what the log says |
 //! | `check` | whether all of a folder is what was written |
@@ -30,6 +31,7 @@ mod reader;
 mod recovery;
 mod replay;
 mod restore;
+mod segments_dir;
 mod stream;
 
 pub use check::{CheckReport, Damage, check};
@@ -38,12 +40,14 @@ pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};
 #[cfg(fuzzing)]
 pub use hostile::fuzz_image;
-pub(crate) use image::{STORED_BYTES, Stored};
+pub(crate) use image::{LeafImage, Plain, STORED_BYTES, Stored};
 pub(crate) use journal::Journal;
+pub(crate) use loading::with_raw_values;
 pub(crate) use operation::Operation;
 pub(crate) use reader::Reader;
-pub(crate) use recovery::recover;
+pub(crate) use recovery::{Folder, recover};
 pub use restore::restore;
+pub(crate) use segments_dir::refuse_segments_of_a_store;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -112,7 +116,10 @@ pub struct DurableOptions {
     /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all keys
     /// and values have, or all images where that is more, but 64 MiB at least and 1 GiB at most.
     pub checkpoint_log_bytes: Option<u64>,
-    /// How segments of images are laid out, and how many bytes they may have in all.
+    /// Where the segments are for [`check`], [`dump`] and [`restore`]; `None`: where the store had them, or within its folder. A store
+    /// that is opened has this in [`SsdOptions::path`](crate::SsdOptions::path).
+    pub segments_dir: Option<PathBuf>,
+    /// How segments of images are laid out, and how many bytes they may have in all, without [`Options::ssd`](crate::Options::ssd).
     #[doc(hidden)]
     pub segments: SegmentOptions,
     /// How the log is laid out; its `first_lsn` and `salvage` are the store's to set.
@@ -132,6 +139,7 @@ impl DurableOptions {
             waits: true,
             salvage: false,
             checkpoint_log_bytes: None,
+            segments_dir: None,
             segments: SegmentOptions { limit_bytes: u64::MAX, ..SegmentOptions::default() },
             log: LogOptions::default(),
             disk: DiskHandle(Arc::new(RealDisk)),

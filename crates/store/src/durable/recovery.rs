@@ -1,33 +1,34 @@
 //! From a folder to a store that is ready: what the last checkpoint holds, then the log behind it.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_epoch::pin;
-use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions};
-use ziptier_media::segments::{SegmentError, Segments};
+use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
-use super::checkpoint::{Checkpointer, InForce, remove_dead};
+use super::checkpoint::{BACKUP_DIR, Checkpointer, InForce};
 use super::generation::GenerationFiles;
 use super::journal::Journal;
 use super::loading::{Loaded, Loading};
-use super::manifest::{self, Manifest};
+use super::manifest::{self, Entries, Head, Manifest};
 use super::operation::Operation;
 use super::replay::replay;
-use super::{DurableOptions, Recovered, Recovery};
+use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
+use crate::cold::{SsdOptions, segment_options};
 use crate::core::Core;
+use crate::image_files::ImageFiles;
 use crate::options::Options;
 use crate::record::{Kind, PutMeta};
+use crate::write::Update;
 
 /// The folder of the log within the store's.
 pub(crate) const LOG_DIR: &str = "log";
-/// The folder of images.
-pub(crate) const SEGMENTS_DIR: &str = "segments";
 /// The folder of what images are decoded with.
 pub(crate) const GENERATIONS_DIR: &str = "dictionaries";
 /// Files that a store's folder may hold; anything else belongs to somebody else.
@@ -37,24 +38,88 @@ const BYTES_PER_REPORT: u64 = 4 << 20;
 /// Keys of a range that are deleted at a time.
 const KEYS_PER_STEP: usize = 256;
 
-/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that, unless the store
-/// evicts.
+/// A store's folder, locked, and what its manifest says; nothing of its images was read yet.
+pub(crate) struct Folder {
+    disk: Arc<dyn Disk>,
+    locks: Vec<Box<dyn DirLock>>,
+    manifest: Manifest,
+    pub(crate) files: Arc<ImageFiles>,
+    /// How segments are laid out.
+    pub(crate) layout: SegmentOptions,
+    skipped: Vec<String>,
+}
+
+impl Folder {
+    /// Opens a folder, which is made if it is missing. Another one's is refused and left as it is.
+    pub(crate) fn open(options: &DurableOptions, ssd: Option<&SsdOptions>) -> Result<Self, Error> {
+        let (disk, dir) = (options.disk(), &options.dir);
+        ssd.map_or(Ok(()), SsdOptions::check)?;
+        check_folder(&*disk, dir)?;
+        disk.create_dir(dir)?;
+        let mut locks = vec![disk.lock_dir(dir)?];
+        let found = manifest_of(&*disk, dir)?;
+        let remembered = found.as_ref().and_then(|manifest| manifest.head.segments_dir.as_ref());
+        let wanted = ssd.and_then(|ssd| ssd.path.as_ref());
+        let segments_dir = segments_dir::path_of(dir, remembered, wanted);
+        let mut skipped = Vec::new();
+        let is_new = match segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref()) {
+            Err(error @ Error::FileDamaged { .. }) if options.salvage => {
+                skipped.push(format!("{error}; it was written anew"));
+                true
+            }
+            is_new => is_new?,
+        };
+        let mut manifest = match found {
+            Some(manifest) => manifest,
+            None => new_manifest(&*disk, dir)?,
+        };
+        if is_new {
+            segments_dir::give(&*disk, &segments_dir, manifest.head.store)?;
+        }
+        manifest.head.segments_dir = segments_dir::remembered(dir, &segments_dir);
+        if manifest.head.segments_dir.is_some() {
+            locks.push(disk.lock_dir(&segments_dir)?);
+        }
+        let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
+        let (segments, damaged) = if options.salvage {
+            Segments::salvage(disk.clone(), &segments_dir, layout)?
+        } else {
+            (Segments::open(disk.clone(), &segments_dir, layout)?, Vec::new())
+        };
+        for (number, error) in damaged {
+            skipped.push(error.to_string());
+            if matches!(error, SegmentError::Damaged { .. }) {
+                segments.mend(number)?;
+            }
+        }
+        let named = manifest.named.clone();
+        let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), dir.join(BACKUP_DIR));
+        Ok(Self { disk, locks, manifest, files, layout, skipped })
+    }
+
+    /// Whether it has leaves whose records are on SSD alone.
+    pub(crate) fn has_cold(&self) -> bool {
+        self.manifest.has_cold
+    }
+}
+
+/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go to
+/// SSD or be evicted.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
     options: &DurableOptions,
+    folder: Folder,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    if core.eviction.is_none() {
+    if core.cold.is_none() && core.eviction.is_none() {
         core.gauges.set_limit(None);
     }
-    let disk = options.disk();
-    check_folder(&*disk, &options.dir)?;
-    disk.create_dir(&options.dir)?;
-    let lock = disk.lock_dir(&options.dir)?;
-    let (manifest, in_force, loaded) = load(core, store_options, options, &disk, progress)?;
+    let Folder { disk, locks, manifest, files, skipped, .. } = folder;
+    let (generations, loaded) =
+        load(core, store_options, options, &disk, &manifest, &files, skipped, progress)?;
     core.loading.store(false, Ordering::Release);
-    let start_lsn = manifest.start_lsn;
+    let start_lsn = manifest.head.start_lsn;
 
     let log_options = LogOptions { salvage: options.salvage, first_lsn: start_lsn, ..options.log };
     let mut log = Log::open(disk.clone(), &options.dir.join(LOG_DIR), log_options)?;
@@ -62,14 +127,15 @@ pub(crate) fn recover(
     let limit_bytes = store_options.memory_limit_bytes;
     let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
     let log = log.into_log()?;
-    check_end(&log, &manifest, options, &mut recovered)?;
+    check_end(&log, &manifest.head, options, &mut recovered)?;
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
     let log_bytes = recovered.log_bytes;
+    let in_force = InForce { files, generations, head: manifest.head };
     let checkpointer =
         Checkpointer::new(disk, &options.dir, options.checkpoint_log_bytes, in_force, log_bytes)?;
-    let journal = Journal::start(log, options.durability, options.waits, lock)?;
+    let journal = Journal::start(log, options.durability, options.waits, locks)?;
     core.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
@@ -77,31 +143,21 @@ pub(crate) fn recover(
 }
 
 /// Fills the store with what the last checkpoint holds.
+#[expect(clippy::too_many_arguments, reason = "the parts of a folder, each used once")]
 fn load(
     core: &Core,
     store_options: &Options,
     options: &DurableOptions,
     disk: &Arc<dyn Disk>,
+    manifest: &Manifest,
+    files: &Arc<ImageFiles>,
+    mut skipped: Vec<String>,
     progress: &mut dyn FnMut(Recovery),
-) -> Result<(Manifest, InForce, Loaded), Error> {
-    let dir = &options.dir;
-    let manifest = manifest_of(&**disk, options)?;
-    let segments_dir = dir.join(SEGMENTS_DIR);
-    let (segments, damaged) = if options.salvage {
-        Segments::salvage(disk.clone(), &segments_dir, options.segments)?
-    } else {
-        (Segments::open(disk.clone(), &segments_dir, options.segments)?, Vec::new())
-    };
-    let mut generations = GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?;
+) -> Result<(GenerationFiles, Loaded), Error> {
+    let mut generations = GenerationFiles::open(disk.clone(), &options.dir.join(GENERATIONS_DIR))?;
     let first = core.dictionaries.current();
     let mut codings = BTreeMap::new();
-    let mut skipped: Vec<String> = damaged.iter().map(|(_, error)| error.to_string()).collect();
-    for (number, error) in damaged {
-        if matches!(error, SegmentError::Damaged { .. }) {
-            segments.mend(number)?;
-        }
-    }
-    for number in &manifest.generations {
+    for number in &manifest.head.generations {
         match generations.read(*number, store_options, first.as_ref()) {
             Ok(found) => {
                 if let Some(damage) = found.damage {
@@ -116,16 +172,14 @@ fn load(
         }
     }
     let restored = core.dictionaries.restore(core.codec, codings.values());
-    let loading = Loading {
-        core,
-        segments: &segments,
-        codings: &codings,
-        foreign: &restored.foreign,
-        salvage: options.salvage,
-    };
-    let all_bytes = manifest.entries.iter().map(|entry| u64::from(entry.place.bytes)).sum();
+    if let Some(cold) = &core.cold {
+        cold.tier.set_foreign(restored.foreign.clone());
+    }
+    let loading =
+        Loading { core, files, codings: &codings, foreign: &restored.foreign, salvage: options.salvage };
+    let all_bytes = manifest.image_bytes;
     let mut reported = 0;
-    let mut loaded = loading.run(&manifest, |done_bytes| {
+    let mut loaded = loading.run(manifest, |done_bytes| {
         if done_bytes - reported >= BYTES_PER_REPORT {
             reported = done_bytes;
             progress(Recovery { done_bytes, all_bytes });
@@ -135,49 +189,48 @@ fn load(
         core.dictionaries.loaded(core.gauges.logical.get());
     }
     loaded.skipped.splice(..0, skipped);
-    for place in &loaded.places {
-        segments.keep(*place)?;
-    }
     if !options.salvage {
-        remove_dead(&segments)?;
-        generations.keep_only(&manifest.generations.iter().copied().collect())?;
+        disk.create_dir(&options.dir.join(BACKUP_DIR))?;
+        files.remove_dead()?;
+        generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
     }
-    let places = std::mem::take(&mut loaded.places).into_iter().collect();
-    let Manifest { number, start_lsn, .. } = manifest;
-    let in_force = InForce { segments, generations, number, start_lsn, places };
-    Ok((manifest, in_force, loaded))
+    Ok((generations, loaded))
 }
 
-/// The folder's manifest; a new folder is given one.
-fn manifest_of(disk: &dyn Disk, options: &DurableOptions) -> Result<Manifest, Error> {
-    let dir = &options.dir;
-    let damage = match Manifest::load(disk, dir) {
-        Ok(Some(manifest)) => return Ok(manifest),
-        Ok(None) if disk.list(&dir.join(LOG_DIR)).map_or(true, |names| names.is_empty()) => {
-            let manifest = Manifest { start_lsn: 1, ..Manifest::default() };
-            manifest.store(disk, dir)?;
-            return Ok(manifest);
-        }
-        Ok(None) => {
-            let reason = "it is missing, and there is a log".to_owned();
-            Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason }
-        }
-        Err(error) => error,
-    };
-    Err(damage)
+/// The folder's manifest; a new folder has none yet.
+fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
+    let found = Manifest::load(disk, dir)?;
+    if found.is_none() && disk.list(&dir.join(LOG_DIR)).is_ok_and(|names| !names.is_empty()) {
+        let reason = "it is missing, and there is a log".to_owned();
+        return Err(Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason });
+    }
+    Ok(found)
+}
+
+/// Gives a new folder its manifest.
+fn new_manifest(disk: &dyn Disk, dir: &Path) -> Result<Manifest, Error> {
+    let head = Head { start_lsn: 1, store: new_store(), ..Head::default() };
+    head.store(&Entries::default(), disk, dir)?;
+    let made = Manifest::load(disk, dir)?;
+    Ok(made.expect("it was made just now"))
+}
+
+/// A number that no other store has.
+pub(crate) fn new_store() -> u64 {
+    RandomState::new().hash_one("store")
 }
 
 /// The log must reach as far as it was durable when the checkpoint was made.
 fn check_end(
     log: &Log,
-    manifest: &Manifest,
+    head: &Head,
     options: &DurableOptions,
     recovered: &mut Recovered,
 ) -> Result<(), Error> {
-    if log.last_lsn() >= manifest.durable_lsn {
+    if log.last_lsn() >= head.durable_lsn {
         return Ok(());
     }
-    let (last, wanted) = (log.last_lsn(), manifest.durable_lsn);
+    let (last, wanted) = (log.last_lsn(), head.durable_lsn);
     let reason = format!("it ends with record {last}, and was durable up to {wanted}");
     let damage = Error::FileDamaged { path: options.dir.join(LOG_DIR), offset: 0, reason };
     if !options.salvage {
@@ -207,22 +260,22 @@ impl Core {
             Operation::Put { key, value, expires_at_ms, flags } => {
                 match self.put(key, value, PutMeta { expires_at_ms, flags }) {
                     // The value before must not stay in its place.
-                    Err(Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. })
-                        if self.eviction.is_some() =>
-                    {
+                    Err(Error::MemoryLimit { .. }) if self.eviction.is_some() => {
                         self.append_bare(key, Kind::Tombstone, None)
                     }
                     outcome => outcome,
                 }
             }
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
-            Operation::Expire { key, expires_at_ms } => self.append_bare(key, Kind::Touch, expires_at_ms),
+            // Above what lies on SSD a value is written again with its expiry, so it must be there.
+            Operation::Expire { key, expires_at_ms } => {
+                self.modify(key, false, |_| Update::Expire(expires_at_ms)).map(|_| ())
+            }
             Operation::DeleteRange { low, high } => self.delete_range(low, high),
         }
     }
 
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
-        self.note_range(low, high);
         let mut from = Bound::Included(low.to_vec());
         loop {
             let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;
@@ -233,20 +286,6 @@ impl Core {
                     return Ok(());
                 }
                 self.append_bare(&key, Kind::Tombstone, None)?;
-            }
-        }
-    }
-
-    /// Has no leaf with keys of this range keep its image: what the image has may have been evicted since it was loaded.
-    fn note_range(&self, low: &[u8], high: Option<&[u8]>) {
-        let mut cursor: Arc<[u8]> = low.into();
-        while high.is_none_or(|high| &*cursor < high) {
-            let guard = pin();
-            let locked = self.lock_leaf(&cursor, &guard);
-            locked.leaf.note_append();
-            match &locked.leaf.state(&guard).high {
-                Some(next) => cursor = next.clone(),
-                None => return,
             }
         }
     }

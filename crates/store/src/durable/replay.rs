@@ -22,7 +22,7 @@ use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::write::NewValue;
 
 /// Bytes of records that are read before they are done; two windows are in memory at a time.
-const WINDOW_BYTES_MIN: u64 = 64 << 10;
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// A window has this share of the memory limit at most.
 const WINDOW_SHARE: u64 = 16;
@@ -277,6 +277,7 @@ impl Core {
                 self.redo_run(word.key(), &mut words, &mut record);
             } else {
                 self.redo(&word)?;
+                self.keep_to_limit();
                 words.next();
             }
         }
@@ -290,8 +291,6 @@ impl Core {
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
     ) {
-        // In a store that evicts the limit is in force. Others take all that the log says.
-        self.evict_all();
         let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
         let guard = pin();
         let locked = self.lock_leaf(key, &guard);
@@ -314,6 +313,7 @@ impl Core {
         self.pack_grown(leaf, &guard);
         drop(guard);
         self.wait_for_retired();
+        self.keep_to_limit();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A folder from the stream of a dump. It has no manifest, and so is no store's, before everything else is durable.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,17 +9,18 @@ use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 
-use super::DurableOptions;
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
 use super::image::{LeafImage, StoredLarge};
-use super::manifest::{Entry, Manifest};
+use super::manifest::{Entries, Entry, Head, Listed};
 use super::operation::Operations;
 use super::reader::Reader;
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, SEGMENTS_DIR};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};
+use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::options::Options;
+use crate::cold::Part;
+use crate::options::{KEY_BYTES_MAX, Options};
 
 /// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty.
 ///
@@ -28,11 +30,14 @@ use crate::options::Options;
 pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;
-    for inside in [dir.clone(), dir.join(LOG_DIR), dir.join(SEGMENTS_DIR), dir.join(GENERATIONS_DIR)] {
+    let segments_dir = segments_dir::path_of(dir, None, options.segments_dir.as_ref());
+    for inside in [dir.clone(), dir.join(LOG_DIR), segments_dir.clone(), dir.join(GENERATIONS_DIR)] {
         refuse_files(&*disk, &inside)?;
     }
     disk.create_dir(dir)?;
     let _lock = disk.lock_dir(dir)?;
+    let store = new_store();
+    segments_dir::give(&*disk, &segments_dir, store)?;
     let start = match input.frame()? {
         (Kind::Start, payload) => start_of(payload),
         _ => None,
@@ -41,7 +46,7 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
     let segment_options = SegmentOptions { limit_bytes: u64::MAX, ..options.segments };
     let mut restoring = Restoring {
         generations: GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?,
-        segments: Segments::open(disk.clone(), &dir.join(SEGMENTS_DIR), segment_options)?,
+        segments: Segments::open(disk.clone(), &segments_dir, segment_options)?,
         log: Log::open(
             disk.clone(),
             &dir.join(LOG_DIR),
@@ -49,7 +54,18 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
         )?
         .into_log()?,
         pieces: Vec::new(),
-        manifest: Manifest { number: 1, start_lsn, durable_lsn, ..Manifest::default() },
+        parts: Vec::new(),
+        part_generations: BTreeSet::new(),
+        before: None,
+        head: Head {
+            number: 1,
+            store,
+            start_lsn,
+            durable_lsn,
+            generations: Vec::new(),
+            segments_dir: segments_dir::remembered(dir, &segments_dir),
+        },
+        entries: Entries::default(),
         summary: DumpSummary { last_lsn: start_lsn.saturating_sub(1), ..DumpSummary::default() },
     };
     loop {
@@ -83,13 +99,25 @@ fn start_of(payload: &[u8]) -> Option<(u64, u64)> {
     (reader.is_empty() && start.0 > 0).then_some(start)
 }
 
+/// A key behind its length in four bytes.
+fn key_of<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let len = reader.u32()?;
+    reader.bytes(len as usize).filter(|key| key.len() <= KEY_BYTES_MAX)
+}
+
 struct Restoring {
     generations: GenerationFiles,
     segments: Segments,
     log: Log,
     /// Where the pieces of large values are, by their number.
     pieces: Vec<Place>,
-    manifest: Manifest,
+    /// Those of the leaf that comes next, and what they are coded with.
+    parts: Vec<Part>,
+    part_generations: BTreeSet<u32>,
+    /// The last key that was taken.
+    before: Option<Vec<u8>>,
+    head: Head,
+    entries: Entries,
     summary: DumpSummary,
 }
 
@@ -102,6 +130,7 @@ impl Restoring {
                 self.pieces.push(self.segments.append(payload, Purpose::New)?);
                 Ok(Ok(()))
             }
+            Kind::Part => self.part(payload),
             Kind::Leaf => self.leaf(payload),
             Kind::Record => self.record(payload),
             Kind::Start | Kind::End => Ok(Err("a frame is out of its order".to_owned())),
@@ -114,15 +143,71 @@ impl Restoring {
             return Ok(Err(reason));
         }
         self.generations.write_bytes(number, payload)?;
-        self.manifest.generations.push(number);
+        self.head.generations.push(number);
+        Ok(Ok(()))
+    }
+
+    fn part(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
+        let mut reader = Reader(payload);
+        let fields = || Some((key_of(&mut reader)?, reader.u16()?, reader.0));
+        let mut fields = fields;
+        let Some((low, records, image)) = fields() else {
+            return Ok(Err("a part of a leaf has no key".to_owned()));
+        };
+        let generation = match LeafImage::read(image) {
+            Ok(image) if image.landing_records == 0 && image.larges.is_empty() => image.generation,
+            Ok(_) => return Ok(Err("a part of a leaf is more than a body".to_owned())),
+            Err(reason) => return Ok(Err(reason)),
+        };
+        // The leaf's own key is that of its first part.
+        let is_next = self.before.as_deref().is_none_or(|before| before < low);
+        if !is_next || !generation.iter().all(|number| self.head.generations.contains(number)) {
+            return Ok(Err("a part of a leaf is out of its order".to_owned()));
+        }
+        let place = self.segments.append(image, Purpose::New)?;
+        self.before = Some(low.to_vec());
+        self.parts.push(Part { low: low.to_vec(), place, records });
+        self.part_generations.extend(generation);
         Ok(Ok(()))
     }
 
     fn leaf(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
         let mut reader = Reader(payload);
-        let low = reader.u32().and_then(|len| reader.bytes(len as usize));
-        let Some(low) = low else { return Ok(Err("a leaf has no key".to_owned())) };
-        let mut image = match LeafImage::read(reader.0) {
+        let fields = || Some((key_of(&mut reader)?, reader.u8()?, reader.u64()?, reader.0));
+        let mut fields = fields;
+        let Some((low, in_memory, logical_bytes, image)) = fields() else {
+            return Ok(Err("a leaf has no key".to_owned()));
+        };
+        let is_next = match self.parts.first() {
+            Some(first) => first.low == low,
+            None if self.entries.len() == 0 => low.is_empty(),
+            None => self.before.as_deref().is_some_and(|before| before < low),
+        };
+        if !is_next || (in_memory == 1 && (self.parts.len() != 1 || !image.is_empty())) || in_memory > 1 {
+            return Ok(Err("a leaf is out of its order".to_owned()));
+        }
+        if self.parts.is_empty() {
+            self.before = Some(low.to_vec());
+        }
+        let image = match image {
+            [] => None,
+            image => match self.image(image)? {
+                Ok(place) => Some(place),
+                Err(reason) => return Ok(Err(reason)),
+            },
+        };
+        let parts = std::mem::take(&mut self.parts);
+        let generations = std::mem::take(&mut self.part_generations).into_iter().collect();
+        let listed = Listed { in_memory: in_memory == 1, logical_bytes, generations, parts };
+        let below = (!listed.parts.is_empty()).then_some(listed);
+        self.entries.push(&Entry { low: low.into(), image, below });
+        self.summary.leaves += 1;
+        Ok(Ok(()))
+    }
+
+    /// Appends an image whose large values' pieces came before; the inner error is the image's.
+    fn image(&mut self, bytes: &[u8]) -> Result<Result<Place, String>, Error> {
+        let mut image = match LeafImage::read(bytes) {
             Ok(image) => image,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -133,20 +218,12 @@ impl Restoring {
             };
             *large = StoredLarge { pieces: pieces.into(), ..large.clone() };
         }
-        let is_next = match self.manifest.entries.last() {
-            Some(before) => *before.low < *low,
-            None => low.is_empty(),
-        };
-        let knows = |number| self.manifest.generations.contains(&number);
-        if !is_next || !image.generations().all(knows) {
+        if !image.generations().all(|number| self.head.generations.contains(&number)) {
             return Ok(Err("a leaf is out of its order".to_owned()));
         }
         let mut written = Vec::new();
         image.write(&mut written);
-        let place = self.segments.append(&written, Purpose::New)?;
-        self.manifest.entries.push(Entry { low: low.into(), place });
-        self.summary.leaves += 1;
-        Ok(Ok(()))
+        Ok(Ok(self.segments.append(&written, Purpose::New)?))
     }
 
     fn record(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
@@ -165,11 +242,11 @@ impl Restoring {
     }
 
     fn finish(mut self, disk: Arc<dyn Disk>, dir: &Path) -> Result<DumpSummary, Error> {
-        self.manifest.generations.sort_unstable();
-        self.manifest.generations.dedup();
+        self.head.generations.sort_unstable();
+        self.head.generations.dedup();
         self.segments.close()?;
         self.log.seal()?;
-        self.manifest.store(&*disk, dir)?;
+        self.head.store(&self.entries, &*disk, dir)?;
         Ok(self.summary)
     }
 }

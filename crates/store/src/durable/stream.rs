@@ -8,7 +8,7 @@ use crate::Error;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdmp";
 /// The format that is written, and the only one that is read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// No frame is longer: the longest is a record of the log.
 const FRAME_BYTES_MAX: usize = (1 << 30) + 64;
 /// What is read at a time into a frame: one that only claims to be long takes no memory.
@@ -23,16 +23,19 @@ pub(super) enum Kind {
     Generation,
     /// A piece of a large value; pieces are numbered from 0 on.
     Piece,
-    /// The key that the leaf begins with (its length in 4 bytes, then itself), and its image. The places of pieces are their
-    /// numbers.
+    /// The key that the leaf begins with (its length in 4 bytes, then itself), whether its parts were in memory, too (1), bytes of keys and
+    /// values of its parts (8), and its image if it has one. The places of pieces are their numbers.
     Leaf,
     /// LSN (8 bytes), and the record.
     Record,
     /// The number of frames before (8 bytes).
     End,
+    /// A part of the next leaf: its lowest key (its length in 4 bytes, then itself), its records (2), and its image.
+    Part,
 }
 
-const KINDS: [Kind; 6] = [Kind::Start, Kind::Generation, Kind::Piece, Kind::Leaf, Kind::Record, Kind::End];
+const KINDS: [Kind; 7] =
+    [Kind::Start, Kind::Generation, Kind::Piece, Kind::Leaf, Kind::Record, Kind::End, Kind::Part];
 
 /// Writes a stream.
 pub(super) struct Output<'a> {

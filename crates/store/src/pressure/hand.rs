@@ -27,7 +27,7 @@ const REFUSALS_MAX: usize = 64;
 /// A lap that gave less than one part in so many of what is there makes the hand less choosy.
 const LAP_PART: u64 = 32;
 /// How long nothing is tried after a lap that gave nothing at all, or a place that was full.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The place that leaves are sent down from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,6 +309,7 @@ impl Core {
                 cold.is_refused.store(false, Relaxed);
                 Sent::Freed(body_bytes + landing_bytes)
             }
+            Ok(false) if leaf.is_owned() => Sent::Busy,
             Ok(false) => Sent::Kept,
             // Full or failed: memory goes on with what it has.
             Err(_) => Sent::Full,

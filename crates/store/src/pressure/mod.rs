@@ -19,18 +19,23 @@
 mod hand;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
 use crate::sync::back_off;
 pub(crate) use hand::Sent;
-use hand::{Hands, Move, Source};
+use hand::{Hands, Move, PAUSE, Source};
 
 /// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
 /// until the background thread is awake.
 const LOW_PART: u64 = 10;
 const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
+/// How long a writer waits before it looks whether a checkpoint gave room.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
+/// Times that a writer tries the hand again where a checkpoint may give room, each after a pause of the hand.
+const PATIENCE: u32 = 15;
 /// Rounds that a writer waits for room at most, about a second.
 const ROUNDS_MAX: u32 = 20_000;
 
@@ -235,17 +240,61 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        if self.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
+            // There is less room than when that was acknowledged, and what does not fit a store that evicts may go.
+            let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
+            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
+        }
+        // On an SSD that outlives the process, what is dead is free only after a checkpoint.
+        let mut patience =
+            if self.cold.is_some() && self.checkpointer.get().is_some() { PATIENCE } else { 0 };
         for round in 0..ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
-            if !self.send_down_for(over_bytes) && !self.evict_for(bytes as u64) {
-                return Err(self.refusal(limit_bytes, used_bytes));
+            let is_moving = self.send_down_for(over_bytes) || self.evict_for(bytes as u64);
+            self.reclaim();
+            match self.checkpointer.get() {
+                // What died on SSD is free after a checkpoint, and so is what that holds while it writes.
+                Some(checkpointer)
+                    if checkpointer.is_awaited() || (!is_moving && checkpointer.is_running()) =>
+                {
+                    std::thread::sleep(ROOM_PAUSE);
+                    patience = PATIENCE;
+                }
+                _ if is_moving => back_off(round),
+                // The hand may still rest, and others may have been quicker.
+                _ if patience > 0 => {
+                    patience -= 1;
+                    std::thread::sleep(PAUSE);
+                }
+                // What was sent before may be free by now.
+                _ if self.admit(bytes).is_err() => return Err(self.refusal(limit_bytes, used_bytes)),
+                _ => return Ok(()),
+            }
+        }
+        self.admit(bytes)
+    }
+
+    /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes without asking. The
+    /// caller holds no guard.
+    pub(crate) fn keep_to_limit(&self) {
+        self.send_down_all();
+        self.evict_for_all(0);
+    }
+
+    fn send_down_all(&self) {
+        if !self.has_place_below() {
+            return;
+        }
+        for round in 0..ROUNDS_MAX {
+            let over_bytes = self.gauges.held().saturating_sub(self.watermarks().high);
+            if over_bytes == 0 || !self.move_hand(Move::of(over_bytes)) {
+                return;
             }
             self.reclaim();
             back_off(round);
         }
-        self.admit(bytes)
     }
 
     /// Sends leaves down for a writer that lacks `over_bytes`; `false` when there is no hope of them.

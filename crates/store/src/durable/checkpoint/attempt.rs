@@ -5,14 +5,16 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crossbeam_epoch::pin;
-use ziptier_media::segments::{Place, Purpose, Segments};
+use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use crate::Error;
 use crate::coding::Coding;
+use crate::cold::{Below, Part};
 use crate::core::Core;
 use crate::durable::generation::GenerationFiles;
-use crate::durable::image::{Capture, Stored, StoredAt, StoredLarge};
-use crate::durable::manifest::{Entry, Manifest};
+use crate::durable::image::{Capture, Plain, Stored, StoredAt, StoredLarge};
+use crate::durable::manifest::{Entries, Entry, Listed};
+use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::large::Large;
 use crate::leaf::LeafState;
 use crate::merge::newest;
@@ -20,25 +22,21 @@ use crate::packing::generation;
 use crate::sync::back_off;
 
 /// Leaves between two steps of the epoch, which free what the walk retired.
-const LEAVES_PER_STEP: usize = 64;
+const LEAVES_PER_STEP: u64 = 64;
 
 /// A checkpoint that is being made.
 pub(super) struct Attempt<'a> {
     core: &'a Core,
-    segments: &'a Segments,
-    /// Where the images and large values of the checkpoint in force lie, sorted.
-    in_force: Arc<Vec<Place>>,
+    files: &'a Arc<ImageFiles>,
     /// Segments that are being cleaned.
     victims: BTreeSet<u64>,
-    entries: Vec<Entry>,
-    /// Where all that the manifest needs lies.
-    places: Vec<Place>,
-    /// What was appended.
-    fresh: Vec<Place>,
+    entries: Entries,
+    /// Segments that the manifest needs.
+    named: BTreeSet<u64>,
     /// What leaves remember once this is in force.
     taken: Vec<(Arc<Stored>, StoredAt)>,
     /// Large values that were written, by their address, which nobody else has while they are here.
-    larges: HashMap<usize, (Weak<Large>, Arc<[Place]>)>,
+    larges: HashMap<usize, (Weak<Large>, Arc<OwnedPieces>)>,
     generations: BTreeSet<u32>,
     codings: BTreeMap<u32, Coding>,
     images_kept: u64,
@@ -47,20 +45,23 @@ pub(super) struct Attempt<'a> {
 
 /// What a checkpoint in force has.
 pub(super) struct Written {
-    /// Sorted, each once.
-    pub(super) places: Vec<Place>,
+    /// Segments that it needs.
+    pub(super) named: BTreeSet<u64>,
     pub(super) generations: BTreeSet<u32>,
     pub(super) images: u64,
     pub(super) images_kept: u64,
 }
 
-/// What the walk finds of a leaf, and the key behind it.
+/// What the walk finds of a leaf.
 struct Visit {
     found: Found,
+    below: Option<Arc<Below>>,
     high: Option<Arc<[u8]>>,
 }
 
 enum Found {
+    /// It holds nothing, or nothing above what lies below.
+    Nothing,
     /// Its image is current.
     Current(Arc<Stored>),
     /// It was copied. Its image goes to a place of its own, as new or as what is moved by cleaning.
@@ -68,20 +69,13 @@ enum Found {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(
-        core: &'a Core,
-        segments: &'a Segments,
-        in_force: Arc<Vec<Place>>,
-        victims: BTreeSet<u64>,
-    ) -> Self {
+    pub(super) fn new(core: &'a Core, files: &'a Arc<ImageFiles>, victims: BTreeSet<u64>) -> Self {
         Self {
             core,
-            segments,
-            in_force,
+            files,
             victims,
-            entries: Vec::new(),
-            places: Vec::new(),
-            fresh: Vec::new(),
+            entries: Entries::default(),
+            named: BTreeSet::new(),
             taken: Vec::new(),
             larges: HashMap::new(),
             generations: BTreeSet::new(),
@@ -95,13 +89,34 @@ impl<'a> Attempt<'a> {
     pub(super) fn walk(&mut self, known: &GenerationFiles, deadline: Option<Instant>) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
-            let Visit { found, high } = self.visit(&cursor);
-            let low = cursor.as_slice().into();
-            let place = match found {
-                Found::Current(stored) => self.keep(stored.at().expect("a current image is in a checkpoint")),
-                Found::Changed(capture, stored, purpose) => self.write(&capture, stored, purpose, known)?,
+            self.core.clean_leaf(&cursor, &self.victims)?;
+            let Visit { found, below, high } = match self.visit(&cursor) {
+                Ok(visit) => visit,
+                Err(low) => {
+                    // A join moved what was visited into this leaf: all that it has is written from its beginning on.
+                    cursor = self.entries.back_to(&low);
+                    continue;
+                }
             };
-            self.entries.push(Entry { low, place });
+            let entry = Entry { low: cursor.as_slice().into(), ..Entry::default() };
+            let entry = match (found, below) {
+                (Found::Nothing, None) => entry,
+                (Found::Nothing, Some(below)) => {
+                    Entry { below: Some(self.list(&below, &cursor, known)), ..entry }
+                }
+                (Found::Current(stored), below) => {
+                    let at = stored.at().expect("a current image is in a checkpoint");
+                    self.images_kept += 1;
+                    self.entry(entry, at, below, known)
+                }
+                (Found::Changed(capture, stored, purpose), below) => {
+                    let at = self.write(&capture, purpose, known)?;
+                    let entry = self.entry(entry, &at, below, known);
+                    self.taken.push((stored, at));
+                    entry
+                }
+            };
+            self.entries.push(&entry);
             if self.entries.len().is_multiple_of(LEAVES_PER_STEP) {
                 pin().flush();
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -115,8 +130,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Looks at the leaf that owns `cursor`, and copies it if its image is not current.
-    fn visit(&self, cursor: &[u8]) -> Visit {
+    /// Looks at the leaf that owns `cursor`, and copies it if its image is not current. The error is its lowest key, if that is another one.
+    fn visit(&self, cursor: &[u8]) -> Result<Visit, Vec<u8>> {
         let mut round = 0;
         loop {
             let guard = pin();
@@ -130,13 +145,19 @@ impl<'a> Attempt<'a> {
                 round += 1;
                 continue;
             }
-            let (appends, high) = (leaf.appends(), state.high.clone());
+            if *leaf.low() != *cursor {
+                return Err(leaf.low().to_vec());
+            }
+            let (appends, high, below) = (leaf.appends(), state.high.clone(), state.below.clone());
+            if state.body.is_empty() && !state.is_unsettled() {
+                return Ok(Visit { found: Found::Nothing, below, high });
+            }
             let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
             let purpose = match current {
                 Some(at) if self.is_victim(at) => Purpose::Cleaning,
                 Some(_) => {
                     let stored = state.stored.clone().expect("it is current");
-                    return Visit { found: Found::Current(stored), high };
+                    return Ok(Visit { found: Found::Current(stored), below, high });
                 }
                 None => Purpose::New,
             };
@@ -152,7 +173,8 @@ impl<'a> Attempt<'a> {
             };
             drop(writer);
             capture.settled(&leaf.low(), state);
-            return Visit { found: Found::Changed(Box::new(capture), stored, purpose), high };
+            let below = state.below.clone();
+            return Ok(Visit { found: Found::Changed(Box::new(capture), stored, purpose), below, high });
         }
     }
 
@@ -160,77 +182,110 @@ impl<'a> Attempt<'a> {
         !self.victims.is_empty() && at.places().any(|place| self.victims.contains(&place.segment))
     }
 
-    fn keep(&mut self, at: &StoredAt) -> Place {
-        self.places.extend(at.places());
+    /// The entry of a leaf whose image is `at`.
+    fn entry(
+        &mut self,
+        entry: Entry,
+        at: &StoredAt,
+        below: Option<Arc<Below>>,
+        known: &GenerationFiles,
+    ) -> Entry {
+        self.named.extend(at.places().map(|place| place.segment));
         self.generations.extend(at.generations());
-        self.images_kept += 1;
-        at.place
+        match (at.plain(), below) {
+            (Some(Plain { records, logical_bytes }), None) => {
+                let part = Part { low: entry.low.to_vec(), place: at.place(), records };
+                let generations = at.generation().into_iter().collect();
+                let listed = Listed { in_memory: true, logical_bytes, generations, parts: vec![part] };
+                Entry { below: Some(listed), ..entry }
+            }
+            (_, below) => {
+                let below = below.map(|below| self.list(&below, &entry.low, known));
+                Entry { image: Some(at.place()), below, ..entry }
+            }
+        }
+    }
+
+    /// What the manifest says of the images below a leaf.
+    fn list(&mut self, below: &Below, low: &[u8], known: &GenerationFiles) -> Listed {
+        let parts = below.parts(low);
+        self.named.extend(parts.iter().map(|part| part.place.segment));
+        below.codings().iter().for_each(|coding| self.need(coding, known));
+        let generations = below.codings().iter().map(Coding::generation).collect();
+        Listed { in_memory: false, logical_bytes: below.logical_bytes(), generations, parts }
+    }
+
+    /// Notes that a coding is needed.
+    fn need(&mut self, coding: &Coding, known: &GenerationFiles) {
+        let number = coding.generation();
+        self.generations.insert(number);
+        if !known.has(number) {
+            self.codings.entry(number).or_insert_with(|| coding.clone());
+        }
     }
 
     fn write(
         &mut self,
         capture: &Capture,
-        stored: Arc<Stored>,
         purpose: Purpose,
         known: &GenerationFiles,
-    ) -> Result<Place, Error> {
+    ) -> Result<StoredAt, Error> {
         let mut larges = Vec::with_capacity(capture.larges.len());
         for large in &capture.larges {
             let pieces = self.write_large(large)?;
-            larges.push(StoredLarge { len: large.len(), generation: large.generation(), pieces });
+            larges.push(StoredLarge {
+                len: large.len(),
+                generation: large.generation(),
+                pieces: pieces.places().into(),
+            });
         }
         let own = capture.coding.iter();
         for coding in own.chain(capture.larges.iter().filter_map(|large| large.coding())) {
-            let number = coding.generation();
-            self.generations.insert(number);
-            if !known.has(number) {
-                self.codings.entry(number).or_insert_with(|| coding.clone());
-            }
+            self.need(coding, known);
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         capture.write(&larges, &mut bytes);
         let place = self.append(&bytes, purpose);
         self.bytes = bytes;
-        let place = place?;
-        let at = StoredAt::new(place, capture.generation(), larges);
-        self.places.extend(at.places());
-        self.taken.push((stored, at));
-        Ok(place)
+        let image = Owned::new(self.files, [place?]);
+        Ok(StoredAt::new(image, capture.generation(), larges, capture.plain()))
     }
 
     /// Where the pieces of a large value lie, which are written if need be.
-    fn write_large(&mut self, large: &Arc<Large>) -> Result<Arc<[Place]>, Error> {
+    fn write_large(&mut self, large: &Arc<Large>) -> Result<Arc<OwnedPieces>, Error> {
         let address = Arc::as_ptr(large).addr();
-        if let Some((_, places)) = self.larges.get(&address) {
-            return Ok(places.clone());
+        if let Some((_, pieces)) = self.larges.get(&address) {
+            return Ok(pieces.clone());
         }
-        // One that moved from leaf to leaf past the last walk is not in its checkpoint: the log had it.
-        let is_in_force =
-            |places: &Arc<[Place]>| places.iter().all(|place| self.in_force.binary_search(place).is_ok());
-        let purpose = match large.places().filter(is_in_force) {
-            Some(places) if !places.iter().any(|place| self.victims.contains(&place.segment)) => {
-                return Ok(places);
+        let purpose = match large.places() {
+            Some(pieces) if !pieces.places().iter().any(|place| self.victims.contains(&place.segment)) => {
+                return Ok(pieces);
             }
             Some(_) => Purpose::Cleaning,
             None => Purpose::New,
         };
         let mut piece = std::mem::take(&mut self.bytes);
-        let places: Result<Vec<Place>, Error> = (0..large.pieces())
-            .map(|index| {
-                large.write_piece(index, &mut piece);
-                self.append(&piece, purpose)
-            })
-            .collect();
+        let mut places = Vec::with_capacity(large.pieces());
+        let written: Result<(), Error> = (0..large.pieces()).try_for_each(|index| {
+            large.write_piece(index, &mut piece);
+            places.push(self.append(&piece, purpose)?);
+            Ok(())
+        });
         self.bytes = piece;
-        let places: Arc<[Place]> = places?.into();
-        self.larges.insert(address, (Arc::downgrade(large), places.clone()));
-        Ok(places)
+        let pieces = Arc::new(Owned::new(self.files, places.into_boxed_slice()));
+        written?;
+        self.larges.insert(address, (Arc::downgrade(large), pieces.clone()));
+        Ok(pieces)
     }
 
-    fn append(&mut self, bytes: &[u8], purpose: Purpose) -> Result<Place, Error> {
-        let place = self.segments.append(bytes, purpose)?;
-        self.fresh.push(place);
-        Ok(place)
+    fn append(&self, bytes: &[u8], purpose: Purpose) -> Result<Place, Error> {
+        match self.files.segments.append(bytes, purpose) {
+            // Without this checkpoint nothing becomes free.
+            Err(SegmentError::Full { .. }) if purpose == Purpose::New => {
+                Ok(self.files.segments.append(bytes, Purpose::Cleaning)?)
+            }
+            appended => Ok(appended?),
+        }
     }
 
     /// Codings that images need and that are not known to be durable.
@@ -238,9 +293,13 @@ impl<'a> Attempt<'a> {
         self.codings.values()
     }
 
-    pub(super) fn manifest(&mut self, number: u64, start_lsn: u64, durable_lsn: u64) -> Manifest {
-        let generations = self.generations.iter().copied().collect();
-        Manifest { number, start_lsn, durable_lsn, generations, entries: std::mem::take(&mut self.entries) }
+    /// Generations that images need.
+    pub(super) fn generations(&self) -> &BTreeSet<u32> {
+        &self.generations
+    }
+
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
     }
 
     /// The manifest is in force: leaves and large values remember where they lie.
@@ -249,19 +308,12 @@ impl<'a> Attempt<'a> {
         for (stored, at) in self.taken {
             stored.set(at);
         }
-        for (large, places) in self.larges.into_values() {
+        for (large, pieces) in self.larges.into_values() {
             if let Some(large) = large.upgrade() {
-                large.set_places(places);
+                large.set_places(pieces);
             }
         }
-        let mut places = self.places;
-        places.sort_unstable();
-        places.dedup();
-        Written { places, generations: self.generations, images, images_kept: self.images_kept }
-    }
-
-    /// Nothing of this will ever be in force.
-    pub(super) fn give_up(&self) {
-        self.fresh.iter().for_each(|place| self.segments.release(*place));
+        let (named, generations, images_kept) = (self.named, self.generations, self.images_kept);
+        Written { named, generations, images, images_kept }
     }
 }

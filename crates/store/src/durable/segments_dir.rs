@@ -1,0 +1,177 @@
+//! Whose a folder of segments is: a file in it has the number of the store, which the store's manifest has, too. The folder may lie on
+//! another disk than the store's, and be moved; the segments of another store, or of none, are refused before anything is changed.
+
+use std::path::{Path, PathBuf};
+
+use ziptier_codec::checksum::crc32c;
+use ziptier_media::disk::{Caching, Disk, write_all_at};
+
+use super::generation::read_whole;
+use super::manifest::Manifest;
+use super::reader::Reader;
+use crate::Error;
+
+/// The folder of segments within a store's.
+const DIR: &str = "segments";
+/// The file that says whose a folder is.
+const NAME: &str = "STORE";
+const NEW_NAME: &str = "STORE.new";
+const SIGNATURE: &[u8; 8] = b"ziptrsto";
+/// The format that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// Where the segments of the store in `dir` are: where `wanted` says, or where they were.
+pub(crate) fn path_of(dir: &Path, remembered: Option<&PathBuf>, wanted: Option<&PathBuf>) -> PathBuf {
+    wanted.or(remembered).cloned().unwrap_or_else(|| dir.join(DIR))
+}
+
+/// What a manifest remembers of a folder of segments: nothing of that within the store's.
+pub(crate) fn remembered(dir: &Path, segments_dir: &Path) -> Option<PathBuf> {
+    (segments_dir != dir.join(DIR)).then(|| segments_dir.to_path_buf())
+}
+
+/// Refuses a folder that is not that of the store in `dir`, which may have no manifest yet; changes nothing. Whether the folder is to be
+/// given to it: it has nothing, and no image is missing.
+pub(crate) fn is_new(
+    disk: &dyn Disk,
+    path: &Path,
+    dir: &Path,
+    manifest: Option<&Manifest>,
+) -> Result<bool, Error> {
+    let store = manifest.map(|manifest| manifest.head.store);
+    match (owner(disk, path)?, manifest) {
+        (Found::Store(found), _) if Some(found) == store => Ok(false),
+        (Found::Store(_), _) => Err(refused(path, dir, "it holds those of another store")),
+        (_, Some(manifest)) if !manifest.named.is_empty() => {
+            let remembered = path_of(dir, manifest.head.segments_dir.as_ref(), None);
+            let reason = format!("it holds none of this store; they were in {}", remembered.display());
+            Err(refused(path, dir, &reason))
+        }
+        (Found::Segments, _) => {
+            Err(refused(path, dir, "it holds segments that belong to no store; remove them"))
+        }
+        (Found::Nothing, _) => Ok(true),
+    }
+}
+
+/// Refuses a folder that is not that of `store`, and changes nothing.
+pub(crate) fn verify(disk: &dyn Disk, path: &Path, dir: &Path, store: u64) -> Result<(), Error> {
+    match owner(disk, path)? {
+        Found::Store(found) if found == store => Ok(()),
+        Found::Store(_) => Err(refused(path, dir, "it holds those of another store")),
+        _ => Err(refused(path, dir, "it does not hold them")),
+    }
+}
+
+/// Refuses a folder that a store keeps its segments in, or kept.
+pub(crate) fn refuse_segments_of_a_store(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+    match owner(disk, path)? {
+        Found::Store(_) => {
+            let path = path.display();
+            let reason = format!(
+                "{path} holds the segments of a store with a folder; name that folder, too, or another place"
+            );
+            Err(Error::Ssd { reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says durably that a folder, which is made if it is missing, is that of `store`.
+pub(crate) fn give(disk: &dyn Disk, path: &Path, store: u64) -> Result<(), Error> {
+    let mut bytes = SIGNATURE.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&store.to_le_bytes());
+    bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    disk.create_dir(path)?;
+    let new = path.join(NEW_NAME);
+    match disk.remove(&new) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => {}
+    }
+    let file = disk.create(&new, Caching::Cached)?;
+    write_all_at(&*file, 0, &bytes)?;
+    file.sync_data()?;
+    disk.rename(&new, &path.join(NAME))?;
+    Ok(disk.sync_dir(path)?)
+}
+
+/// What a folder of segments says of its store.
+enum Found {
+    Store(u64),
+    /// Segments, and nothing of a store.
+    Segments,
+    Nothing,
+}
+
+fn owner(disk: &dyn Disk, path: &Path) -> Result<Found, Error> {
+    let names = match disk.list(path) {
+        Err(error) if error.is_not_found() => return Ok(Found::Nothing),
+        names => names?,
+    };
+    if names.iter().any(|name| name == NAME) {
+        let path = path.join(NAME);
+        let bytes = read_whole(disk, &path)?;
+        return match parse(&bytes) {
+            Ok(store) => Ok(Found::Store(store)),
+            Err(reason) => Err(Error::FileDamaged { path, offset: 0, reason }),
+        };
+    }
+    let has_segments = names.iter().any(|name| name.starts_with("segment-"));
+    Ok(if has_segments { Found::Segments } else { Found::Nothing })
+}
+
+fn parse(bytes: &[u8]) -> Result<u64, String> {
+    let mut reader = Reader(bytes);
+    if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
+        return Err("it has not the signature of a folder of segments".to_owned());
+    }
+    let fields = || -> Option<_> {
+        let fields = (reader.u32()?, reader.u64()?, reader.u32()?);
+        reader.is_empty().then_some(fields)
+    };
+    let mut fields = fields;
+    match fields().ok_or("it has another length than such a file")? {
+        (_, _, checksum) if checksum != crc32c(&bytes[..bytes.len() - 4]) => {
+            Err("it fails its check".to_owned())
+        }
+        (VERSION, store, _) => Ok(store),
+        (version, ..) => Err(format!("it has version {version}, and this program reads version {VERSION}")),
+    }
+}
+
+fn refused(path: &Path, dir: &Path, reason: &str) -> Error {
+    let (path, dir) = (path.display(), dir.display());
+    Error::Ssd { reason: format!("{path} is not the folder of the segments of {dir}: {reason}") }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+    use ziptier_media::testing::RecordingDisk;
+
+    #[test]
+    fn a_folder_says_whose_it_is() {
+        let disk = RecordingDisk::new();
+        let path = Path::new("/ssd");
+        assert!(matches!(owner(&disk, path), Ok(Found::Nothing)));
+        refuse_segments_of_a_store(&disk, path).unwrap();
+        disk.put(&path.join("segment-1"), vec![1]);
+        assert!(matches!(owner(&disk, path), Ok(Found::Segments)));
+        give(&disk, path, 77).unwrap();
+        verify(&disk, path, Path::new("/d"), 77).unwrap();
+        let refused = verify(&disk, path, Path::new("/d"), 78).unwrap_err().to_string();
+        assert!(refused.contains("/ssd") && refused.contains("another store"), "{refused}");
+        let refused = refuse_segments_of_a_store(&disk, path).unwrap_err().to_string();
+        assert!(refused.contains("with a folder"), "{refused}");
+        let bytes = disk.contents(&path.join(NAME)).unwrap();
+        for bit in 0..8 * bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&damaged).is_err(), "bit {bit}");
+        }
+        (0..bytes.len()).for_each(|len| assert!(parse(&bytes[..len]).is_err(), "{len}"));
+    }
+}

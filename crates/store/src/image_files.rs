@@ -1,0 +1,168 @@
+//! The segment files of a store: what is needed of them, and when a file goes.
+//!
+//! Whoever holds a place in the process owns it, alone, and releases it: [`Owned`], or a list of images. A checkpoint names places,
+//! too, and what it names is read after a crash. So a segment goes when nobody owns anything in it and the checkpoint in force
+//! names nothing in it. While a checkpoint is being made it is not known yet what that names, and nothing goes at all.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::segments::{Place, SegmentError, Segments};
+
+use crate::sync::Mutex;
+
+/// Segment files, and which of them are needed whoever owns their bodies.
+pub(crate) struct ImageFiles {
+    pub(crate) segments: Segments,
+    needed: Mutex<Needed>,
+    /// Nothing goes while somebody has the lock of this folder.
+    readers: Option<(Arc<dyn Disk>, PathBuf)>,
+}
+
+#[derive(Default)]
+struct Needed {
+    /// Segments that the checkpoint in force names.
+    named: BTreeSet<u64>,
+    is_walking: bool,
+}
+
+impl ImageFiles {
+    /// Files of which no checkpoint needs anything.
+    pub(crate) fn new(segments: Segments) -> Arc<Self> {
+        Arc::new(Self { segments, needed: Mutex::default(), readers: None })
+    }
+
+    /// Files of which a checkpoint in force needs the segments `named`. Who reads them from outside locks the folder `readers`.
+    pub(crate) fn of_checkpoint(
+        segments: Segments,
+        named: BTreeSet<u64>,
+        disk: Arc<dyn Disk>,
+        readers: PathBuf,
+    ) -> Arc<Self> {
+        let needed = Mutex::new(Needed { named, is_walking: false });
+        Arc::new(Self { segments, needed, readers: Some((disk, readers)) })
+    }
+
+    /// Whether a checkpoint may need something of them.
+    pub(crate) fn outlive_the_process(&self) -> bool {
+        self.readers.is_some()
+    }
+
+    /// Removes the segments that nobody needs; how many.
+    pub(crate) fn remove_dead(&self) -> Result<usize, SegmentError> {
+        let needed = self.needed.lock();
+        if needed.is_walking {
+            return Ok(0);
+        }
+        let dead: Vec<u64> = self
+            .segments
+            .candidates()
+            .into_iter()
+            .take_while(|candidate| candidate.live_bytes == 0)
+            .map(|candidate| candidate.segment)
+            .filter(|segment| !needed.named.contains(segment))
+            .collect();
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        let _nobody_reads = match &self.readers {
+            None => None,
+            Some((disk, folder)) => match disk.lock_dir(folder) {
+                Err(DiskError::Locked { .. }) => return Ok(0),
+                lock => Some(lock?),
+            },
+        };
+        for segment in &dead {
+            // Who still holds a stale list looks for the new one when its read fails.
+            self.segments.remove(*segment)?;
+        }
+        Ok(dead.len())
+    }
+
+    /// Begins to make a checkpoint: until what is returned ends, nothing is removed.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        self.needed.lock().is_walking = true;
+        Walk(self)
+    }
+}
+
+/// A checkpoint is being made.
+pub(crate) struct Walk<'a>(&'a ImageFiles);
+
+impl Walk<'_> {
+    /// A checkpoint that needs these segments is in force from now on; `for_certain` when the one before no longer is.
+    pub(crate) fn end(self, named: BTreeSet<u64>, for_certain: bool) {
+        let needed = &mut *self.0.needed.lock();
+        if for_certain {
+            needed.named = named;
+        } else {
+            needed.named.extend(named);
+        }
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.0.needed.lock().is_walking = false;
+    }
+}
+
+/// Places that are released with this, unless they were handed on.
+pub(crate) struct Owned<P: AsRef<[Place]>> {
+    files: Arc<ImageFiles>,
+    places: P,
+    is_handed_on: AtomicBool,
+}
+
+/// Of an image.
+pub(crate) type OwnedImage = Owned<[Place; 1]>;
+/// Of the pieces of a large value.
+pub(crate) type OwnedPieces = Owned<Box<[Place]>>;
+
+impl<P: AsRef<[Place]>> Owned<P> {
+    /// Of places that were appended and that nobody owns yet.
+    pub(crate) fn new(files: &Arc<ImageFiles>, places: P) -> Self {
+        Self { files: files.clone(), places, is_handed_on: AtomicBool::new(false) }
+    }
+
+    /// Of places that were found when the files were opened: the checkpoint in force names them, also those of pieces that its manifest
+    /// does not list, and they may be let go before the next one.
+    pub(crate) fn found(files: &Arc<ImageFiles>, places: P) -> Result<Self, SegmentError> {
+        let owned = Self::new(files, places);
+        files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));
+        for place in owned.places() {
+            if let Err(error) = files.segments.keep(*place) {
+                owned.hand_on();
+                return Err(error);
+            }
+        }
+        Ok(owned)
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        self.places.as_ref()
+    }
+
+    /// Somebody else owns the places now.
+    pub(crate) fn hand_on(&self) {
+        self.is_handed_on.store(true, Relaxed);
+    }
+}
+
+impl<P: AsRef<[Place]>> Drop for Owned<P> {
+    fn drop(&mut self) {
+        if !self.is_handed_on.load(Relaxed) {
+            self.places().iter().for_each(|place| self.files.segments.release(*place));
+        }
+    }
+}
+
+impl<P: AsRef<[Place]>> fmt::Debug for Owned<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.places()).finish()
+    }
+}

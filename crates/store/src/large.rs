@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::{Placement, Side};
@@ -17,7 +18,7 @@ use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::{FarBytes, FarMemory};
 use crate::image_files::OwnedPieces;
-use crate::memory::{Gauges, allocated_bytes, arc_bytes};
+use crate::memory::{Gauge, Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
 
@@ -42,6 +43,8 @@ pub(crate) struct Large {
     coding: Option<Coding>,
     chunks: Box<[Chunk]>,
     far: Option<Arc<FarMemory>>,
+    /// No record refers to it any more: its bytes in DRAM count as retired.
+    is_retired: AtomicBool,
     /// Where a checkpoint has its pieces.
     places: Mutex<Option<Arc<OwnedPieces>>>,
 }
@@ -102,6 +105,7 @@ impl Large {
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
             far: place.far().cloned(),
+            is_retired: AtomicBool::default(),
             places: Mutex::default(),
         };
         large.count_new();
@@ -157,7 +161,15 @@ impl Large {
         let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
         // The pieces of both are the same bytes.
         let places = Mutex::new(self.places());
-        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()), places };
+        let large = Self {
+            gauges,
+            len: self.len,
+            coding,
+            chunks,
+            far: Some(far.clone()),
+            is_retired: AtomicBool::default(),
+            places,
+        };
         large.count(true);
         Some(large)
     }
@@ -167,17 +179,34 @@ impl Large {
         self.chunks.iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
     }
 
+    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
+    pub(crate) fn retire(self: &Arc<Self>) {
+        if Arc::strong_count(self) == 1 && !self.is_retired.load(Relaxed) {
+            self.uncount_placed();
+            self.count(false);
+            self.is_retired.store(true, Relaxed);
+            self.count(true);
+        }
+    }
+
     /// Adds (or takes) what this holds to (or from) the gauges.
     fn count(&self, add: bool) {
-        let (dram, far) = (&self.gauges.large, &self.gauges.far_large);
-        if add {
-            dram.add_held(self.held_bytes())
-        } else {
-            dram.take_held(self.held_bytes())
-        }
-        for chunk in self.chunks.iter().filter(|chunk| matches!(chunk.bytes, ChunkBytes::Far(_))) {
-            let bytes = allocated_bytes(chunk.bytes().len());
-            if add { far.add_held(bytes) } else { far.take_held(bytes) }
+        let gauges = &self.gauges;
+        let (dram, far) = match self.is_retired.load(Relaxed) {
+            false => (&gauges.large, &gauges.far_large),
+            true => (&gauges.retired, &gauges.far_retired),
+        };
+        let change = if add { Gauge::add_held } else { Gauge::take_held };
+        change(dram, self.held_bytes());
+        change(far, self.chunks.iter().map(Chunk::far_bytes).sum());
+    }
+
+    /// Takes what was placed at a ratio off again.
+    fn uncount_placed(&self) {
+        let Some(placement) = self.placement() else { return };
+        placement.uncount(Side::Dram, self.own_bytes() as u64);
+        for chunk in &self.chunks {
+            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
         }
     }
 
@@ -317,6 +346,7 @@ impl<'a> LargePieces<'a> {
             coding: self.coding,
             chunks: self.chunks.into(),
             far: self.place.far().cloned(),
+            is_retired: AtomicBool::default(),
             places: Mutex::new(Some(places)),
         };
         large.count_new();
@@ -327,10 +357,8 @@ impl<'a> LargePieces<'a> {
 impl Drop for Large {
     fn drop(&mut self) {
         self.count(false);
-        let Some(placement) = self.placement() else { return };
-        placement.uncount(Side::Dram, self.own_bytes() as u64);
-        for chunk in &self.chunks {
-            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
+        if !*self.is_retired.get_mut() {
+            self.uncount_placed();
         }
     }
 }
@@ -372,6 +400,13 @@ impl Chunk {
         match &self.bytes {
             ChunkBytes::Dram(bytes) => allocated_bytes(bytes.len()),
             ChunkBytes::Far(_) => 0,
+        }
+    }
+
+    fn far_bytes(&self) -> usize {
+        match &self.bytes {
+            ChunkBytes::Dram(_) => 0,
+            ChunkBytes::Far(bytes) => allocated_bytes(bytes.bytes().len()),
         }
     }
 }

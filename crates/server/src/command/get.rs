@@ -78,9 +78,10 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
             })
         }
         Change::Expire(time) => match time.deadline("getex", 1) {
-            Ok(moment) => read_and_change(session, args.at(1), |_| match has_passed(moment) {
-                true => Update::Delete,
-                false => Update::Expire { expires_at_ms: Some(moment) },
+            Ok(moment) => read_and_change(session, args.at(1), |old| match old {
+                _ if has_passed(moment) => Update::Delete,
+                Some(_) => Update::Expire { expires_at_ms: Some(moment) },
+                None => Update::Keep,
             }),
             // A key that is missing is answered before the time is looked at.
             Err(refusal) if session.shared.backend.meta(args.at(1))?.is_some() => Err(refusal),
@@ -92,7 +93,8 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
 }
 
-/// Answers with the value of `key` and changes the key, with nothing in between.
+/// Answers with the value of `key` and changes the key, with nothing in between. One that is missing may be deleted, too: a cache in a
+/// folder may have evicted it, and then it must not come back.
 fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],

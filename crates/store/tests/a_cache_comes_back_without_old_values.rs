@@ -9,9 +9,12 @@
 mod durable;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use durable::options;
+use durable::{SetOnDrop, options};
 use ziptier::{
     Batch, CodecChoice, Condition, Error, Options, PutMeta, SsdOptions, Store, Transferred, Update,
 };
@@ -20,6 +23,7 @@ use ziptier_media::testing::RecordingDisk;
 
 const LIMIT_BYTES: u64 = 1 << 20;
 const KEYS: u64 = 4000;
+const ALL: Range<u64> = 0..KEYS;
 /// An expiry that nobody sees.
 const FAR_OFF_MS: u64 = 1 << 44;
 
@@ -67,23 +71,30 @@ fn value(n: u64, version: u64) -> Vec<u8> {
 type Record = (Vec<u8>, Option<u64>);
 
 /// What a store may say of each key, beside that it is not there.
-#[derive(Clone, Default)]
-struct Allowed(BTreeMap<u64, Vec<Record>>);
+#[derive(Clone)]
+struct Allowed {
+    keys: Range<u64>,
+    records: BTreeMap<u64, Vec<Record>>,
+}
 
 impl Allowed {
+    fn nothing(keys: Range<u64>) -> Self {
+        Self { keys, records: BTreeMap::new() }
+    }
+
     fn of(&self, key: u64) -> &[Record] {
-        self.0.get(&key).map_or(&[], Vec::as_slice)
+        self.records.get(&key).map_or(&[], Vec::as_slice)
     }
 
     fn set(&mut self, key: u64, records: Vec<Record>) -> u64 {
-        self.0.insert(key, records);
+        self.records.insert(key, records);
         key
     }
 
     /// One write, whatever is there of its keys; the keys that it changed.
     fn write(&mut self, step: u64, store: &Store) -> Vec<u64> {
         let mut random = fastrand::Rng::with_seed(step);
-        let (a, b) = (random.u64(..KEYS), random.u64(..KEYS));
+        let (a, b) = (random.u64(self.keys.clone()), random.u64(self.keys.clone()));
         let new = value(a, step);
         let fresh = vec![(new.clone(), None)];
         match random.u8(..16) {
@@ -143,10 +154,10 @@ impl Allowed {
                 store.update(&name(a), |_| Update::Delete).unwrap();
                 vec![self.set(a, Vec::new())]
             }
-            _ if step % 100_000 == 9000 => {
+            _ if step % 100_000 == 9000 && self.keys == ALL => {
                 store.clear().unwrap();
-                self.0.values_mut().for_each(Vec::clear);
-                self.0.keys().copied().collect()
+                self.records.values_mut().for_each(Vec::clear);
+                self.records.keys().copied().collect()
             }
             _ => {
                 store.put(&name(a), &new).unwrap();
@@ -158,7 +169,7 @@ impl Allowed {
     /// No key has anything else; how many are there.
     fn check(&self, store: &Store, what: &str) -> usize {
         let mut found = 0;
-        for key in 0..KEYS {
+        for key in self.keys.clone() {
             let Some(value) = store.get(&name(key)).unwrap() else { continue };
             let record = (value, store.meta(&name(key)).unwrap().unwrap().expires_at_ms);
             found += 1;
@@ -170,13 +181,16 @@ impl Allowed {
 }
 
 /// What a recorded run was allowed to say of each key, from which position of the recording on.
-#[derive(Default)]
 struct History {
     now: Allowed,
     changes: BTreeMap<u64, Vec<(usize, Vec<Record>)>>,
 }
 
 impl History {
+    fn new(keys: Range<u64>) -> Self {
+        Self { now: Allowed::nothing(keys), changes: BTreeMap::new() }
+    }
+
     fn write(&mut self, step: u64, store: &Store, disk: &RecordingDisk) {
         for key in self.now.write(step, store) {
             self.changes.entry(key).or_default().push((disk.position(), self.now.of(key).to_vec()));
@@ -190,7 +204,8 @@ impl History {
             let may = &changes[acknowledged.saturating_sub(1)..changes.len().min(acknowledged + 1)];
             may.iter().flat_map(|(_, records)| records.clone()).collect()
         };
-        Allowed(self.changes.iter().map(|(key, changes)| (*key, allowed(changes))).collect())
+        let records = self.changes.iter().map(|(key, changes)| (*key, allowed(changes))).collect();
+        Allowed { keys: self.now.keys.clone(), records }
     }
 }
 
@@ -200,7 +215,7 @@ fn no_old_value_and_no_deleted_key_comes_back_whenever_the_power_goes() {
     let seed = from_environment("ZIPTIER_SEED", 1);
     for (run, codec) in [CodecChoice::None, CodecChoice::Auto].into_iter().enumerate() {
         let disk = RecordingDisk::new();
-        let mut history = History::default();
+        let mut history = History::new(ALL);
         let mut step = (2 * seed + run as u64) * 100_000;
         for session in 0..2 {
             let store = Store::open(cache(&disk, codec, LIMIT_BYTES * 3 / 2)).unwrap();
@@ -271,10 +286,54 @@ fn goes_on(
 }
 
 #[test]
+fn no_old_value_comes_back_of_threads_that_write_while_checkpoints_are_made() {
+    let wanted = from_environment("ZIPTIER_IMAGES", 60) as usize;
+    let seed = from_environment("ZIPTIER_SEED", 1);
+    let disk = RecordingDisk::new();
+    let options = cache(&disk, CodecChoice::Auto, LIMIT_BYTES * 3 / 2);
+    let store = Store::open(Options { background_threads: 1, ..options }).unwrap();
+    let ended = AtomicBool::new(false);
+    let histories: Vec<History> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                store.checkpoint().unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let _ended = SetOnDrop(&ended);
+        let write = |thread: u64| {
+            let (store, disk) = (&store, &disk);
+            scope.spawn(move || {
+                let mut history = History::new(thread * KEYS / 3..(thread + 1) * KEYS / 3);
+                let first = (4 * seed + thread) * 100_000;
+                (first..first + 3000).for_each(|step| history.write(step, store, disk));
+                history
+            })
+        };
+        let threads: Vec<_> = (0..3).map(write).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(store.stats().evicted > 100, "{:?}", store.stats());
+    drop(store);
+    for image in disk.images().sample(seed, wanted / 2) {
+        let store = Store::open(cache(&image.disk, CodecChoice::Auto, LIMIT_BYTES)).unwrap();
+        for history in &histories {
+            history.at(image.position).check(&store, &image.what);
+        }
+        store.checkpoint().unwrap();
+        drop(store);
+        let again = Store::open(cache(&image.disk, CodecChoice::Auto, 16 * LIMIT_BYTES)).unwrap();
+        for history in &histories {
+            history.at(image.position).check(&again, &image.what);
+        }
+    }
+}
+
+#[test]
 fn a_cache_is_warm_after_a_clean_stop() {
     for with_checkpoint in [true, false] {
         let disk = RecordingDisk::new();
-        let mut allowed = Allowed::default();
+        let mut allowed = Allowed::nothing(ALL);
         let store = open(&disk, LIMIT_BYTES);
         (0..6000).for_each(|step| drop(allowed.write(step, &store)));
         let before = allowed.check(&store, "before the stop");
@@ -293,7 +352,7 @@ fn a_cache_is_warm_after_a_clean_stop() {
 #[test]
 fn a_recovery_keeps_a_limit_that_is_smaller_than_what_was_there() {
     let disk = RecordingDisk::new();
-    let mut allowed = Allowed::default();
+    let mut allowed = Allowed::nothing(ALL);
     let store = open(&disk, 8 * LIMIT_BYTES);
     for n in 0..KEYS {
         store.put(&name(n), &value(n, 0)).unwrap();
@@ -358,8 +417,8 @@ fn large_values_that_a_start_evicted_stay_where_the_checkpoint_has_them() {
     let keys = 150;
     let value = |n: u64| format!("{n:04}").repeat(15_000).into_bytes();
     for n in 0..2 * keys {
-        // A few of them a leaf.
-        (1..5).for_each(|filler| store.put(&name(10 * n + filler), &[7; 500]).unwrap());
+        // A dozen a leaf, so that segments have nothing but pieces of them.
+        store.put(&name(10 * n + 1), &[7; 500]).unwrap();
         if n < keys {
             store.put(&name(10 * n), &value(n)).unwrap();
         } else {
@@ -381,7 +440,7 @@ fn large_values_that_a_start_evicted_stay_where_the_checkpoint_has_them() {
         let store = open(&disk, 2 * LIMIT_BYTES);
         assert_within(&store, 2 * LIMIT_BYTES);
         let found = (0..2 * keys).filter(|n| is_there(&store, n)).count();
-        assert!(store.stats().evicted > 0 && (10..100).contains(&found), "{found}, {:?}", store.stats());
+        assert!(store.stats().evicted > 0 && (1..150).contains(&found), "{found}, {:?}", store.stats());
         // Killed before there is another checkpoint.
         let after = open(&disk.copy(), 16 * LIMIT_BYTES);
         assert!((0..2 * keys).all(|n| is_there(&after, &n)));

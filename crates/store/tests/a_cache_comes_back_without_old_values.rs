@@ -269,7 +269,7 @@ fn goes_on(
     if n % 4 > 1 {
         store.checkpoint().unwrap();
     }
-    (0..200).for_each(|step| drop(allowed.write(n << 40 | step << 30, &store)));
+    (0..200).for_each(|step| drop(allowed.write(1 << 36 | n << 20 | step, &store)));
     let disk = if n.is_multiple_of(2) {
         // Killed.
         disk.copy()

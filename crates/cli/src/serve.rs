@@ -45,7 +45,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]")]
     ssd: Option<Ssd>,
 
-    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go). With --dir such a cache
+    /// is there again after a restart; keys that went may be, too, with the newest value that they had
     #[arg(
         long,
         env = "ZIPTIER_MAXMEMORY_POLICY",

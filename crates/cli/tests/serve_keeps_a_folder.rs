@@ -182,3 +182,55 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
         assert!(refused(&other, &[]).contains("belongs to user 65534"));
     }
 }
+
+/// Sends requests in one go, many at a time; the replies, one behind the other.
+fn ask_all(port: u16, requests: impl Iterator<Item = String>) -> Vec<String> {
+    let requests: Vec<String> = requests.collect();
+    let replies = requests.chunks(500).map(|some| ask(port, some.concat().as_bytes()));
+    replies.flat_map(|replies| replies.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let policy = ["--maxmemory-policy", "allkeys-s3fifo", "--codec", "none", "--memory"];
+    let refusal = ziptier(&dir, &[&policy[..], &["64MiB", "--ssd", "1GiB"]].concat()).output().unwrap();
+    let said = String::from_utf8(refusal.stderr).unwrap();
+    assert!(said.contains("a store that evicts keeps nothing on SSD") && said.lines().count() == 1, "{said}");
+    assert!(!dir.exists());
+
+    let keys = 60_000;
+    let value = |n: usize, version: usize| format!("{n:08}.{version}.").repeat(90);
+    let mut server = start(&dir, &[&policy[..], &["48MiB"]].concat());
+    for version in 0..2 {
+        let puts = (0..keys).map(|n| format!("SET key:{n:08} {}\r\n", value(n, version)));
+        assert!(ask_all(server.2, puts).iter().all(|reply| reply == "+OK"));
+        assert_eq!(ask(server.2, b"SAVE\r\n"), "+OK\r\n");
+    }
+    let deletes = (0..keys).step_by(4).map(|n| format!("DEL key:{n:08}\r\n"));
+    assert!(ask_all(server.2, deletes).iter().any(|reply| reply == ":0"), "nothing was evicted");
+    for (round, memory) in ["48MiB", "48MiB", "24MiB"].into_iter().enumerate() {
+        let before = ask_all(server.2, (0..keys).map(|n| format!("STRLEN key:{n:08}\r\n")));
+        let before = before.iter().filter(|len| *len != ":0").count();
+        // A crash, then a clean stop.
+        if round == 1 {
+            server.0.kill().unwrap();
+            server.0.wait().unwrap();
+        } else {
+            stop(server);
+        }
+        server = start(&dir, &[&policy[..], &[memory]].concat());
+        let mut after = 0;
+        let mut lines = ask_all(server.2, (0..keys).map(|n| format!("GET key:{n:08}\r\n"))).into_iter();
+        for n in 0..keys {
+            if lines.next().unwrap() != "$-1" {
+                let found = lines.next().unwrap();
+                assert!(n % 4 > 0 && found == value(n, 1), "{n} says {found}");
+                after += 1;
+            }
+        }
+        assert!(after > before / 4, "{after} of {before} keys came back in round {round}");
+    }
+    stop(server);
+}

@@ -63,11 +63,6 @@ pub enum Error {
         /// The ratio as given.
         ratio: String,
     },
-    /// Eviction in a store with a folder.
-    #[error(
-        "a store with a folder does not evict yet; give up the folder, or let writes be refused at the limit"
-    )]
-    EvictionIsNotDurable,
     /// A memory limit that leaves no room for data.
     #[error("a memory limit of {limit_bytes} bytes is too small; give at least {min_bytes}")]
     LimitTooSmall {

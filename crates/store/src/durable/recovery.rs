@@ -107,7 +107,7 @@ impl Folder {
 }
 
 /// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go to
-/// SSD.
+/// SSD or be evicted.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
@@ -115,7 +115,7 @@ pub(crate) fn recover(
     folder: Folder,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    if core.cold.is_none() {
+    if core.cold.is_none() && core.eviction.is_none() {
         core.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, files, skipped, .. } = folder;
@@ -261,7 +261,13 @@ impl Core {
     pub(super) fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
         match *operation {
             Operation::Put { key, value, expires_at_ms, flags } => {
-                self.put(key, value, PutMeta { expires_at_ms, flags })
+                match self.put(key, value, PutMeta { expires_at_ms, flags }) {
+                    // The value before must not stay in its place.
+                    Err(Error::MemoryLimit { .. }) if self.eviction.is_some() => {
+                        self.append_bare(key, Kind::Tombstone, None)
+                    }
+                    outcome => outcome,
+                }
             }
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
             // Above what lies on SSD a value is written again with its expiry, so it must be there.

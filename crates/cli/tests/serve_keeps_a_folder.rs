@@ -184,9 +184,9 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
 }
 
 /// Sends requests in one go, many at a time; the replies, one behind the other.
-fn ask_all(port: u16, requests: impl Iterator<Item = String>) -> Vec<String> {
+fn ask_all(server: &Server, requests: impl Iterator<Item = String>) -> Vec<String> {
     let requests: Vec<String> = requests.collect();
-    let replies = requests.chunks(500).map(|some| ask(port, some.concat().as_bytes()));
+    let replies = requests.chunks(500).map(|some| server.ask(some.concat().as_bytes()));
     replies.flat_map(|replies| replies.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
@@ -195,7 +195,7 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     let policy = ["--maxmemory-policy", "allkeys-s3fifo", "--codec", "none", "--memory"];
-    let refusal = ziptier(&dir, &[&policy[..], &["64MiB", "--ssd", "1GiB"]].concat()).output().unwrap();
+    let refusal = serve(&dir, &[&policy[..], &["64MiB", "--ssd", "1GiB"]].concat()).output().unwrap();
     let said = String::from_utf8(refusal.stderr).unwrap();
     assert!(said.contains("a store that evicts keeps nothing on SSD") && said.lines().count() == 1, "{said}");
     assert!(!dir.exists());
@@ -205,24 +205,23 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
     let mut server = start(&dir, &[&policy[..], &["48MiB"]].concat());
     for version in 0..2 {
         let puts = (0..keys).map(|n| format!("SET key:{n:08} {}\r\n", value(n, version)));
-        assert!(ask_all(server.2, puts).iter().all(|reply| reply == "+OK"));
-        assert_eq!(ask(server.2, b"SAVE\r\n"), "+OK\r\n");
+        assert!(ask_all(&server, puts).iter().all(|reply| reply == "+OK"));
+        assert_eq!(server.ask(b"SAVE\r\n"), "+OK\r\n");
     }
     let deletes = (0..keys).step_by(4).map(|n| format!("DEL key:{n:08}\r\n"));
-    assert!(ask_all(server.2, deletes).iter().any(|reply| reply == ":0"), "nothing was evicted");
+    assert!(ask_all(&server, deletes).iter().any(|reply| reply == ":0"), "nothing was evicted");
     for (round, memory) in ["48MiB", "48MiB", "24MiB"].into_iter().enumerate() {
-        let before = ask_all(server.2, (0..keys).map(|n| format!("STRLEN key:{n:08}\r\n")));
+        let before = ask_all(&server, (0..keys).map(|n| format!("STRLEN key:{n:08}\r\n")));
         let before = before.iter().filter(|len| *len != ":0").count();
         // A crash, then a clean stop.
         if round == 1 {
-            server.0.kill().unwrap();
-            server.0.wait().unwrap();
+            server.kill();
         } else {
-            stop(server);
+            server.stop();
         }
         server = start(&dir, &[&policy[..], &[memory]].concat());
         let mut after = 0;
-        let mut lines = ask_all(server.2, (0..keys).map(|n| format!("GET key:{n:08}\r\n"))).into_iter();
+        let mut lines = ask_all(&server, (0..keys).map(|n| format!("GET key:{n:08}\r\n"))).into_iter();
         for n in 0..keys {
             if lines.next().unwrap() != "$-1" {
                 let found = lines.next().unwrap();
@@ -232,5 +231,5 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
         }
         assert!(after > before / 4, "{after} of {before} keys came back in round {round}");
     }
-    stop(server);
+    server.stop();
 }

@@ -378,8 +378,8 @@ fn landing_of(
     (!laid_out.is_empty()).then(|| Arc::new(landing))
 }
 
-/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but a store that evicts does so
-/// between two leaves: none of them is held.
+/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but what has no room in DRAM
+/// goes on between two leaves, to far memory or for good: none of them is held.
 struct Chain<'a> {
     core: &'a Core,
     /// There is only the leaf of an empty store, which owns every key.
@@ -413,7 +413,8 @@ impl Chain<'_> {
         }
         core.take_up(&next, &guard);
         drop(guard);
-        if core.eviction.is_some() {
+        // Where there is an SSD, what memory has no room for was not read.
+        if core.cold.is_none() {
             core.keep_to_limit();
         }
     }

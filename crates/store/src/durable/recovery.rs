@@ -106,8 +106,8 @@ impl Folder {
     }
 }
 
-/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go to
-/// SSD or be evicted.
+/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go
+/// elsewhere or be evicted.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
@@ -115,7 +115,7 @@ pub(crate) fn recover(
     folder: Folder,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    if core.cold.is_none() && core.eviction.is_none() {
+    if !core.can_make_room() {
         core.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, files, skipped, .. } = folder;

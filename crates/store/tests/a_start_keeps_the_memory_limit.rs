@@ -1,14 +1,16 @@
-//! A cache whose folder has more than memory may hold, because keys that were evicted are there, too, or because the limit was higher: a start
-//! that loaded all of it before it evicted anything would be killed for its memory, again and again. The allocator is asked meanwhile.
+//! A folder has more than DRAM may hold where some of it lay in far memory, and that of a cache where keys were evicted or the limit was
+//! higher: a start that loaded all of it before anything went on would be killed for its memory, again and again. The allocator is asked
+//! meanwhile.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(not(miri))]
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tikv_jemalloc_ctl::{epoch, stats};
-use ziptier::{CodecChoice, Durability, DurableOptions, Options, Store};
+use ziptier::{CodecChoice, Durability, DurableOptions, FarOptions, FarPlace, Options, Store};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -34,13 +36,21 @@ fn allocated_when_idle() -> u64 {
     least
 }
 
-fn open(dir: &Path, limit_bytes: u64) -> Store {
+/// One test at a time has the allocator.
+static ALLOCATING: Mutex<()> = Mutex::new(());
+
+fn open(dir: &Path, limit_bytes: u64, far: Option<&Path>) -> Store {
     let mut durable = DurableOptions::new(dir);
     durable.durability = Durability::No;
     durable.checkpoint_log_bytes = Some(u64::MAX);
     let options = Options {
         memory_limit_bytes: Some(limit_bytes),
-        eviction: true,
+        eviction: far.is_none(),
+        far: far.map(|file| FarOptions {
+            place: FarPlace::File(file.into()),
+            capacity_bytes: 256 << 20,
+            require_dax: false,
+        }),
         codec: CodecChoice::None,
         background_threads: 0,
         durable: Some(durable),
@@ -69,11 +79,12 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, u64) {
 }
 
 #[test]
-fn a_start_loads_and_replays_within_the_memory_limit() {
+fn a_cache_loads_and_replays_within_the_memory_limit() {
+    let _alone = ALLOCATING.lock();
     let folder = tempfile::tempdir().unwrap();
     let small = |n: u64| format!("small:{n:08}").into_bytes();
     let large = |n: u64| format!("large:{n:08}").into_bytes();
-    let store = open(folder.path(), 16 * LIMIT_BYTES);
+    let store = open(folder.path(), 16 * LIMIT_BYTES, None);
     (0..100_000).for_each(|n| store.put(&small(n), &value(n, 500)).unwrap());
     // All of them in one leaf, which comes when memory is full already; and some in leaves of their own.
     (0..150).for_each(|n| store.put(&[b"zz", large(n).as_slice()].concat(), &value(n, 100_000)).unwrap());
@@ -82,11 +93,36 @@ fn a_start_loads_and_replays_within_the_memory_limit() {
     (0..40_000).for_each(|n| store.put(&small(3 * n), &value(n, 300)).unwrap());
     (0..100).for_each(|n| store.put(&large(3 * n), &value(n + 1, 90_000)).unwrap());
     store.close().unwrap();
-    let (store, most) = watched(|| open(folder.path(), LIMIT_BYTES));
+    let (store, most) = watched(|| open(folder.path(), LIMIT_BYTES, None));
     assert!(store.stats().evicted > 100_000, "{:?}", store.stats());
     let held = store.memory().total_bytes();
     assert!(held > LIMIT_BYTES / 2 && held <= LIMIT_BYTES / 100 * 98, "{held} bytes are held");
     // Beside what is held there are windows of the log, and images that are read ahead.
     assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 2, "{most} bytes of {LIMIT_BYTES}");
     eprintln!("allocated: {most} bytes of {LIMIT_BYTES} at most, {held} in the end");
+}
+
+#[test]
+fn far_memory_takes_what_a_start_has_no_room_for() {
+    let _alone = ALLOCATING.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, far) = (folder.path().join("data"), folder.path().join("far"));
+    let small = |n: u64| format!("small:{n:08}").into_bytes();
+    let large = |n: u64| format!("large:{n:08}").into_bytes();
+    let store = open(&dir, LIMIT_BYTES, Some(&far));
+    (0..100_000).for_each(|n| store.put(&small(n), &value(n, 500)).unwrap());
+    (0..200).for_each(|n| store.put(&large(n), &value(n, 70_000)).unwrap());
+    store.checkpoint().unwrap();
+    (0..40_000).for_each(|n| store.put(&small(2 * n), &value(n, 300)).unwrap());
+    store.close().unwrap();
+    let (store, most) = watched(|| open(&dir, LIMIT_BYTES, Some(&far)));
+    let memory = store.memory();
+    assert!(memory.total_bytes() <= LIMIT_BYTES && memory.far_body_bytes > 2 * LIMIT_BYTES, "{memory:?}");
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 2, "{most} bytes of {LIMIT_BYTES}");
+    for n in 0..100_000 {
+        let wanted = if n % 2 == 0 && n < 80_000 { value(n / 2, 300) } else { value(n, 500) };
+        assert!(store.get(&small(n)).unwrap() == Some(wanted), "{n}");
+    }
+    (0..200).for_each(|n| assert!(store.get(&large(n)).unwrap() == Some(value(n, 70_000))));
+    eprintln!("allocated: {most} bytes of {LIMIT_BYTES} at most");
 }

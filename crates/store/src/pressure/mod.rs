@@ -17,6 +17,7 @@
 //! memory and of `cold` for the SSD, which both have ways back up, too.
 
 mod hand;
+mod retired;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -236,6 +237,20 @@ impl Core {
         self.move_hand(Move::of(1));
         self.reclaim();
         self.wait_for_retired();
+    }
+
+    /// Whether `bytes` more may be held.
+    pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
+        let limit_bytes = self.gauges.limit();
+        // A recovery refuses nothing: what was acknowledged fitted once.
+        if limit_bytes == u64::MAX || self.recovering.load(Relaxed) {
+            return Ok(());
+        }
+        let used_bytes = self.gauges.held();
+        if used_bytes.saturating_add(bytes as u64) > limit_bytes {
+            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
+        }
+        Ok(())
     }
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.

@@ -1,0 +1,72 @@
+//! Bytes that nobody can reach any more, and that readers may still hold: writers wait for them, so that they stay few.
+
+use crate::core::Core;
+use crate::sync::back_off;
+
+/// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at most.
+const RETIRED_BYTES_MIN: u64 = 256 << 10;
+const RETIRED_LIMIT_PART: u64 = 64;
+/// How much sooner that wait turns into sleep than others do.
+const RETIRED_BACK_OFF: u32 = 16;
+/// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
+const RETIRED_ROUNDS_MAX: u32 = 20_000;
+
+impl Core {
+    /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
+    ///
+    /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
+    /// at it all the time.
+    pub(crate) fn wait_for_retired(&self) {
+        let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
+        for round in 0..RETIRED_ROUNDS_MAX {
+            let retired_bytes = self.gauges.retired.held();
+            if retired_bytes <= few || retired_bytes <= self.gauges.held() / 100 {
+                return;
+            }
+            self.reclaim();
+            back_off(round.saturating_mul(RETIRED_BACK_OFF));
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use crossbeam_epoch::pin;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::record::PutMeta;
+
+    #[test]
+    fn writers_wait_for_readers_that_hold_retired_bytes_back() {
+        let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+        let put = |n: u32| core.put(&(n % 100).to_be_bytes(), &[7; 500], PutMeta::default());
+        (0..100).for_each(|n| put(n).expect("no limit is set"));
+        let (pinned, released) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = pin();
+                pinned.store(true, Ordering::Release);
+                std::thread::sleep(Duration::from_millis(200));
+                released.store(true, Ordering::Release);
+                drop(guard);
+            });
+            while !pinned.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let mut most = 0;
+            let mut written = 0;
+            while !released.load(Ordering::Acquire) {
+                put(written).expect("no limit is set");
+                written += 1;
+                most = most.max(core.gauges.retired.held());
+            }
+            assert!(written > 0 && most < 2 * RETIRED_BYTES_MIN, "{most} bytes were retired");
+        });
+        core.reclaim();
+        assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
+    }
+}

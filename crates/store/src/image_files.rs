@@ -145,6 +145,11 @@ impl<P: AsRef<[Place]>> Owned<P> {
         self.places.as_ref()
     }
 
+    /// Reads what lies at place `index`.
+    pub(crate) fn read(&self, index: usize) -> Result<Vec<u8>, SegmentError> {
+        self.files.segments.read(self.places()[index])
+    }
+
     /// Somebody else owns the places now.
     pub(crate) fn hand_on(&self) {
         self.is_handed_on.store(true, Relaxed);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::{Placement, Side};
+use ziptier_media::segments::SegmentError;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
@@ -40,6 +41,7 @@ pub(crate) struct Large {
     gauges: Arc<Gauges>,
     len: u64,
     coding: Option<Coding>,
+    /// None if the value lies on SSD alone, in its pieces.
     chunks: Box<[Chunk]>,
     far: Option<Arc<FarMemory>>,
     /// Where a checkpoint has its pieces.
@@ -118,13 +120,43 @@ impl Large {
 
     /// Pieces that it is written in.
     pub(crate) fn pieces(&self) -> usize {
-        self.chunks.len().div_ceil(PIECE_CHUNKS)
+        LargePieces::count(self.len)
+    }
+
+    /// Whether it lies on SSD alone: who reads it then waits for that.
+    pub(crate) fn is_on_ssd(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// One that lies on SSD alone, in `pieces`.
+    pub(crate) fn on_ssd(
+        len: u64,
+        coding: Option<Coding>,
+        pieces: Arc<OwnedPieces>,
+        gauges: &Arc<Gauges>,
+    ) -> Self {
+        let places = Mutex::new(Some(pieces));
+        let large = Self { gauges: gauges.clone(), len, coding, chunks: Box::default(), far: None, places };
+        large.count_new();
+        large
+    }
+
+    /// The same on SSD alone, in `pieces`.
+    pub(crate) fn to_ssd(&self, pieces: Arc<OwnedPieces>) -> Self {
+        Self::on_ssd(self.len, self.coding.clone(), pieces, &self.gauges)
     }
 
     /// Writes piece `index` in place of what is in `out`: of each chunk its bytes, behind their number times two, odd if they
     /// are coded.
-    pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// It lies on SSD and cannot be read there.
+    pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) -> Result<(), SegmentError> {
         out.clear();
+        if self.is_on_ssd() {
+            *out = self.read_piece(index)?;
+            return Ok(());
+        }
         for chunk in self.chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
             let bytes = chunk.bytes();
             let head =
@@ -132,6 +164,39 @@ impl Large {
             out.extend_from_slice(&head.to_le_bytes());
             out.extend_from_slice(bytes);
         }
+        Ok(())
+    }
+
+    /// Reads a piece from SSD. Nothing keeps it where it is meanwhile: a checkpoint may write it anew.
+    fn read_piece(&self, index: usize) -> Result<Vec<u8>, SegmentError> {
+        loop {
+            let pieces = self.places().expect("what lies on SSD has its places");
+            let failed = match pieces.read(index) {
+                Ok(piece) => return Ok(piece),
+                Err(error) => error,
+            };
+            if self.places().is_some_and(|now| Arc::ptr_eq(&now, &pieces)) {
+                return Err(failed);
+            }
+        }
+    }
+
+    /// Chunk `index`, and whether it is coded; `cached` is the last piece that was read from SSD.
+    fn chunk<'a>(
+        &'a self,
+        index: usize,
+        cached: &'a mut Option<(usize, Vec<u8>)>,
+    ) -> Result<(bool, &'a [u8]), String> {
+        if let Some(chunk) = self.chunks.get(index) {
+            return Ok((chunk.coded, chunk.bytes()));
+        }
+        let piece = index / PIECE_CHUNKS;
+        if cached.as_ref().is_none_or(|(known, _)| *known != piece) {
+            *cached = Some((piece, self.read_piece(piece).map_err(|error| error.to_string())?));
+        }
+        let bytes = cached.as_ref().map_or(&[][..], |(_, bytes)| bytes);
+        let found = chunks_of(bytes).nth(index % PIECE_CHUNKS);
+        found.flatten().ok_or_else(|| format!("chunk {index} is not in its piece"))
     }
 
     /// Where its pieces lie, if they were in a checkpoint.
@@ -160,6 +225,11 @@ impl Large {
         let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()), places };
         large.count(true);
         Some(large)
+    }
+
+    /// Whether its chunks lie at a set ratio, and stay there.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.placement().is_some()
     }
 
     /// Whether any chunk is in DRAM.
@@ -209,6 +279,10 @@ impl Large {
 
     /// Bytes of its chunks, wherever they lie.
     pub(crate) fn stored_bytes(&self) -> usize {
+        if self.is_on_ssd() {
+            let places = self.places();
+            return places.iter().flat_map(|pieces| pieces.places()).map(|place| place.bytes as usize).sum();
+        }
         self.chunks.iter().map(|chunk| chunk.bytes().len()).sum()
     }
 
@@ -217,6 +291,17 @@ impl Large {
     /// # Errors
     /// What the decoder says of a damaged chunk.
     pub(crate) fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), String> {
+        self.read_through(offset, len, out, &mut None)
+    }
+
+    /// As [`Large::read_at`], in several calls: `cached` is the last piece that was read from SSD, `None` at first.
+    pub(crate) fn read_through(
+        &self,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+        cached: &mut Option<(usize, Vec<u8>)>,
+    ) -> Result<(), String> {
         let end = offset.saturating_add(len as u64).min(self.len);
         let mut at = offset;
         let mut raw = Vec::new();
@@ -224,11 +309,12 @@ impl Large {
             let index = (at / CHUNK_BYTES as u64) as usize;
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            let chunk = &self.chunks[index];
-            match (chunk.coded, &self.coding) {
-                (false, _) => out.extend_from_slice(&chunk.bytes()[skip..skip + take]),
+            let (is_coded, bytes) = self.chunk(index, cached)?;
+            let short = || format!("chunk {index} is too short");
+            match (is_coded, &self.coding) {
+                (false, _) => out.extend_from_slice(bytes.get(skip..skip + take).ok_or_else(short)?),
                 (true, Some(coding)) => {
-                    let coded = chunk.bytes();
+                    let coded = bytes;
                     raw.clear();
                     let decoded = match coding {
                         Coding::Tokens(tokens) => tokens
@@ -239,7 +325,7 @@ impl Large {
                     };
                     decoded.map_err(|reason| format!("chunk {index}: {reason}"))?;
                     let part = raw.get(skip..skip + take);
-                    out.extend_from_slice(part.ok_or_else(|| format!("chunk {index} is too short"))?);
+                    out.extend_from_slice(part.ok_or_else(short)?);
                 }
                 (true, None) => return Err(format!("chunk {index} has no dictionary")),
             }
@@ -283,16 +369,11 @@ impl<'a> LargePieces<'a> {
     }
 
     /// Adds the next piece.
-    pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), &'static str> {
-        let ends = "a chunk of a large value ends too early";
-        while !piece.is_empty() {
-            let (head, rest) = piece.split_first_chunk().ok_or(ends)?;
-            let head = u32::from_le_bytes(*head);
-            let (bytes, rest) = rest.split_at_checked(head as usize / 2).ok_or(ends)?;
-            piece = rest;
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), &'static str> {
+        for chunk in chunks_of(piece) {
+            let (coded, bytes) = chunk.ok_or("a chunk of a large value ends too early")?;
             let before = (self.chunks.len() * CHUNK_BYTES) as u64;
             let raw_bytes = self.len.saturating_sub(before).min(CHUNK_BYTES as u64) as usize;
-            let coded = head % 2 == 1;
             let fits = if coded { self.coding.is_some() } else { bytes.len() == raw_bytes };
             if !fits || raw_bytes == 0 {
                 return Err("a chunk of a large value does not fit it");
@@ -333,6 +414,23 @@ impl Drop for Large {
             placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
         }
     }
+}
+
+/// The chunks of a piece, which may be any bytes, and whether each is coded; `None` where one ends too early.
+fn chunks_of(piece: &[u8]) -> impl Iterator<Item = Option<(bool, &[u8])>> {
+    let mut rest = Some(piece);
+    std::iter::from_fn(move || {
+        let piece = rest.take().filter(|piece| !piece.is_empty())?;
+        let split = || {
+            let (head, behind) = piece.split_first_chunk()?;
+            let head = u32::from_le_bytes(*head);
+            Some((head % 2 == 1, behind.split_at_checked(head as usize / 2)?))
+        };
+        Some(split().map(|(is_coded, (bytes, behind))| {
+            rest = Some(behind);
+            (is_coded, bytes)
+        }))
+    })
 }
 
 impl<'a> ChunkPlace<'a> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::large::Large;
 use crate::record::Meta;
+use crate::sync::Mutex;
 
 /// A value as it was when [`Store::open_value`](crate::Store::open_value) found it, to be read in pieces.
 ///
@@ -17,7 +18,11 @@ pub struct OpenValue {
 
 enum Source {
     Inline(Vec<u8>),
-    Large(Arc<Large>),
+    Large {
+        large: Arc<Large>,
+        /// The piece that was read last, if it lies on SSD.
+        cached: Mutex<Option<(usize, Vec<u8>)>>,
+    },
 }
 
 impl OpenValue {
@@ -26,7 +31,7 @@ impl OpenValue {
     }
 
     pub(crate) fn large(large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        Self { meta, key_bytes, source: Source::Large(large) }
+        Self { meta, key_bytes, source: Source::Large { large, cached: Mutex::default() } }
     }
 
     /// Its length, expiry and flags.
@@ -46,9 +51,9 @@ impl OpenValue {
                 out.extend_from_slice(&value[start..end]);
                 Ok(())
             }
-            Source::Large(large) => {
+            Source::Large { large, cached } => {
                 let before = out.len();
-                large.read_at(offset, len, out).map_err(|reason| {
+                large.read_through(offset, len, out, &mut cached.lock()).map_err(|reason| {
                     out.truncate(before);
                     Error::Damaged { key_bytes: self.key_bytes, reason }
                 })

@@ -14,7 +14,10 @@ use super::below::{Below, Part};
 use super::tier::Tier;
 use crate::core::Core;
 use crate::durable::Checkpointer;
+use crate::image_files::Owned;
+use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
+use crate::merge::large_references;
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
 const LIVE_PCT_MAX: u64 = 90;
@@ -87,8 +90,40 @@ impl Core {
         let mut moved = 0;
         self.each_leaf(|leaf| {
             moved += self.move_images(tier, leaf, |place| place.segment == segment)?;
+            moved += self.move_larges(tier, leaf, segment)?;
             Ok::<(), SegmentError>(())
         })?;
+        Ok(moved)
+    }
+
+    /// Appends those large values of a leaf anew that lie in `segment`; how many.
+    fn move_larges(&self, tier: &Arc<Tier>, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
+        let larges: Vec<Arc<Large>> = {
+            let guard = pin();
+            let references = large_references(leaf.state(&guard));
+            // SAFETY: the records that own the references are part of a state that the guard keeps readable.
+            references.iter().map(|reference| unsafe { LargeHandle::borrow(reference) }.share()).collect()
+        };
+        let is_there = |large: &Arc<Large>| {
+            let pieces = large.places();
+            pieces.is_some_and(|pieces| pieces.places().iter().any(|place| place.segment == segment))
+        };
+        let mut moved = 0;
+        for large in larges.iter().filter(|large| is_there(large)) {
+            let (mut piece, mut places) = (Vec::new(), Vec::with_capacity(large.pieces()));
+            let written = (0..large.pieces()).try_for_each(|index| {
+                large.write_piece(index, &mut piece)?;
+                places.push(tier.append(&piece, Purpose::Cleaning)?);
+                Ok(())
+            });
+            let pieces = Arc::new(Owned::new(&tier.files, places.into_boxed_slice()));
+            match written {
+                Ok(()) => large.set_places(pieces),
+                Err(SegmentError::Damaged { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+            moved += 1;
+        }
         Ok(moved)
     }
 

@@ -1,4 +1,4 @@
-//! Down to the SSD: the body of a settled leaf becomes an image below it. What is large stays above, in memory.
+//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above.
 //!
 //! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile, under the
 //! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
@@ -16,9 +16,11 @@ use crate::body::{Body, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
+use crate::image_files::Owned;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
+use crate::moving::MovedLarge;
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::{Fields, Kind};
 
@@ -99,15 +101,16 @@ impl Core {
             self.stats.damaged.raise();
             return Ok(false);
         }
+        let (state, has_sent) = self.send_larges(cold, leaf, state)?;
         if state.below.is_some() {
-            return self.sink(leaf, &state);
+            return Ok(self.sink(leaf, &state)? || has_sent);
         }
         if let Some(sent) = self.send_stored(cold, leaf, &state, appends) {
             return Ok(sent);
         }
         let division = self.divide(leaf, &state);
         if division.lower.iter().all(|(_, body)| body.is_empty()) {
-            return Ok(false);
+            return Ok(has_sent);
         }
         let mut logical_bytes = 0;
         let mut written = Written::new(&cold.tier, false);
@@ -119,13 +122,50 @@ impl Core {
         let guard = pin();
         if !publish_below(leaf, &state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
-            return Ok(false);
+            return Ok(has_sent);
         }
         written.owned();
         self.account(&division.pieces);
         self.stats.sent_to_ssd.raise();
         guard.flush();
         Ok(true)
+    }
+
+    /// Sends the large values of a leaf, which the caller owns and whose state is `state`: they are written, unless a checkpoint did that,
+    /// and their chunks leave memory. The state then, and whether there were any.
+    fn send_larges(
+        &self,
+        cold: &Cold,
+        leaf: &Leaf,
+        state: LeafState,
+    ) -> Result<(LeafState, bool), SegmentError> {
+        let mut piece = Vec::new();
+        let moved = MovedLarge::of(&state.body, |large| {
+            if large.is_on_ssd() || large.is_placed() {
+                return Ok(None);
+            }
+            let pieces = match large.places() {
+                Some(pieces) => pieces,
+                None => {
+                    let mut places = Vec::with_capacity(large.pieces());
+                    let written = (0..large.pieces()).try_for_each(|index| {
+                        large.write_piece(index, &mut piece)?;
+                        places.push(cold.tier.append(&piece, Purpose::New)?);
+                        Ok(())
+                    });
+                    // What was written goes with it if not all was.
+                    let pieces = Arc::new(Owned::new(&cold.tier.files, places.into_boxed_slice()));
+                    written.map(|()| pieces)?
+                }
+            };
+            Ok(Some(large.to_ssd(pieces)))
+        })?;
+        let Some(MovedLarge { body, large, replaced, .. }) = moved else { return Ok((state, false)) };
+        let guard = pin();
+        self.publish_body(leaf, body, &guard);
+        self.settle_large(large, replaced, &guard);
+        guard.flush();
+        Ok((leaf.state(&guard).clone(), true))
     }
 
     /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says

@@ -324,6 +324,12 @@ impl Source<'_> {
         if let Some(known) = larges.get(&first).filter(|known| known.len() == stored.len) {
             return Ok(known.clone());
         }
+        if self.core.cold.is_some() && !self.core.has_memory_for(stored.len) {
+            let owned = Owned::found(self.files, stored.pieces.iter().copied().collect())?;
+            let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.gauges));
+            larges.insert(first, large.clone());
+            return Ok(large);
+        }
         let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
             let piece = self.files.segments.read(*place)?;

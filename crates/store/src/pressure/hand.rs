@@ -11,6 +11,7 @@ use crossbeam_epoch::pin;
 
 use crate::cold::pays;
 use crate::core::Core;
+use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::sync::Mutex;
@@ -289,14 +290,21 @@ impl Core {
         let (body_bytes, landing_bytes, settles) = {
             let guard = pin();
             let state = leaf.state(&guard);
-            let taken = self.is_for_ssd(leaf, state, reach, source);
+            let large_bytes: usize = if source == Source::Far {
+                0
+            } else {
+                state.body.larges().filter(|large| goes_to_ssd(large)).map(|large| large.held_bytes()).sum()
+            };
+            let taken =
+                self.is_for_ssd(leaf, state, reach, source) || (large_bytes > 0 && self.is_cold(leaf, state));
             if state.closed || !taken {
                 return Sent::Kept;
             }
             let body_bytes =
                 if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
-            let settles = state.below.is_some() && reach == Reach::Written && !pays(state, 2);
-            (body_bytes as u64, landing_bytes(state), settles)
+            let settles =
+                state.below.is_some() && reach == Reach::Written && !pays(state, 2) && large_bytes == 0;
+            ((body_bytes + large_bytes) as u64, landing_bytes(state), settles)
         };
         if settles {
             // The landing goes into the upper body.
@@ -333,6 +341,11 @@ impl Core {
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
         !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
     }
+}
+
+/// Whether a large value may leave memory.
+fn goes_to_ssd(large: &Large) -> bool {
+    !large.is_on_ssd() && !large.is_placed()
 }
 
 fn is_in_dram(state: &LeafState) -> bool {

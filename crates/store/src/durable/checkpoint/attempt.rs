@@ -257,7 +257,8 @@ impl<'a> Attempt<'a> {
         if let Some((_, pieces)) = self.larges.get(&address) {
             return Ok(pieces.clone());
         }
-        let purpose = match large.places() {
+        let known = large.places();
+        let purpose = match known.clone() {
             Some(pieces) if !pieces.places().iter().any(|place| self.victims.contains(&place.segment)) => {
                 return Ok(pieces);
             }
@@ -267,13 +268,18 @@ impl<'a> Attempt<'a> {
         let mut piece = std::mem::take(&mut self.bytes);
         let mut places = Vec::with_capacity(large.pieces());
         let written: Result<(), Error> = (0..large.pieces()).try_for_each(|index| {
-            large.write_piece(index, &mut piece);
+            large.write_piece(index, &mut piece)?;
             places.push(self.append(&piece, purpose)?);
             Ok(())
         });
         self.bytes = piece;
         let pieces = Arc::new(Owned::new(self.files, places.into_boxed_slice()));
-        written?;
+        match (written, known) {
+            (Ok(()), _) => {}
+            // What is damaged stays where it is, and its segment with it.
+            (Err(Error::Segments(SegmentError::Damaged { .. })), Some(known)) => return Ok(known),
+            (Err(error), _) => return Err(error),
+        }
         self.larges.insert(address, (Arc::downgrade(large), pieces.clone()));
         Ok(pieces)
     }

@@ -1,0 +1,192 @@
+//! Values that live outside their leaf, several times what memory holds: they must be read, changed, compared and kept from SSD as from
+//! memory, with a folder and without.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ziptier::{
+    Batch, Condition, Durability, DurableOptions, Options, SsdOptions, Store, Update, Values, check,
+};
+
+const MEMORY: u64 = 4 << 20;
+/// 24 MiB in all, in values of several chunks, and of several pieces.
+const KEYS: u64 = 200;
+
+fn options(dir: &Path, is_durable: bool, memory: u64, ssd: u64) -> Options {
+    let mut durable = DurableOptions::new(dir.join("store"));
+    durable.durability = Durability::No;
+    durable.checkpoint_log_bytes = Some(8 << 20);
+    durable.log.segment_bytes = 4 << 20;
+    Options {
+        memory_limit_bytes: Some(memory),
+        ssd: Some(SsdOptions { path: Some(dir.join("segments")), limit_bytes: ssd }),
+        durable: is_durable.then_some(durable),
+        ..Options::default()
+    }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key:{n:06}").into_bytes()
+}
+
+/// Noise, or text that compresses.
+fn value(n: u64, round: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n << 8 | round);
+    let len = match n % 50 {
+        0 => 1_300_000,
+        1..10 => 300_000,
+        _ => 3000 + random.usize(..100_000),
+    };
+    if n.is_multiple_of(3) {
+        return format!("a line of value {n} in round {round}\n").repeat(len / 30).into_bytes();
+    }
+    (0..len).map(|_| random.u8(..)).collect()
+}
+
+fn fill(store: &Store, round: u64) {
+    for n in 0..KEYS {
+        let n = n * 77 % KEYS;
+        store.put(&key(n), &value(n, round)).unwrap();
+        assert!(store.memory().total_bytes() <= MEMORY, "{:?}", store.memory());
+    }
+}
+
+fn audit(store: &Store, round: u64) {
+    for n in 0..KEYS {
+        assert!(store.get(&key(n)).unwrap() == Some(value(n, round)), "{n}");
+    }
+}
+
+#[test]
+fn large_values_beyond_memory_are_read_and_changed() {
+    for is_durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(options(dir.path(), is_durable, MEMORY, 256 << 20)).unwrap();
+        fill(&store, 0);
+        audit(&store, 0);
+        assert!(store.ssd().unwrap().live_bytes > 3 * MEMORY, "{:?}", store.ssd());
+        // In pieces, from the middle, several at once, in order.
+        let (mut part, mut whole) = (Vec::new(), Vec::new());
+        let open = store.open_value(&key(50)).unwrap().unwrap();
+        while whole.len() < open.meta().len as usize {
+            open.read_at(whole.len() as u64, 60_000, &mut whole).unwrap();
+        }
+        assert!(whole == value(50, 0));
+        store.read_at(&key(50), 1_100_000, 70_000, &mut part).unwrap();
+        assert!(part == value(50, 0)[1_100_000..1_170_000]);
+        let keys: Vec<_> = (90..100).map(key).collect();
+        let mut values = Values::default();
+        store.multi_get(&keys, &mut values).unwrap();
+        (0..10).for_each(|at| assert!(values.get(at) == Some(&value(90 + at as u64, 0)[..])));
+        let records: Result<Vec<_>, _> = store.range(..).collect();
+        assert!(records.unwrap().into_iter().zip(0..).all(|(record, n)| record == (key(n), value(n, 0))));
+        // Conditions, new values, names and expiries.
+        let batch =
+            |wanted: Vec<u8>| Batch::new().require(&key(7), Condition::ValueIs(wanted)).put(b"b", b"1");
+        let mut other = value(7, 0);
+        other[299_999] ^= 1;
+        assert!(!store.write(&batch(other)).unwrap());
+        assert!(store.write(&batch(value(7, 0))).unwrap());
+        store
+            .update(&key(8), |found| Update::Put(found.unwrap().0[..100].to_vec(), Default::default()))
+            .unwrap();
+        assert!(store.get(&key(8)).unwrap().unwrap() == value(8, 0)[..100]);
+        store.rename(&key(9), b"renamed", true).unwrap();
+        store.copy(b"renamed", b"copied", true).unwrap();
+        assert!(store.set_expiry(b"copied", Some(1 << 44)).unwrap());
+        assert!(store.delete(b"renamed").unwrap());
+        assert!(store.get(b"copied").unwrap() == Some(value(9, 0)));
+        for round in 1..4 {
+            fill(&store, round);
+            audit(&store, round);
+        }
+        let logical: u64 =
+            store.range(..).map(|record| record.map(|(k, v)| k.len() + v.len()).unwrap() as u64).sum();
+        store.settle().unwrap();
+        assert_eq!(store.memory().logical_bytes, logical);
+    }
+}
+
+#[test]
+fn large_values_on_ssd_are_there_again_and_not_read_at_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = |memory| options(dir.path(), true, memory, 256 << 20);
+    let store = Store::open(options(MEMORY)).unwrap();
+    fill(&store, 0);
+    store.checkpoint().unwrap();
+    let written = store.checkpoint_stats().unwrap().segment_written_bytes;
+    // What a checkpoint has leaves memory without being written again.
+    store.send_to_ssd(|| true).unwrap();
+    store.checkpoint().unwrap();
+    let again = store.checkpoint_stats().unwrap().segment_written_bytes;
+    assert!(again < written + (1 << 20), "{written}, then {again}");
+    fill(&store, 1);
+    store.close().unwrap();
+    for memory in [MEMORY, 64 << 20, MEMORY] {
+        let report = check(options(memory).durable.as_ref().unwrap()).unwrap_err();
+        assert!(report.to_string().contains("segments"), "{report}");
+        let mut durable = options(memory).durable.unwrap();
+        durable.segments_dir = Some(dir.path().join("segments"));
+        assert_eq!(check(&durable).unwrap().damages, []);
+        let store = Store::open(options(memory)).unwrap();
+        assert!(store.memory().total_bytes() <= memory);
+        audit(&store, 1);
+        assert_eq!(store.len(), KEYS);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn room_of_large_values_comes_back() {
+    for is_durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(options(dir.path(), is_durable, MEMORY, 96 << 20)).unwrap();
+        for round in 0..12 {
+            fill(&store, round);
+        }
+        let ssd = store.ssd().unwrap();
+        assert!(ssd.allocated_bytes <= 96 << 20 && ssd.written_bytes > 96 << 20, "{ssd:?}");
+        audit(&store, 11);
+    }
+}
+
+#[test]
+fn readers_see_whole_values_while_they_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path(), true, MEMORY, 128 << 20)).unwrap();
+    let versioned = |n: u64, version: u64| {
+        let mut bytes = version.to_be_bytes().to_vec();
+        bytes.extend(fastrand::Rng::with_seed(n ^ version << 32).u64(..).to_be_bytes().repeat(9000));
+        bytes
+    };
+    (0..64).for_each(|n| store.put(&key(n), &versioned(n, 0)).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        for seed in 0..2 {
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    let n = random.u64(..64);
+                    let found = store.get(&key(n)).unwrap().unwrap();
+                    let version = u64::from_be_bytes(found[..8].try_into().unwrap());
+                    assert!(found == versioned(n, version), "{n}");
+                }
+            });
+        }
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                store.send_to_ssd(|| fastrand::bool()).unwrap();
+                store.checkpoint().unwrap();
+            }
+        });
+        for version in 1..40 {
+            (0..64).for_each(|n| store.put(&key(n), &versioned(n, version)).unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    (0..64).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(versioned(n, 39))));
+}

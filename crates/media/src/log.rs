@@ -65,7 +65,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use segment::Segments;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use writer::Writer;
 
 /// Log sequence number: the first record of a log has 1, each further one the next.
@@ -172,6 +172,8 @@ pub struct Log {
     buffer: Mutex<Buffer>,
     /// The newest durable LSN; raised under the buffer's lock, read without it.
     durable_lsn: AtomicU64,
+    /// What the buffer holds, for a look without the lock.
+    waiting_bytes: AtomicUsize,
     /// Somebody's wish may have become true: bytes written, a sync done, or the log poisoned.
     changed: Condvar,
     /// Only whoever has set `writing` or `syncing` in the buffer takes it, but for a moment to start a sync.
@@ -213,7 +215,9 @@ impl Log {
             if !buffer.has_room(bytes, self.buffer_bytes) {
                 self.write_or_wait(&mut buffer)?;
             } else if buffer.fits_segment(bytes) {
-                break buffer.push(parts, bytes, payload_crc, self.durable_lsn());
+                let lsn = buffer.push(parts, bytes, payload_crc, self.durable_lsn());
+                self.waiting_bytes.store(buffer.buffered_bytes, Ordering::Relaxed);
+                break lsn;
             } else if let Some(spare) = spare.take() {
                 buffer.switch_to(spare);
             } else {
@@ -231,6 +235,9 @@ impl Log {
 
     /// Waits until the buffer is below its bound, so that an [`Log::append`] right after it hardly ever waits.
     pub fn wait_for_room(&self) -> Result<(), LogError> {
+        if self.waiting_bytes.load(Ordering::Relaxed) < self.buffer_bytes {
+            return Ok(());
+        }
         let mut buffer = self.buffer.lock();
         while buffer.buffered_bytes >= self.buffer_bytes {
             self.write_or_wait(&mut buffer)?;
@@ -352,6 +359,7 @@ impl Log {
         }
         buffer.writing = true;
         let (mut chunks, written_lsn) = buffer.take();
+        self.waiting_bytes.store(0, Ordering::Relaxed);
         let outcome = MutexGuard::unlocked(buffer, || self.writer.lock().write(&mut chunks, &self.segments));
         buffer.writing = false;
         self.changed.notify_all();

@@ -42,7 +42,7 @@ impl Values {
     fn get(&self, key: u64) -> &[u8] {
         let mixed = mix(key);
         // Half of all values have up to 512 bytes, half of all bytes are in longer ones.
-        let len = (64 << (mixed % 7)) | ((mixed >> 8) as usize % 64);
+        let len = (64 << (mixed % 7)) + (mixed >> 8) as usize % 64;
         let at = (mixed >> 16) as usize % (self.text.len() - len);
         &self.text[at..at + len]
     }

@@ -20,6 +20,15 @@ pub struct Meta {
     pub expires_at_ms: Option<u64>,
 }
 
+/// What is going to happen to keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// They are read.
+    Read,
+    /// They are written to.
+    Write,
+}
+
 /// What [`Backend::update`] leaves behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Update {
@@ -206,6 +215,9 @@ pub trait Backend: Send + Sync {
         }
     }
 
+    /// Says which keys will be read, or written, next. A store may bring them closer meanwhile; nothing else happens.
+    fn prepare(&self, _keys: &[&[u8]], _access: Access) {}
+
     /// Opens a value for reading in pieces.
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError>;
 
@@ -260,6 +272,11 @@ pub trait Backend: Send + Sync {
 
     /// Whether replies are held until [`Backend::wait`] has returned.
     fn holds_replies(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Backend::wait`] usually takes as long as the disk does.
+    fn waits_for_disk(&self) -> bool {
         false
     }
 

@@ -19,9 +19,10 @@ mod set;
 
 use std::sync::Arc;
 
+use crate::backend::Access;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
-use crate::request::Args;
+use crate::request::{Announced, Args, Parser};
 use crate::shared::{ClientInfo, Counters, Shared, UNMEASURED_BYTES_MAX};
 use crate::streaming::Streaming;
 
@@ -66,6 +67,15 @@ impl Command {
     pub(crate) fn takes(&self, given: usize) -> bool {
         let (given, arity) = (given as i64, i64::from(self.arity));
         if arity >= 0 { given == arity } else { given >= -arity }
+    }
+
+    /// What becomes of the key that is its first argument; nothing if that is no key.
+    fn access(&self) -> Option<Access> {
+        match (self.keys.0, self.flags.first()) {
+            (1, Some(&"write")) => Some(Access::Write),
+            (1, Some(&"readonly")) => Some(Access::Read),
+            _ => None,
+        }
     }
 
     /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
@@ -173,6 +183,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];
 
+/// Requests of a pipeline that the store is told of at a time.
+const ANNOUNCED_MAX: usize = 16;
+
 /// Longest name that [`pack`] tells apart.
 const NAME_BYTES_MAX: usize = 16;
 
@@ -207,6 +220,31 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
     }
     let packed = pack(name);
     NAMES.iter().position(|&known| known == packed).map(|index| &COMMANDS[index])
+}
+
+/// Tells the store of the keys that the next requests of `input` name; how many requests that were.
+pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize {
+    let mut announced = [Announced::default(); ANNOUNCED_MAX];
+    let count = parser.look_ahead(input, &mut announced);
+    if count < 2 {
+        return count;
+    }
+    let mut keys = [[&[][..]; ANNOUNCED_MAX]; 2];
+    let mut known = [0; 2];
+    for request in &announced[..count] {
+        if let Some(access) = find(request.name).and_then(Command::access) {
+            let index = access as usize;
+            keys[index][known[index]] = request.key;
+            known[index] += 1;
+        }
+    }
+    for access in [Access::Read, Access::Write] {
+        let (keys, known) = (&keys[access as usize], known[access as usize]);
+        if known > 0 {
+            shared.backend.prepare(&keys[..known], access);
+        }
+    }
+    count
 }
 
 /// Runs one request and writes its reply.

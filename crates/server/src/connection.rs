@@ -431,7 +431,12 @@ impl Connection {
             None => space.parsers.pop().unwrap_or_default(),
         };
         let mut outcome = Ok(());
+        let mut announced = 0;
         self.unparsed = loop {
+            if announced == 0 {
+                announced = command::announce(&parser, input, shared).max(1);
+            }
+            announced -= 1;
             let args = match parser.next(input) {
                 Ok(Some(args)) => args,
                 Ok(None) => break false,

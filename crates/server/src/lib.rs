@@ -78,7 +78,7 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
     ValueReader,
 };
 pub use config::{Config, ServeError};

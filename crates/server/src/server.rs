@@ -146,7 +146,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Accepts connections and deals them to the workers in turn; keeps the memory limit in between.
+/// Accepts connections and deals them to the workers; keeps the memory limit in between.
 fn accept(
     listener: &TcpListener,
     mut poll: Poll,
@@ -154,7 +154,6 @@ fn accept(
     inboxes: &[Sender<TcpStream>],
 ) -> io::Result<()> {
     let mut events = Events::with_capacity(8);
-    let mut next = 0;
     // Set while the system has no room for another connection: no event will tell when it has.
     let mut retry = None;
     let mut measured = Instant::now();
@@ -175,11 +174,10 @@ fn accept(
                     reject(stream, shared);
                 }
                 Ok((stream, _)) => {
-                    shared.connections_open.fetch_add(1, Relaxed);
+                    let worker = shared.deal();
                     // A worker that is gone has stopped the server.
-                    let _ = inboxes[next].send(stream);
-                    shared.wake(next);
-                    next = (next + 1) % inboxes.len();
+                    let _ = inboxes[worker].send(stream);
+                    shared.wake(worker);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,

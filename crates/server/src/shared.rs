@@ -17,12 +17,17 @@ use crate::refusal::Refusal;
 /// What a command may take without a look at the memory limit: the next tick sees it.
 pub(crate) const UNMEASURED_BYTES_MAX: usize = 64 << 10;
 
+/// Clients of one worker that share a wait for the disk: two workers with half of them each would wait twice as often.
+const SHARED_WAIT_CLIENTS: usize = 64;
+
 /// One server's state.
 pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: Config,
     /// Replies wait for what they say to be durable.
     pub(crate) holds_replies: bool,
+    /// And that takes as long as the disk does.
+    waits_for_disk: bool,
     pub(crate) address: SocketAddr,
     pub(crate) started: Instant,
     pub(crate) started_unix_ms: u64,
@@ -32,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) connections_accepted: AtomicU64,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) connections_open: AtomicUsize,
+    /// Those of each worker.
+    worker_connections: Vec<AtomicUsize>,
     /// Bytes of unfinished requests and unsent replies of all connections.
     pub(crate) client_bytes: AtomicUsize,
     pub(crate) memory_peak_bytes: AtomicU64,
@@ -49,9 +56,11 @@ impl Shared {
         wakers: Vec<Waker>,
     ) -> Self {
         let memory_limit = MemoryLimit::new(config.memory_limit_bytes, config.release_memory);
+        let worker_connections = (0..config.threads).map(|_| AtomicUsize::new(0)).collect();
         let counters = (0..config.threads).map(|_| Counters::default()).collect();
         Self {
             holds_replies: backend.holds_replies(),
+            waits_for_disk: backend.waits_for_disk(),
             backend,
             config,
             address,
@@ -62,6 +71,7 @@ impl Shared {
             connections_accepted: AtomicU64::new(0),
             connections_rejected: AtomicU64::new(0),
             connections_open: AtomicUsize::new(0),
+            worker_connections,
             client_bytes: AtomicUsize::new(0),
             memory_peak_bytes: AtomicU64::new(0),
             memory_limit,
@@ -69,6 +79,25 @@ impl Shared {
             stopping: AtomicBool::new(false),
             wakers,
         }
+    }
+
+    /// Counts a connection in, and says which worker is to have it: the one with the fewest, but where replies wait for the disk the
+    /// first one that has not enough of them to share each wait.
+    pub(crate) fn deal(&self) -> usize {
+        let open = |index: &usize| self.worker_connections[*index].load(Relaxed);
+        let workers = 0..self.worker_connections.len();
+        let filled = if self.waits_for_disk { SHARED_WAIT_CLIENTS } else { 0 };
+        let first = workers.clone().find(|index| open(index) < filled);
+        let index = first.or_else(|| workers.min_by_key(open)).unwrap_or_default();
+        self.worker_connections[index].fetch_add(1, Relaxed);
+        self.connections_open.fetch_add(1, Relaxed);
+        index
+    }
+
+    /// Counts a connection of a worker out.
+    pub(crate) fn drop_connection(&self, worker: usize) {
+        self.worker_connections[worker].fetch_sub(1, Relaxed);
+        self.connections_open.fetch_sub(1, Relaxed);
     }
 
     /// Asks every thread of the server to end.

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
-use ziptier::{Batch, CodecChoice, Condition, Error, OpenValue, Options, PutMeta, Recovery, Store, Values};
+use ziptier::{
+    Batch, CodecChoice, Condition, Durability, Error, OpenValue, Options, PutMeta, Recovery, Store, Values,
+};
 
 use crate::backend::{
-    Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
     Transfer, Transferred, Update, ValueReader,
 };
 use crate::shared::unix_ms;
@@ -143,6 +145,13 @@ impl Backend for StoreBackend {
         }
     }
 
+    fn prepare(&self, keys: &[&[u8]], access: Access) {
+        match access {
+            Access::Read => self.store.prepare_reads(keys),
+            Access::Write => self.store.prepare_writes(keys),
+        }
+    }
+
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
         let value = self.store.open_value(key)?;
         Ok(value.map(|value| Box::new(value) as Box<dyn ValueReader>))
@@ -244,6 +253,10 @@ impl Backend for StoreBackend {
 
     fn holds_replies(&self) -> bool {
         self.store.durable_stats().is_some()
+    }
+
+    fn waits_for_disk(&self) -> bool {
+        self.store.durable_stats().is_some_and(|stats| stats.durability == Durability::Always)
     }
 
     fn wait(&self) -> Result<(), BackendError> {

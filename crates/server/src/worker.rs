@@ -123,7 +123,7 @@ impl Worker {
             let registered = self.poll.registry().register(&mut stream, Token(slot.key()), interest);
             let (Ok(()), Ok(()), Ok(peer)) = (nodelay, registered, stream.peer_addr()) else {
                 // It closed before it was served.
-                self.shared.connections_open.fetch_sub(1, Relaxed);
+                self.shared.drop_connection(self.index);
                 continue;
             };
             let info =
@@ -149,7 +149,7 @@ impl Worker {
                 self.shared.clients().remove(&connection.id());
                 // Dropping the socket closes it, which also takes it out of the event loop.
                 let _ = self.poll.registry().deregister(connection.stream());
-                self.shared.connections_open.fetch_sub(1, Relaxed);
+                self.shared.drop_connection(self.index);
                 return;
             }
         }

@@ -19,7 +19,7 @@ use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
-use crate::write::NewValue;
+use crate::write::{LANDING_BYTES_MAX, NewValue};
 
 pub use transfer::Transferred;
 
@@ -206,9 +206,10 @@ impl Core {
         leaves.into_iter().for_each(|leaf| self.pack_grown(leaf, guard));
     }
 
-    /// Has a leaf packed whose landing grew.
+    /// Has a leaf packed whose landing grew beyond what single writes make of any.
     pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
-        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > self.landing_bytes);
+        let usual_bytes = self.landing_bytes.max(LANDING_BYTES_MAX);
+        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > usual_bytes);
         if grown {
             self.seal(leaf, guard);
             self.sealed(leaf, guard);

@@ -250,6 +250,16 @@ impl Core {
         leaves.into_iter().flatten().zip(hashes)
     }
 
+    /// Brings what writes to the first [`GROUP_KEYS`] of `keys` will read into the cache, step by step for all of them, as
+    /// [`Core::approach`] does for reads.
+    pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
+        let leaves = self.index.find_group(keys, guard);
+        let leaves = || leaves.iter().flatten();
+        leaves().for_each(|leaf| leaf.prefetch_state(guard));
+        leaves().for_each(|leaf| leaf.state(guard).prefetch_append());
+        leaves().filter_map(|leaf| leaf.state(guard).open.as_ref()).for_each(|open| open.prefetch_end());
+    }
+
     /// Appends the value of `key` to `value`; `None` when there is none.
     #[inline]
     pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {

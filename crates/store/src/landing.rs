@@ -16,11 +16,13 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::large::LargeHandle;
-use crate::memory::{Gauges, allocated_bytes, arc_bytes};
+use crate::memory::{Gauges, allocated_bytes, arc_bytes, prefetch};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, Tag, array, read_varint, write_varint};
 use crate::sync::interleave;
 
 const SLOT_BYTES: usize = 8;
+/// Bytes below the last record that are asked for ahead of the next one.
+const PREFETCHED_BYTES: usize = 192;
 /// The half of a hash that a slot keeps: the one that a body's fingerprint is part of.
 const HASH_MASK: u64 = 0xffff_ffff_0000_0000;
 
@@ -113,6 +115,15 @@ impl Landing {
     /// Bytes of slots and records.
     pub(crate) fn used_bytes(&self) -> usize {
         self.len() * SLOT_BYTES + self.bytes.len() - self.floor.load(Ordering::Relaxed) as usize
+    }
+
+    /// Asks for the memory that the next record goes to.
+    pub(crate) fn prefetch_end(&self) {
+        let base = self.bytes.as_ptr().addr();
+        let floor = self.floor.load(Ordering::Relaxed) as usize;
+        let slot = self.published.load(Ordering::Relaxed) as usize * SLOT_BYTES;
+        prefetch(base + slot, SLOT_BYTES);
+        prefetch(base + floor.saturating_sub(PREFETCHED_BYTES), PREFETCHED_BYTES);
     }
 
     /// Whether the record fits. The caller holds the leaf's writer lock.

@@ -96,6 +96,17 @@ impl LeafState {
         self.high.as_deref().is_none_or(|high| key < high)
     }
 
+    /// Asks for the memory that an append reads next.
+    #[inline]
+    pub(crate) fn prefetch_append(&self) {
+        if let Some(high) = &self.high {
+            prefetch(high.as_ptr().addr(), high.len());
+        }
+        if let Some(open) = &self.open {
+            prefetch(Arc::as_ptr(open).addr(), size_of::<Landing>());
+        }
+    }
+
     /// The right sibling.
     pub(crate) fn right<'g>(&self, _guard: &'g Guard) -> Option<&'g Leaf> {
         // SAFETY: a leaf is retired only after the state that pointed at it was replaced, and this state was read

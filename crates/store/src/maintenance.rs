@@ -397,12 +397,19 @@ impl Core {
 
     /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
     pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+        // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
+        let is_large = |bytes: usize, records: usize| {
+            records * 100 >= self.limits.records_full * JOINED_PCT
+                || bytes * 100 >= self.limits.bytes_full * JOINED_PCT
+        };
+        if is_large(state.body.asked_bytes(), state.body.len()) {
+            return false;
+        }
         let Some(right) = state.right(guard) else { return false };
         let pair = [state, right.state(guard)];
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
-        records * 100 < self.limits.records_full * JOINED_PCT
-            && bytes * 100 < self.limits.bytes_full * JOINED_PCT
+        !is_large(bytes, records)
             && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
             && generation(pair[0]) == generation(pair[1])
     }

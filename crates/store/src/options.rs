@@ -179,7 +179,8 @@ pub struct Options {
     /// Whether leaves that are read far more than others are kept raw although `codec` names their form; `Auto` always
     /// does that. Without, every read of a settled value is one of that form: to measure it.
     pub heating: bool,
-    /// Bytes of a leaf's landing, 256 to 65,536: larger means fewer merges and more uncompressed bytes.
+    /// Bytes of a leaf's landing at least, 256 to 65,536: larger means fewer merges and more uncompressed bytes. Landings of leaves
+    /// with many records have room for a twentieth of these, up to 4 KiB.
     pub landing_bytes: usize,
     /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack; 0 leaves
     /// everything but packs to [`Store::settle`](crate::Store::settle).

@@ -276,6 +276,19 @@ impl Store {
         self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
     }
 
+    /// Says that `keys` are about to be written to: what that reads is brought into the cache for all of them at once, so that the
+    /// waits for memory overlap. Nothing else happens.
+    pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let guard = pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
+    }
+
+    /// The same for reads.
+    pub fn prepare_reads<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let guard = pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.approach(group, &guard)));
+    }
+
     /// The values of several keys, as of one moment with respect to batches.
     ///
     /// # Errors

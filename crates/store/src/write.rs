@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::{Guard, pin};
 
 use crate::Error;
+use crate::body::Body;
 use crate::cold::Below;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
@@ -29,6 +30,11 @@ const RETIRED_LIMIT_PART: u64 = 64;
 const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
 const RETIRED_ROUNDS_MAX: u32 = 20_000;
+
+/// A landing has room for one in so many records of its leaf.
+const LANDING_SHARE: usize = 20;
+/// But no more bytes, where it is not one record.
+pub(crate) const LANDING_BYTES_MAX: usize = 4096;
 
 /// What to do with a key, decided from what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -413,8 +419,10 @@ impl Core {
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
             }
+            let wanted_bytes = self.landing_bytes_for(&state.body, record);
             // What frees memory has a landing as small as can be then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
+                Ok(()) if self.admit(wanted_bytes).is_ok() => wanted_bytes,
                 Ok(()) => self.landing_bytes,
                 Err(_) if frees => 0,
                 Err(error) => return Err(error),
@@ -441,6 +449,13 @@ impl Core {
         journal.append(operation)?;
         self.stats.own().logged_bytes.add(operation.bytes());
         Ok(())
+    }
+
+    /// Bytes of the landing of a leaf with this body that begins with `record`: room for one in [`LANDING_SHARE`] of its records, for
+    /// so many writes pay for the next copy of the body.
+    fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
+        let wanted = body.len() / LANDING_SHARE * record.landing_bytes();
+        self.landing_bytes.max(wanted.min(LANDING_BYTES_MAX))
     }
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and
@@ -553,6 +568,20 @@ mod tests {
         core.reclaim();
         assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
     }
+
+    #[test]
+    fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
+        let options = Options { background_threads: 0, landing_bytes: 256, ..Options::default() };
+        let core = Core::new(&options);
+        let writes = 4_000;
+        for n in 0u32..writes {
+            core.put(&(n * 7 % 200).to_be_bytes(), &[7; 20], PutMeta::default()).expect("no limit is set");
+        }
+        // Seven of these records take 256 bytes, and a twentieth of all are ten.
+        let packs = core.stats.packs_foreground.get();
+        assert!(packs <= u64::from(writes) / 9, "{packs}");
+    }
+
     #[test]
     fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile() {
         let options = Options {

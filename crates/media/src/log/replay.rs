@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// A record as it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -445,6 +445,7 @@ impl Replay {
             segments,
             buffer: Mutex::new(Buffer::new(header, HEADER_BYTES, self.next_lsn)),
             durable_lsn: AtomicU64::new(self.next_lsn - 1),
+            waiting_bytes: AtomicUsize::new(0),
             changed: Condvar::new(),
             writer: Mutex::new(Writer::new(file)),
             buffer_bytes: self.options.buffer_bytes,

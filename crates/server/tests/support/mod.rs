@@ -144,7 +144,11 @@ impl Connection {
                 return self.received.drain(..end).collect();
             }
             let mut buffer = [0; 64 << 10];
-            let count = self.stream.read(&mut buffer).expect("a reply in time");
+            let count = match self.stream.read(&mut buffer) {
+                // A signal of the system, such as that of a file at its limit, may come to any thread.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.expect("a reply in time"),
+            };
             assert_ne!(count, 0, "closed after {:?}", String::from_utf8_lossy(&self.received));
             self.received.extend_from_slice(&buffer[..count]);
         }

@@ -213,6 +213,11 @@ impl Body {
         None
     }
 
+    /// Asks for the memory of the whole body.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.address(), self.0.len());
+    }
+
     /// Asks for the memory of the first record whose fingerprint is that of `hash`.
     pub(crate) fn prefetch_record(&self, hash: u64) {
         let count = self.len();

@@ -11,7 +11,7 @@ use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::below::{Below, Part};
-use super::tier::Tier;
+use super::tier::{KEPT_PART, Tier};
 use crate::core::Core;
 use crate::durable::Checkpointer;
 use crate::image_files::Owned;
@@ -38,7 +38,9 @@ impl Tier {
 
     /// Cleaning begins above so many bytes, and ends there.
     pub(crate) fn enough_bytes(&self) -> u64 {
-        let free_bytes = (FREE_SEGMENTS + 1) * self.segment_bytes + 2 * self.kept_bytes();
+        // It takes a checkpoint for what is dead to be free: it begins before that is in need.
+        let early_bytes = if self.files.outlive_the_process() { self.limit_bytes / KEPT_PART / 2 } else { 0 };
+        let free_bytes = (FREE_SEGMENTS + 1) * self.segment_bytes + self.kept_bytes() + early_bytes;
         self.limit_bytes.saturating_sub(free_bytes)
     }
 }

@@ -43,8 +43,8 @@ const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const SEGMENTS: u64 = 16;
 const WRITE_BYTES_MAX: u64 = 1 << 20;
-/// The part of the limit that is kept for images of checkpoints.
-const KEPT_PART: u64 = 8;
+/// The part of the limit that is kept for cleaning, and the part that is kept for images of what memory has, at most.
+pub(super) const KEPT_PART: u64 = 8;
 
 /// What was done on SSD and what it costs.
 #[derive(Debug, Default)]
@@ -148,9 +148,11 @@ impl Tier {
         self.files.segments.append(image, purpose)
     }
 
-    /// Bytes that are kept for checkpoints: without room for one, none of the old ones could go.
+    /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones
+    /// could go.
     pub(super) fn kept_bytes(&self) -> u64 {
-        if self.files.outlive_the_process() { self.limit_bytes / KEPT_PART } else { 0 }
+        let part = self.limit_bytes / KEPT_PART;
+        if self.files.outlive_the_process() { part + part.min(self.gauges.limit()) } else { 0 }
     }
 
     /// What is there, and what was done.

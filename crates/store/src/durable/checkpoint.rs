@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::Lsn;
+use ziptier_media::segments::SegmentError;
 
 use super::generation::GenerationFiles;
 use super::journal::Journal;
@@ -37,8 +38,9 @@ use crate::image_files::ImageFiles;
 use crate::record::now_ms;
 use attempt::{Attempt, Written};
 
-/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all images have, within these
-/// bounds. Writing them then costs about as much as the log did, and a recovery reads 1 GiB of log at most.
+/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have, or all
+/// images, within these bounds: about when it is as long as one that says everything once. Writing images then costs no more
+/// than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
@@ -63,6 +65,8 @@ pub(crate) struct Checkpointer {
     log_bytes_before: AtomicU64,
     /// Somebody waits for room in segments.
     wants_room: AtomicBool,
+    /// The last checkpoint found no room for its images.
+    had_no_room: AtomicBool,
     /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
     /// Somebody wants one, whether it is due or not.
@@ -161,6 +165,7 @@ impl Checkpointer {
             state: Mutex::new(State { generations, head, failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             wants_room: AtomicBool::new(false),
+            had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             is_wanted: AtomicBool::new(false),
             counts,
@@ -168,10 +173,10 @@ impl Checkpointer {
     }
 
     /// Whether a checkpoint is due: somebody wants one, the log has grown so much, or room in segments is short.
-    pub(crate) fn is_due(&self, journal: &Journal) -> bool {
+    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
         self.is_wanted.load(Ordering::Acquire)
             || self.is_awaited()
-            || self.log_bytes(journal) >= self.bound_bytes()
+            || self.log_bytes(journal) >= self.bound_bytes(core)
     }
 
     /// Has the thread make a checkpoint; `false` if one is being made.
@@ -188,6 +193,11 @@ impl Checkpointer {
         self.is_awaited()
     }
 
+    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
+    pub(crate) fn had_no_room(&self) -> bool {
+        self.had_no_room.load(Ordering::Relaxed)
+    }
+
     /// Whether somebody waits for room that a checkpoint gives.
     pub(crate) fn is_awaited(&self) -> bool {
         self.wants_room.load(Ordering::Relaxed)
@@ -200,9 +210,12 @@ impl Checkpointer {
     }
 
     /// Bytes of log that make a checkpoint due.
-    fn bound_bytes(&self) -> u64 {
-        let live_bytes = || self.files.segments.stats().live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        self.bound_bytes.unwrap_or_else(live_bytes)
+    fn bound_bytes(&self, core: &Core) -> u64 {
+        let data_bytes = || {
+            let live_bytes = self.files.segments.stats().live_bytes.max(core.gauges.logical.get());
+            live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
+        };
+        self.bound_bytes.unwrap_or_else(data_bytes)
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
@@ -222,7 +235,7 @@ impl Checkpointer {
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
-        if self.log_bytes(journal) >= self.bound_bytes() / STOP_SHARE {
+        if self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
         }
@@ -252,9 +265,13 @@ impl Checkpointer {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                // What it wrote is nobody's, and the first failure is the one to tell.
+                let _ = self.files.remove_dead();
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
         }
+        let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
+        self.had_no_room.store(had_no_room, Ordering::Relaxed);
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
         made
@@ -271,7 +288,11 @@ impl Checkpointer {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
         let start_lsn = journal.newest() + 1;
-        let victims = self.victims(core, self.log_bytes(journal) / 4);
+        // One that had no room is made without cleaning, which needs room before it gives some.
+        let victims = match self.had_no_room() {
+            true => BTreeSet::new(),
+            false => self.victims(core, self.log_bytes(journal) / 4),
+        };
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
         attempt.walk(&state.generations, deadline)?;
@@ -341,7 +362,9 @@ impl Checkpointer {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
-        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes) / 2;
+        // What memory has is written, too.
+        let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
         for candidate in self.files.segments.candidates() {

@@ -113,8 +113,8 @@ pub struct DurableOptions {
     pub waits: bool,
     /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
     pub salvage: bool,
-    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all images
-    /// have, but 64 MiB at least and 1 GiB at most.
+    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all keys
+    /// and values have, or all images where that is more, but 64 MiB at least and 1 GiB at most.
     pub checkpoint_log_bytes: Option<u64>,
     /// Where the segments are for [`check`], [`dump`] and [`restore`]; `None`: where the store had them, or within its folder. A store
     /// that is opened has this in [`SsdOptions::path`](crate::SsdOptions::path).

@@ -220,6 +220,8 @@ impl Core {
         if state.below.is_some() {
             return self.pack_upper(leaf, guard, scratch);
         }
+        // All of it is copied: most of it arrives while the landing is sorted and coded.
+        state.body.prefetch();
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);

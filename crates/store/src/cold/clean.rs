@@ -113,7 +113,7 @@ impl Core {
         let mut moved = 0;
         for large in larges.iter().filter(|large| is_there(large)) {
             let (mut piece, mut places) = (Vec::new(), Vec::with_capacity(large.pieces()));
-            let written = (0..large.pieces()).try_for_each(|index| {
+            let written: Result<(), SegmentError> = (0..large.pieces()).try_for_each(|index| {
                 large.write_piece(index, &mut piece)?;
                 places.push(tier.append(&piece, Purpose::Cleaning)?);
                 Ok(())

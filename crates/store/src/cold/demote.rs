@@ -142,13 +142,13 @@ impl Core {
         let mut piece = Vec::new();
         let moved = MovedLarge::of(&state.body, |large| {
             if large.is_on_ssd() || large.is_placed() {
-                return Ok(None);
+                return Ok::<_, SegmentError>(None);
             }
             let pieces = match large.places() {
                 Some(pieces) => pieces,
                 None => {
                     let mut places = Vec::with_capacity(large.pieces());
-                    let written = (0..large.pieces()).try_for_each(|index| {
+                    let written: Result<(), SegmentError> = (0..large.pieces()).try_for_each(|index| {
                         large.write_piece(index, &mut piece)?;
                         places.push(cold.tier.append(&piece, Purpose::New)?);
                         Ok(())

@@ -60,7 +60,7 @@ fn write(n: u64, store: &Store, model: &mut Contents) -> Result<(), ziptier::Err
 fn open(disk: Arc<dyn Disk>, codec: CodecChoice) -> Result<Store, ziptier::Error> {
     let mut options = options(disk, codec);
     // What is written between two checkpoints is worth one when the store ends, and no more.
-    options.durable.as_mut().unwrap().checkpoint_log_bytes = Some(32 << 10);
+    options.durable.as_mut().unwrap().checkpoint_log_bytes = Some(16 << 10);
     let ssd = SsdOptions { path: None, limit_bytes: 8 << 20 };
     Store::open(Options { ssd: Some(ssd), ..options })
 }

@@ -45,6 +45,8 @@ const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
 const DEAD_PART: u64 = 32;
+/// After so long another one is tried, whatever the last one freed.
+const ROOM_AGAIN_MS: u64 = 5000;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
@@ -187,7 +189,10 @@ impl Checkpointer {
     /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
     pub(crate) fn want_room(&self) -> bool {
         let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
-        if self.dead_bytes() >= self.dead_bytes_before.load(Ordering::Relaxed).saturating_add(gain_bytes) {
+        let is_long_ago =
+            now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed)) >= ROOM_AGAIN_MS;
+        let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
+        if self.dead_bytes() >= before.saturating_add(gain_bytes) {
             self.wants_room.store(true, Ordering::Relaxed);
         }
         self.is_awaited()
@@ -305,6 +310,8 @@ impl Checkpointer {
         }
         let Written { named, generations, images, images_kept } = attempt.succeed();
         walk.end(named, true);
+        // What leaves remembered before owns images until its last reader is gone.
+        core.reclaim();
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
         self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);

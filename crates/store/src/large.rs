@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::{Placement, Side};
@@ -44,6 +45,8 @@ pub(crate) struct Large {
     /// None if the value lies on SSD alone, in its pieces.
     chunks: Box<[Chunk]>,
     far: Option<Arc<FarMemory>>,
+    /// No record refers to it any more: its bytes in DRAM count as retired.
+    is_retired: AtomicBool,
     /// Where a checkpoint has its pieces.
     places: Mutex<Option<Arc<OwnedPieces>>>,
 }
@@ -104,6 +107,7 @@ impl Large {
             coding: coding.filter(|_| any_coded).cloned(),
             chunks,
             far: place.far().cloned(),
+            is_retired: AtomicBool::default(),
             places: Mutex::default(),
         };
         large.count_new();
@@ -136,7 +140,15 @@ impl Large {
         gauges: &Arc<Gauges>,
     ) -> Self {
         let places = Mutex::new(Some(pieces));
-        let large = Self { gauges: gauges.clone(), len, coding, chunks: Box::default(), far: None, places };
+        let large = Self {
+            gauges: gauges.clone(),
+            len,
+            coding,
+            chunks: Box::default(),
+            far: None,
+            is_retired: AtomicBool::default(),
+            places,
+        };
         large.count_new();
         large
     }
@@ -222,7 +234,15 @@ impl Large {
         let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
         // The pieces of both are the same bytes.
         let places = Mutex::new(self.places());
-        let large = Self { gauges, len: self.len, coding, chunks, far: Some(far.clone()), places };
+        let large = Self {
+            gauges,
+            len: self.len,
+            coding,
+            chunks,
+            far: Some(far.clone()),
+            is_retired: AtomicBool::default(),
+            places,
+        };
         large.count(true);
         Some(large)
     }
@@ -237,9 +257,18 @@ impl Large {
         self.chunks.iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
     }
 
+    /// A record that referred to it is gone. With the last one it waits for its last reader, as other retired bytes do.
+    pub(crate) fn retire(self: &Arc<Self>) {
+        if Arc::strong_count(self) == 1 && !self.is_retired.swap(true, Relaxed) {
+            self.gauges.large.take_held(self.held_bytes());
+            self.gauges.retired.add_held(self.held_bytes());
+        }
+    }
+
     /// Adds (or takes) what this holds to (or from) the gauges.
     fn count(&self, add: bool) {
-        let (dram, far) = (&self.gauges.large, &self.gauges.far_large);
+        let (large, far) = (&self.gauges.large, &self.gauges.far_large);
+        let dram = if self.is_retired.load(Relaxed) { &self.gauges.retired } else { large };
         if add {
             dram.add_held(self.held_bytes())
         } else {
@@ -398,6 +427,7 @@ impl<'a> LargePieces<'a> {
             coding: self.coding,
             chunks: self.chunks.into(),
             far: self.place.far().cloned(),
+            is_retired: AtomicBool::default(),
             places: Mutex::new(Some(places)),
         };
         large.count_new();

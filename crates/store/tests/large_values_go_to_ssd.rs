@@ -9,6 +9,7 @@ mod durable;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use durable::SetOnDrop;
 use ziptier::{
     Batch, Condition, Durability, DurableOptions, Options, SsdOptions, Store, Update, Values, check,
 };

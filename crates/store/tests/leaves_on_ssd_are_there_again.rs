@@ -200,7 +200,14 @@ fn room_comes_back_and_a_full_ssd_is_told() {
         for n in 0..14_000 {
             let n = n * 7919 % 14_000;
             let outcome = store.put(&key(n), &noise(n ^ round << 32));
-            assert_eq!(outcome, Ok(()), "{:?}, {:?}", store.ssd(), store.checkpoint_stats());
+            assert_eq!(
+                outcome,
+                Ok(()),
+                "{:?}, {:?}, {:?}",
+                store.memory(),
+                store.ssd(),
+                store.checkpoint_stats()
+            );
         }
     }
     let ssd = store.ssd().unwrap();

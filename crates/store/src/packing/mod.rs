@@ -330,6 +330,7 @@ impl Core {
     pub(crate) fn release_large(&self, reference: [u8; 8], guard: &Guard) {
         // SAFETY: the record is gone from the published state, and the share is dropped when its readers are.
         let large = unsafe { Large::from_reference(&reference) };
+        large.retire();
         let large = Unreachable::new(Box::into_raw(Box::new(large)));
         // SAFETY: the box is owned by this closure alone.
         unsafe { guard.defer_unchecked(move || drop(Box::from_raw(large.into_raw()))) };

@@ -34,6 +34,8 @@ const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
+/// Times that a writer who waited for a checkpoint tries the hand before it gives up, about a second.
+const PATIENCE: u32 = 50;
 /// Rounds that a writer waits for room at most, about a second.
 const ROUNDS_MAX: u32 = 20_000;
 
@@ -238,7 +240,7 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        let mut has_waited = false;
+        let mut patience = 0;
         for round in 0..ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
@@ -249,12 +251,17 @@ impl Core {
                 // What died on SSD is free after a checkpoint.
                 Some(checkpointer) if checkpointer.is_awaited() => {
                     std::thread::sleep(ROOM_PAUSE);
-                    has_waited = true;
+                    patience = PATIENCE;
                 }
                 _ if is_moving => back_off(round),
-                // The hand may still rest.
-                _ if std::mem::take(&mut has_waited) => std::thread::sleep(PAUSE),
-                _ => return Err(self.refusal(limit_bytes, used_bytes)),
+                // The hand may still rest, and others may have been quicker.
+                _ if patience > 0 => {
+                    patience -= 1;
+                    std::thread::sleep(PAUSE);
+                }
+                // What was sent before may be free by now.
+                _ if self.admit(bytes).is_err() => return Err(self.refusal(limit_bytes, used_bytes)),
+                _ => return Ok(()),
             }
         }
         self.admit(bytes)

@@ -192,7 +192,7 @@ impl Checkpointer {
         let is_long_ago =
             now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed)) >= ROOM_AGAIN_MS;
         let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
-        if self.dead_bytes() >= before.saturating_add(gain_bytes) {
+        if self.is_running() || self.dead_bytes() >= before.saturating_add(gain_bytes) {
             self.wants_room.store(true, Ordering::Relaxed);
         }
         self.is_awaited()
@@ -201,6 +201,11 @@ impl Checkpointer {
     /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
     pub(crate) fn had_no_room(&self) -> bool {
         self.had_no_room.load(Ordering::Relaxed)
+    }
+
+    /// Whether a checkpoint is being made: it holds on to what it writes, and gives room when it ends.
+    pub(crate) fn is_running(&self) -> bool {
+        self.counts.is_running.load(Ordering::Acquire)
     }
 
     /// Whether somebody waits for room that a checkpoint gives.

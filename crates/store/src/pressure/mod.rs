@@ -248,8 +248,10 @@ impl Core {
             let is_moving = self.send_down_for(over_bytes) || self.evict_for(bytes as u64);
             self.reclaim();
             match self.checkpointer.get() {
-                // What died on SSD is free after a checkpoint.
-                Some(checkpointer) if checkpointer.is_awaited() => {
+                // What died on SSD is free after a checkpoint, and so is what that holds while it writes.
+                Some(checkpointer)
+                    if checkpointer.is_awaited() || (!is_moving && checkpointer.is_running()) =>
+                {
                     std::thread::sleep(ROOM_PAUSE);
                     patience = PATIENCE;
                 }

@@ -340,6 +340,11 @@ impl Leaf {
         free.then(|| Ownership(self))
     }
 
+    /// Whether somebody maintains this leaf at this moment.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::Relaxed)
+    }
+
     /// Marks the leaf as queued; `false` when it was.
     pub(crate) fn enqueue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)

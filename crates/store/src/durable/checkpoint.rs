@@ -45,8 +45,8 @@ const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
 const DEAD_PART: u64 = 32;
-/// After so long another one is tried, whatever the last one freed.
-const ROOM_AGAIN_MS: u64 = 5000;
+/// After so many times as long as the last one took, another one is tried, whatever that freed.
+const ROOM_AGAIN_FACTOR: u64 = 10;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
@@ -189,8 +189,9 @@ impl Checkpointer {
     /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
     pub(crate) fn want_room(&self) -> bool {
         let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
+        let since_ms = now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed));
         let is_long_ago =
-            now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed)) >= ROOM_AGAIN_MS;
+            since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
         let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
         if self.is_running() || self.dead_bytes() >= before.saturating_add(gain_bytes) {
             self.wants_room.store(true, Ordering::Relaxed);

@@ -317,6 +317,7 @@ impl Core {
                 cold.is_refused.store(false, Relaxed);
                 Sent::Freed(body_bytes + landing_bytes)
             }
+            Ok(false) if leaf.is_owned() => Sent::Busy,
             Ok(false) => Sent::Kept,
             // Full or failed: memory goes on with what it has.
             Err(_) => Sent::Full,

@@ -34,8 +34,8 @@ const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// Times that a writer who waited for a checkpoint tries the hand before it gives up, about a second.
-const PATIENCE: u32 = 50;
+/// Times that a writer tries the hand again where a checkpoint may give room, each after a pause of the hand.
+const PATIENCE: u32 = 15;
 /// Rounds that a writer waits for room at most, about a second.
 const ROUNDS_MAX: u32 = 20_000;
 
@@ -240,7 +240,9 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        let mut patience = 0;
+        // On an SSD that outlives the process, what is dead is free only after a checkpoint.
+        let mut patience =
+            if self.cold.is_some() && self.checkpointer.get().is_some() { PATIENCE } else { 0 };
         for round in 0..ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };

@@ -1,11 +1,11 @@
 //! Fills a server with pieces of real files, reading back as it goes, and audits every key afterwards.
 //!
 //! ```text
-//! cargo run --release -p ziptier-server --example fill_and_audit -- fill PORT MIB FILE...
-//! cargo run --release -p ziptier-server --example fill_and_audit -- audit PORT MIB FILE...
+//! cargo run --release -p ziptier-server --example fill_and_audit -- fill PORT MIB BYTES_MAX FILE...
+//! cargo run --release -p ziptier-server --example fill_and_audit -- audit PORT MIB BYTES_MAX FILE...
 //! ```
 //!
-//! Values of key `n` are 64 to 4,096 bytes of the files, at a place that follows from `n`; so an audit needs nothing but the same
+//! Values of key `n` are 64 to BYTES_MAX bytes of the files, at most 4,159, at a place that follows from `n`; so an audit needs nothing but the same
 //! arguments, and can be made by another process after the server was killed. Every failure is a sentence and a status of 1.
 
 use std::io::{IsTerminal, Write};
@@ -26,23 +26,24 @@ const READ_BACK: u64 = 16;
 /// Where values come from.
 struct Values {
     text: Vec<u8>,
+    bytes_max: usize,
 }
 
 impl Values {
-    fn of(files: &[String]) -> Outcome<Values> {
+    fn of(files: &[String], bytes_max: usize) -> Outcome<Values> {
         let read =
             |file: &String| std::fs::read(file).map_err(|error| format!("cannot read {file}: {error}"));
         let text = files.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
-        if text.len() < 1 << 16 {
-            return Err("give files of at least 64 KiB".into());
+        if text.len() < 1 << 16 || bytes_max < 64 {
+            return Err("give files of at least 64 KiB, and values of at least 64 bytes".into());
         }
-        Ok(Values { text })
+        Ok(Values { text, bytes_max })
     }
 
     fn get(&self, key: u64) -> &[u8] {
         let mixed = mix(key);
-        // Half of all values have up to 512 bytes, half of all bytes are in longer ones.
-        let len = (64 << (mixed % 7)) + (mixed >> 8) as usize % 64;
+        // As many around 64 bytes as around 128, 256, ... 4,096.
+        let len = ((64 << (mixed % 7)) + (mixed >> 8) as usize % 64).min(self.bytes_max);
         let at = (mixed >> 16) as usize % (self.text.len() - len);
         &self.text[at..at + len]
     }
@@ -113,8 +114,8 @@ fn work(fills: bool, port: u16, values: &Values, first: u64, keys: u64, done: &A
 
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [what, port, mib, files @ ..] = arguments.as_slice() else {
-        return Err("usage: fill_and_audit fill|audit PORT MIB FILE...".into());
+    let [what, port, mib, bytes_max, files @ ..] = arguments.as_slice() else {
+        return Err("usage: fill_and_audit fill|audit PORT MIB BYTES_MAX FILE...".into());
     };
     let fills = match what.as_str() {
         "fill" => true,
@@ -122,7 +123,7 @@ fn main() -> Outcome<()> {
         _ => return Err("say fill or audit first".into()),
     };
     let (port, bytes): (u16, u64) = (port.parse()?, mib.parse::<u64>()? << 20);
-    let values = Values::of(files)?;
+    let values = Values::of(files, bytes_max.parse()?)?;
     let keys = values.keys(bytes);
     let (done, failure, began) = (AtomicU64::new(0), Mutex::new(None), Instant::now());
     thread::scope(|scope| {

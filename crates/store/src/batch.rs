@@ -19,7 +19,7 @@ use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
-use crate::write::{LANDING_BYTES_MAX, NewValue};
+use crate::write::NewValue;
 
 pub use transfer::Transferred;
 
@@ -208,7 +208,7 @@ impl Core {
 
     /// Has a leaf packed whose landing grew beyond what single writes make of any.
     pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
-        let usual_bytes = self.landing_bytes.max(LANDING_BYTES_MAX);
+        let usual_bytes = self.landing_bytes_max();
         let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > usual_bytes);
         if grown {
             self.seal(leaf, guard);

@@ -139,10 +139,14 @@ impl Tier {
         self.foreign.get().is_some_and(|foreign| foreign.contains(&coding.generation()))
     }
 
-    /// Appends an image. What the next checkpoint may need stays free.
+    /// Appends an image. What the next checkpoint may need stays free; what makes leaves smaller may use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
         let allocated_bytes = self.files.segments.stats().allocated_bytes;
-        if purpose == Purpose::New && allocated_bytes.saturating_add(self.kept_bytes()) > self.limit_bytes {
+        let kept_bytes = match purpose {
+            Purpose::New => self.kept_bytes(),
+            Purpose::Cleaning => self.kept_bytes() / 2,
+        };
+        if allocated_bytes.saturating_add(kept_bytes) > self.limit_bytes {
             return Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes });
         }
         self.files.segments.append(image, purpose)

@@ -115,6 +115,7 @@ const CHANGE: &[&str] = &["write", "fast"];
 const REMOVE: &[&str] = &["write"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 const SAVE: &[&str] = &["admin", "noscript", "no_async_loading", "no_multi"];
+const BGSAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
 const GREET: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const ALWAYS: &[&str] = &["loading", "stale"];
 const ALWAYS_FAST: &[&str] = &["loading", "stale", "fast"];
@@ -178,7 +179,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("flushall", -1, REMOVE, NO_KEYS, keys::flushall),
     command("flushdb", -1, REMOVE, NO_KEYS, keys::flushall),
     command("save", 1, SAVE, NO_KEYS, server::save),
-    command("bgsave", -1, SAVE, NO_KEYS, server::bgsave),
+    command("bgsave", -1, BGSAVE, NO_KEYS, server::bgsave),
     command("lastsave", 1, ALWAYS_FAST, NO_KEYS, server::lastsave),
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];

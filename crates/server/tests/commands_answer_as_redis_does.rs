@@ -271,7 +271,9 @@ fn replies_are_the_same(server: &TestServer) {
             ours.text("HELLO 3");
         }
         let mut different = Vec::new();
-        for line in REQUESTS.lines().filter(|line| !line.is_empty()) {
+        // This Redis keeps nothing on disk: what it says of that is compared with a server that does not either.
+        let differs = |line: &str| server.is_durable() && line == "CONFIG GET appendonly";
+        for line in REQUESTS.lines().filter(|line| !line.is_empty() && !differs(line)) {
             let words = line.split(' ').map(|word| if word == "~" { "" } else { word });
             let args: Vec<&[u8]> = words.map(str::as_bytes).collect();
             let (theirs, ours) = (theirs.ask(&args), ours.ask(&args));

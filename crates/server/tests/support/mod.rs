@@ -46,6 +46,12 @@ pub struct TestServer {
 }
 
 impl TestServer {
+    /// Whether it keeps what it holds in a folder.
+    #[allow(dead_code, reason = "not every test asks")]
+    pub fn is_durable(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// Two workers in front of the test double.
     pub fn start() -> Self {
         Self::start_with(Arc::new(MapBackend::default()), |_| {})

@@ -251,7 +251,7 @@ impl Core {
         };
         if large.is_on_ssd() && large.len() == wanted.len() as u64 {
             let mut value = Vec::new();
-            large.read_at(0, usize::MAX, &mut value).map_err(|reason| self.damaged(key, reason))?;
+            self.read_large(key, &large, &mut value)?;
             compared.push(Compared { is_same: value == wanted, large });
         }
         Ok(())

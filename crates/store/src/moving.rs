@@ -22,12 +22,8 @@ impl Core {
         if state.closed || state.body.is_empty() {
             return Sent::Kept;
         }
-        let to_far = |large: LargeHandle<'_>| match large.is_in_dram() {
-            true => large.to_far(far).map(Some).ok_or(()),
-            false => Ok(None),
-        };
-        // Without room for some of them, all stay.
-        let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, to_far).unwrap_or(None) };
+        let to_far = |large: LargeHandle<'_>| large.is_in_dram().then(|| large.to_far(far)).flatten();
+        let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, to_far) };
         if moved.is_none() && (state.body.is_far() || state.body.dram_bytes() <= SMALL_BYTES) {
             return Sent::Kept;
         }
@@ -86,25 +82,24 @@ pub(crate) struct MovedLarge {
 
 impl MovedLarge {
     /// Each value's copy is what `copy` says, nothing if it stays. `None` if all do.
-    pub(crate) fn of<E>(
-        body: &Body,
-        mut copy: impl FnMut(LargeHandle<'_>) -> Result<Option<Large>, E>,
-    ) -> Result<Option<Self>, E> {
+    pub(crate) fn of(body: &Body, mut copy: impl FnMut(LargeHandle<'_>) -> Option<Large>) -> Option<Self> {
         let (mut large, mut replaced, mut freed_bytes) = (Vec::new(), Vec::new(), 0);
         for old in body.larges() {
-            let Some(new) = copy(old)?.map(Arc::new) else { continue };
+            let Some(new) = copy(old).map(Arc::new) else { continue };
             freed_bytes += old.held_bytes().saturating_sub(new.held_bytes()) as u64;
             replaced.push(old.reference());
             large.push(new);
+        }
+        if large.is_empty() {
+            return None;
         }
         let mut copies = replaced.iter().zip(&large).peekable();
         let body =
             body.referring(|reference| match copies.next_if(|(replaced, _)| **replaced == reference) {
                 Some((_, new)) => LargeHandle::to(new).reference(),
                 None => reference,
-            });
-        let moved = body.filter(|_| !large.is_empty());
-        Ok(moved.map(|body| Self { body, large, replaced, freed_bytes }))
+            })?;
+        Some(Self { body, large, replaced, freed_bytes })
     }
 }
 

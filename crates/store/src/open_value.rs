@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::large::Large;
+use crate::large::{Large, LastPiece};
 use crate::record::Meta;
 use crate::sync::Mutex;
 
@@ -21,7 +21,7 @@ enum Source {
     Large {
         large: Arc<Large>,
         /// The piece that was read last, if it lies on SSD.
-        cached: Mutex<Option<(usize, Vec<u8>)>>,
+        last: Mutex<LastPiece>,
     },
 }
 
@@ -31,7 +31,7 @@ impl OpenValue {
     }
 
     pub(crate) fn large(large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        Self { meta, key_bytes, source: Source::Large { large, cached: Mutex::default() } }
+        Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default() } }
     }
 
     /// Its length, expiry and flags.
@@ -42,7 +42,7 @@ impl OpenValue {
     /// Appends up to `len` bytes from `offset` on to `out`; only the chunks that are asked for are decoded.
     ///
     /// # Errors
-    /// Damage; `out` is as it was then.
+    /// Damage, or an SSD that cannot be read; `out` is as it was then.
     pub fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), Error> {
         match &self.source {
             Source::Inline(value) => {
@@ -51,11 +51,15 @@ impl OpenValue {
                 out.extend_from_slice(&value[start..end]);
                 Ok(())
             }
-            Source::Large { large, cached } => {
+            Source::Large { large, last } => {
                 let before = out.len();
-                large.read_through(offset, len, out, &mut cached.lock()).map_err(|reason| {
+                large.read_through(offset, len, out, &mut last.lock()).map_err(|reason| {
                     out.truncate(before);
-                    Error::Damaged { key_bytes: self.key_bytes, reason }
+                    let key_bytes = self.key_bytes;
+                    match large.is_on_ssd() {
+                        true => Error::Unread { key_bytes, reason },
+                        false => Error::Damaged { key_bytes, reason },
+                    }
                 })
             }
         }

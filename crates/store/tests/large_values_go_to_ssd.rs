@@ -6,12 +6,14 @@
 
 mod durable;
 
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use durable::SetOnDrop;
 use ziptier::{
-    Batch, Condition, Durability, DurableOptions, Options, SsdOptions, Store, Update, Values, check,
+    Batch, Condition, Durability, DurableOptions, Error, Options, SsdOptions, Store, Update, Values, check,
+    dump, restore,
 };
 
 const MEMORY: u64 = 4 << 20;
@@ -108,6 +110,8 @@ fn large_values_beyond_memory_are_read_and_changed() {
             fill(&store, round);
             audit(&store, round);
         }
+        // What shadows a record on SSD is known when both are in memory.
+        store.bring_from_ssd(|| true);
         let logical: u64 =
             store.range(..).map(|record| record.map(|(k, v)| k.len() + v.len()).unwrap() as u64).sum();
         store.settle().unwrap();
@@ -191,4 +195,167 @@ fn readers_see_whole_values_while_they_move() {
         }
     });
     (0..64).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(versioned(n, 11))));
+}
+
+#[test]
+fn many_names_of_a_value_share_it_on_ssd() {
+    for is_durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || options(dir.path(), is_durable, 64 << 20, 64 << 20);
+        let store = Store::open(options()).unwrap();
+        let noise: Vec<u8> = (0..2_500_000).map(|_| fastrand::u8(..)).collect();
+        store.put(b"first", &noise).unwrap();
+        // Names in several leaves.
+        (0..3000).for_each(|n| store.put(&key(n), b"small").unwrap());
+        for n in 0..20 {
+            store.copy(b"first", format!("key:{:06}/name", n * 150).as_bytes(), true).unwrap();
+        }
+        store.send_to_ssd(|| true).unwrap();
+        let live_bytes = store.ssd().unwrap().live_bytes;
+        assert!(live_bytes < 4 << 20, "{live_bytes}");
+        // All names were sent, and what they shared in memory is free when its last reader is gone.
+        let is_free = || {
+            store.settle().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            store.memory().large_bytes == 0
+        };
+        assert!((0..5000).any(|_| is_free()), "{:?}", store.memory());
+        store.delete(b"first").unwrap();
+        if is_durable {
+            store.close().unwrap();
+            let store = Store::open(options()).unwrap();
+            (0..20).for_each(|n| {
+                let name = format!("key:{:06}/name", n * 150);
+                assert!(store.get(name.as_bytes()).unwrap().as_ref() == Some(&noise), "{name}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_full_ssd_refuses_and_loses_nothing() {
+    for is_durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(options(dir.path(), is_durable, MEMORY, 16 << 20)).unwrap();
+        let mut written = 0;
+        let refusal = loop {
+            let n = written * 3 + 1;
+            match store.put(&key(n), &value(n, 0)) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+            assert!(written < 1000, "32 MiB do not fit into 20");
+        };
+        assert!(matches!(refusal, Error::MemoryLimit { .. }), "{refusal}");
+        assert!(store.memory().total_bytes() <= MEMORY + MEMORY / 8, "{:?}", store.memory());
+        assert!(store.ssd().unwrap().allocated_bytes <= 16 << 20, "{:?}", store.ssd());
+        (0..written)
+            .map(|n| n * 3 + 1)
+            .for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n, 0)), "{n}"));
+        // Deletes are not refused, and give room.
+        (0..written / 2).for_each(|n| assert!(store.delete(&key(n * 3 + 1)).unwrap()));
+        for n in 0..written / 4 {
+            assert_eq!(
+                store.put(&key(n * 3 + 1), &value(n * 3 + 1, 1)),
+                Ok(()),
+                "{n} of {written}: {:?}",
+                store.ssd()
+            );
+        }
+        (0..written / 4)
+            .map(|n| n * 3 + 1)
+            .for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n, 1))));
+    }
+}
+
+#[test]
+fn leaves_with_many_large_values_are_cut() {
+    for is_durable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(options(dir.path(), is_durable, 3 * MEMORY, 256 << 20)).unwrap();
+        let value =
+            |n: u64| if n.is_multiple_of(30) { b"small".to_vec() } else { n.to_le_bytes().repeat(263) };
+        (0..10_000).for_each(|n| store.put(&key(n), &value(n)).unwrap());
+        store.send_to_ssd(|| true).unwrap();
+        // All others lie behind one that is there.
+        (0..10_000).for_each(|n| store.put(&[&key(600)[..], &key(n)].concat(), &value(1)).unwrap());
+        assert!(store.stats().raised_from_ssd > 10, "{:?}", store.stats());
+        (0..10_000).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n)), "{n}"));
+        assert_eq!(store.range(..).filter(|record| record.is_ok()).count(), 20_000);
+    }
+}
+
+/// Files of segments that hold anything.
+fn segment_files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.join("segments")).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.file_name().unwrap() != "STORE").collect()
+}
+
+#[test]
+fn damage_of_a_large_value_on_ssd_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), true, MEMORY, 128 << 20);
+    let store = Store::open(options.clone()).unwrap();
+    fill(&store, 0);
+    store.send_to_ssd(|| true).unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    for path in segment_files(dir.path()) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let len = file.metadata().unwrap().len();
+        for at in (1_500_000..len).step_by(2_000_000) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+        }
+    }
+    let damages = check(options.durable.as_ref().unwrap()).unwrap().damages;
+    assert!(damages.len() > 3, "{damages:?}");
+    // What memory has room for is read at the start, which stops then.
+    let store = match Store::open(Options { memory_limit_bytes: Some(1 << 20), ..options.clone() }) {
+        Ok(store) => store,
+        Err(error) => return assert!(error.to_string().contains("segments/"), "{error}"),
+    };
+    let damaged: Vec<u64> = (0..KEYS)
+        .filter(|n| match store.get(&key(*n)) {
+            Ok(found) => {
+                assert!(found == Some(value(*n, 0)), "{n}");
+                false
+            }
+            Err(error) => {
+                let text = error.to_string();
+                assert!(matches!(error, Error::Unread { .. }), "{text}");
+                assert!(text.contains("segments/") && text.contains("at byte"), "{text}");
+                true
+            }
+        })
+        .collect();
+    assert!(damaged.len() > 3 && damaged.len() < KEYS as usize / 2, "{damaged:?}");
+    // Others are moved and saved around it, and what is written over it is sound.
+    damaged.iter().for_each(|n| store.put(&key(*n), &value(*n, 0)).unwrap());
+    store.checkpoint().unwrap();
+    audit(&store, 0);
+}
+
+#[test]
+fn a_dump_has_large_values_on_ssd() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), true, MEMORY, 128 << 20);
+    let store = Store::open(options.clone()).unwrap();
+    fill(&store, 0);
+    store.checkpoint().unwrap();
+    let mut stream = Vec::new();
+    dump(options.durable.as_ref().unwrap(), &mut stream).unwrap();
+    drop(store);
+    let other = tempfile::tempdir().unwrap();
+    let mut durable = DurableOptions::new(other.path().join("store"));
+    durable.durability = Durability::No;
+    restore(&durable, &mut &*stream).unwrap();
+    assert_eq!(check(&durable).unwrap().damages, []);
+    // Without an SSD of its own it reads what memory has no room for all the same.
+    let memory_limit_bytes = Some(2 * MEMORY);
+    let store =
+        Store::open(Options { durable: Some(durable), memory_limit_bytes, ..Options::default() }).unwrap();
+    assert!(store.memory().total_bytes() < 3 * MEMORY, "{:?}", store.memory());
+    audit(&store, 0);
 }

@@ -14,7 +14,7 @@ use super::below::{Below, Part};
 use super::tier::{KEPT_PART, Tier};
 use crate::core::Core;
 use crate::durable::Checkpointer;
-use crate::image_files::Owned;
+use crate::image_files::OwnedPieces;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::large_references;
@@ -99,28 +99,27 @@ impl Core {
     }
 
     /// Appends those large values of a leaf anew that lie in `segment`; how many.
-    fn move_larges(&self, tier: &Arc<Tier>, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
+    fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
         let larges: Vec<Arc<Large>> = {
             let guard = pin();
             let references = large_references(leaf.state(&guard));
             // SAFETY: the records that own the references are part of a state that the guard keeps readable.
             references.iter().map(|reference| unsafe { LargeHandle::borrow(reference) }.share()).collect()
         };
-        let is_there = |large: &Arc<Large>| {
-            let pieces = large.places();
-            pieces.is_some_and(|pieces| pieces.places().iter().any(|place| place.segment == segment))
-        };
         let mut moved = 0;
-        for large in larges.iter().filter(|large| is_there(large)) {
-            let (mut piece, mut places) = (Vec::new(), Vec::with_capacity(large.pieces()));
-            let written: Result<(), SegmentError> = (0..large.pieces()).try_for_each(|index| {
-                large.write_piece(index, &mut piece)?;
-                places.push(tier.append(&piece, Purpose::Cleaning)?);
-                Ok(())
+        for large in larges {
+            if !large.places().is_some_and(|pieces| pieces.lies_in(|number| number == segment)) {
+                continue;
+            }
+            let mut places = Vec::with_capacity(large.pieces());
+            let written = large.write_pieces(|piece| {
+                places.push(tier.files.segments.append(piece, Purpose::Cleaning)?);
+                Ok::<(), SegmentError>(())
             });
-            let pieces = Arc::new(Owned::new(&tier.files, places.into_boxed_slice()));
+            let pieces = Arc::new(OwnedPieces::new(&tier.files, places));
             match written {
                 Ok(()) => large.set_places(pieces),
+                // What is damaged stays where it is, and its segment with it.
                 Err(SegmentError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             }

@@ -16,7 +16,8 @@ use crate::body::{Body, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
-use crate::image_files::Owned;
+use crate::image_files::OwnedPieces;
+use crate::large::Large;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
@@ -102,6 +103,10 @@ impl Core {
             return Ok(false);
         }
         let (state, has_sent) = self.send_larges(cold, leaf, state)?;
+        if state.body.larges().count() == state.body.len() {
+            // All that is left is references, which stay.
+            return Ok(has_sent);
+        }
         if state.below.is_some() {
             return Ok(self.sink(leaf, &state)? || has_sent);
         }
@@ -139,33 +144,23 @@ impl Core {
         leaf: &Leaf,
         state: LeafState,
     ) -> Result<(LeafState, bool), SegmentError> {
-        let mut piece = Vec::new();
+        let mut failure = None;
         let moved = MovedLarge::of(&state.body, |large| {
-            if large.is_on_ssd() || large.is_placed() {
-                return Ok::<_, SegmentError>(None);
+            if failure.is_some() || !large.goes_to_ssd() {
+                return None;
             }
-            let pieces = match large.places() {
-                Some(pieces) => pieces,
-                None => {
-                    let mut places = Vec::with_capacity(large.pieces());
-                    let written: Result<(), SegmentError> = (0..large.pieces()).try_for_each(|index| {
-                        large.write_piece(index, &mut piece)?;
-                        places.push(cold.tier.append(&piece, Purpose::New)?);
-                        Ok(())
-                    });
-                    // What was written goes with it if not all was.
-                    let pieces = Arc::new(Owned::new(&cold.tier.files, places.into_boxed_slice()));
-                    written.map(|()| pieces)?
-                }
-            };
-            Ok(Some(large.to_ssd(pieces)))
-        })?;
-        let Some(MovedLarge { body, large, replaced, .. }) = moved else { return Ok((state, false)) };
+            let pieces = large.places().map_or_else(|| write_large(cold, &large), Ok);
+            // Those before it go all the same.
+            pieces.map(|pieces| large.to_ssd(pieces)).map_err(|error| failure = Some(error)).ok()
+        });
+        let Some(MovedLarge { body, large, replaced, .. }) = moved else {
+            return failure.map_or(Ok((state, false)), Err);
+        };
         let guard = pin();
         self.publish_body(leaf, body, &guard);
         self.settle_large(large, replaced, &guard);
         guard.flush();
-        Ok((leaf.state(&guard).clone(), true))
+        failure.map_or_else(|| Ok((leaf.state(&guard).clone(), true)), Err)
     }
 
     /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
@@ -249,6 +244,20 @@ impl Core {
         };
         Division { lower, coding, upper, pieces: changed }
     }
+}
+
+/// Writes a large value, which remembers where.
+fn write_large(cold: &Cold, large: &Large) -> Result<Arc<OwnedPieces>, SegmentError> {
+    let mut places = Vec::with_capacity(large.pieces());
+    let written = large.write_pieces(|piece| {
+        places.push(cold.tier.append(piece, Purpose::New)?);
+        Ok::<(), SegmentError>(())
+    });
+    // What was written is released if not all was.
+    let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
+    written?;
+    large.set_places(pieces.clone());
+    Ok(pieces)
 }
 
 /// Publishes that `below` lies under `leaf` now, which the caller owns, unless that was appended to.

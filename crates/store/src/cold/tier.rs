@@ -73,7 +73,7 @@ pub struct SsdStatus {
     pub cleaned_bytes: u64,
     /// Leaves whose records lie there.
     pub leaves: u64,
-    /// What these leaves take in memory besides keys and newer records: the index of the SSD.
+    /// What these leaves, and large values there, take in memory besides keys and newer records: the index of the SSD.
     pub index_bytes: u64,
     /// Images that were written anew to empty a segment.
     pub images_cleaned: u64,
@@ -169,7 +169,7 @@ impl Tier {
             written_bytes: stats.written_bytes,
             cleaned_bytes: stats.cleaned_body_bytes,
             leaves: self.counters.leaves.load(Relaxed),
-            index_bytes: self.counters.index_bytes.load(Relaxed),
+            index_bytes: self.counters.index_bytes.load(Relaxed) + self.files.large_index_bytes.load(Relaxed),
             images_cleaned: self.counters.images_cleaned.load(Relaxed),
             is_refused,
             medium: self.files.segments.describe(),

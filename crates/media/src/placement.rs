@@ -25,8 +25,9 @@ const CLASS_BITS: u32 = 3;
 const CLASSES: usize = (64 - CLASS_BITS as usize + 1) << CLASS_BITS;
 /// Values between two computations of the threshold.
 const PERIOD: u64 = 256;
-/// Where the band ends, in thousandths of the ratio: inside the 5 % that are promised, with room for the values under way on other threads.
-const BAND_MILLI: u64 = 30;
+/// Where the band ends, in thousandths of the ratio: well inside the 5 % that are promised, with room for the values under way on other
+/// threads and for frees, which come as they please.
+const BAND_MILLI: u64 = 10;
 /// One, as a fraction of the values in the class at the border.
 const WHOLE: u64 = 1 << 32;
 

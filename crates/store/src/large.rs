@@ -125,7 +125,7 @@ impl Large {
         if let Some(placement) = large.placement() {
             placement.count(Side::Dram, large.own_bytes() as u64);
         }
-        large.count(true);
+        large.count(large.places.lock().as_deref(), true);
         large
     }
 
@@ -200,16 +200,17 @@ impl Large {
         self.chunks().iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
     }
 
-    /// A record that referred to it is gone. With the last one it waits for its last reader, as other retired bytes do.
+    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
     pub(crate) fn retire(self: &Arc<Self>) {
         if Arc::strong_count(self) > 1 {
             return;
         }
         let places = self.places.lock();
-        let (gauge, held_bytes) = (self.gauge(), self.held_with(places.as_deref()));
-        if !self.is_retired.swap(true, Relaxed) {
-            gauge.take_held(held_bytes);
-            self.gauges.retired.add_held(held_bytes);
+        if !self.is_retired.load(Relaxed) {
+            self.uncount_placed();
+            self.count(places.as_deref(), false);
+            self.is_retired.store(true, Relaxed);
+            self.count(places.as_deref(), true);
         }
     }
 
@@ -223,22 +224,26 @@ impl Large {
     }
 
     /// Adds (or takes) what this holds to (or from) the gauges.
-    fn count(&self, add: bool) {
-        let (gauge, held_bytes) = (self.gauge(), self.held_bytes());
-        if add {
-            gauge.add_held(held_bytes)
-        } else {
-            gauge.take_held(held_bytes)
-        }
-        let far_bytes = self.far_bytes();
-        let far = &self.gauges.far_large;
-        if add {
-            far.add_held(far_bytes)
-        } else {
-            far.take_held(far_bytes)
-        }
-        if let Some(places) = self.places.lock().as_ref().filter(|_| self.is_on_ssd()) {
+    fn count(&self, places: Option<&OwnedPieces>, add: bool) {
+        let far = match self.is_retired.load(Relaxed) {
+            false => &self.gauges.far_large,
+            true => &self.gauges.far_retired,
+        };
+        let change = if add { Gauge::add_held } else { Gauge::take_held };
+        let held_bytes = self.held_with(places);
+        change(self.gauge(), held_bytes);
+        change(far, self.far_bytes());
+        if let Some(places) = places.filter(|_| self.is_on_ssd()) {
             places.count(held_bytes, add);
+        }
+    }
+
+    /// Takes what was placed at a ratio off again.
+    fn uncount_placed(&self) {
+        let Some(placement) = self.placement() else { return };
+        placement.uncount(Side::Dram, self.own_bytes() as u64);
+        for chunk in self.chunks() {
+            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
         }
     }
 
@@ -309,11 +314,9 @@ impl Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.count(false);
-        let Some(placement) = self.placement() else { return };
-        placement.uncount(Side::Dram, self.own_bytes() as u64);
-        for chunk in self.chunks() {
-            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
+        self.count(self.places.lock().as_deref(), false);
+        if !*self.is_retired.get_mut() {
+            self.uncount_placed();
         }
     }
 }

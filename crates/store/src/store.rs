@@ -17,7 +17,7 @@ use crate::durable::{
     CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Folder, Journal, Recovered, Recovery,
     recover,
 };
-use crate::far::{FarMemory, FarStatus};
+use crate::far::{FarMemory, FarRelease, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::large::Large;
 use crate::maintenance::Packers;
@@ -42,6 +42,8 @@ pub struct Store {
     /// Ends before the log is sealed.
     checkpoints: Option<CheckpointThread>,
     recovered: Option<Recovered>,
+    /// Goes after all else.
+    _far_release: FarRelease,
 }
 
 /// Values that [`Store::multi_get`] found; reuse it from call to call.
@@ -130,9 +132,11 @@ impl Store {
             (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
             _ => None,
         };
+        let far_release = FarRelease::of(far.as_ref());
         let core = Arc::new(Core::with_places(&options, gauges, far, cold));
         let packers = Packers::start(&core, options.background_threads)?;
-        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
+        let mut store =
+            Self { _packers: packers, core, checkpoints: None, recovered: None, _far_release: far_release };
         if let (Some(durable), Some(folder)) = (&options.durable, folder) {
             store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
             store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);

@@ -4,6 +4,7 @@
 //! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_epoch::{Guard, pin};
 use ziptier_media::segments::{Place, Purpose, SegmentError};
@@ -110,7 +111,7 @@ impl Core {
         if state.below.is_some() {
             return Ok(self.sink(leaf, &state)? || has_sent);
         }
-        if let Some(sent) = self.send_stored(cold, leaf, &state, appends) {
+        if let Some(sent) = self.send_stored(cold, leaf, &state, appends)? {
             return Ok(sent);
         }
         let division = self.divide(leaf, &state);
@@ -149,7 +150,10 @@ impl Core {
             if failure.is_some() || !large.goes_to_ssd() {
                 return None;
             }
-            let pieces = large.places().map_or_else(|| write_large(cold, &large), Ok);
+            let pieces = match large.places() {
+                Some(pieces) => self.check_kept(cold).map(|()| pieces),
+                None => write_large(cold, &large),
+            };
             // Those before it go all the same.
             pieces.map(|pieces| large.to_ssd(pieces)).map_err(|error| failure = Some(error)).ok()
         });
@@ -165,16 +169,26 @@ impl Core {
 
     /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
     /// what the leaf says, and nothing else.
-    fn send_stored(&self, cold: &Cold, leaf: &Leaf, state: &LeafState, appends: u64) -> Option<bool> {
-        let at = state.stored.as_ref()?.current(appends, generation(state))?;
-        let Plain { records, logical_bytes } = at.plain()?;
+    fn send_stored(
+        &self,
+        cold: &Cold,
+        leaf: &Leaf,
+        state: &LeafState,
+        appends: u64,
+    ) -> Result<Option<bool>, SegmentError> {
+        let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
+        let Some((at, Plain { records, logical_bytes })) = current.and_then(|at| Some((at, at.plain()?)))
+        else {
+            return Ok(None);
+        };
+        self.check_kept(cold)?;
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
         let codings = state.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
         let guard = pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
             below.hand_on();
-            return Some(false);
+            return Ok(Some(false));
         }
         at.hand_on();
         // What expired since is in the image.
@@ -186,7 +200,12 @@ impl Core {
         });
         self.stats.sent_to_ssd.raise();
         guard.flush();
-        Some(true)
+        Ok(Some(true))
+    }
+
+    /// As [`Tier::check_kept`]. Nothing comes instead while the store recovers.
+    fn check_kept(&self, cold: &Cold) -> Result<(), SegmentError> {
+        if self.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
     }
 
     /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being

@@ -141,15 +141,25 @@ impl Tier {
 
     /// Appends an image. What the next checkpoint may need stays free; what makes leaves smaller may use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
-        let allocated_bytes = self.files.segments.stats().allocated_bytes;
-        let kept_bytes = match purpose {
+        self.check_room(match purpose {
             Purpose::New => self.kept_bytes(),
             Purpose::Cleaning => self.kept_bytes() / 2,
-        };
-        if allocated_bytes.saturating_add(kept_bytes) > self.limit_bytes {
-            return Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes });
-        }
+        })?;
         self.files.segments.append(image, purpose)
+    }
+
+    /// Whether so many bytes are free.
+    fn check_room(&self, bytes: u64) -> Result<(), SegmentError> {
+        let allocated_bytes = self.files.segments.stats().allocated_bytes;
+        match allocated_bytes.saturating_add(bytes) > self.limit_bytes {
+            true => Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what a checkpoint wrote may leave memory: what comes there instead is to be written by the next one.
+    pub(super) fn check_kept(&self) -> Result<(), SegmentError> {
+        self.check_room(self.kept_bytes())
     }
 
     /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones

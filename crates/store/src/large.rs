@@ -195,6 +195,14 @@ impl Large {
         !self.is_on_ssd() && !self.is_placed()
     }
 
+    /// Whether its chunks are what was put, as far as the places where they lie can tell.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.chunks().iter().all(|chunk| match &chunk.bytes {
+            ChunkBytes::Dram(_) => true,
+            ChunkBytes::Far(bytes) => bytes.is_whole(),
+        })
+    }
+
     /// Whether any chunk is in DRAM.
     pub(crate) fn is_in_dram(&self) -> bool {
         self.chunks().iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))

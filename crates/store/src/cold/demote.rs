@@ -150,6 +150,11 @@ impl Core {
             if failure.is_some() || !large.goes_to_ssd() {
                 return None;
             }
+            if !large.is_whole() {
+                // Its pieces would be taken for sound.
+                self.stats.damaged.raise();
+                return None;
+            }
             let pieces = match large.places() {
                 Some(pieces) => self.check_kept(cold).map(|()| pieces),
                 None => write_large(cold, &large),

@@ -45,7 +45,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]")]
     ssd: Option<Ssd>,
 
-    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go)
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go). With --dir such a cache
+    /// is there again after a restart; keys that went may be, too, with the newest value that they had
     #[arg(
         long,
         env = "ZIPTIER_MAXMEMORY_POLICY",
@@ -132,7 +133,6 @@ fn run(
         ..usual
     };
     let options = arguments.far.apply(options);
-    let ssd_limit_bytes = options.ssd.as_ref().map(|ssd| ssd.limit_bytes);
 
     let mut config = Config::default();
     config.port = arguments.port;
@@ -152,16 +152,11 @@ fn run(
     let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
     progress.end();
     let backend = Arc::new(opened?);
-    let found = backend.store().recovered().map_or(String::new(), |recovered| {
-        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: lost: {skipped}"));
-        let after = backend.store().durable_stats().map(|stats| stats.durable_after);
-        arguments.durable.found(backend.store(), recovered, &after.unwrap_or_default())
-    });
+    if let Some(recovered) = backend.store().recovered() {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
+    }
+    let places = places(backend.store(), &arguments.durable);
     let packer = packer(backend.store());
-    let far = backend
-        .store()
-        .far()
-        .map_or(String::new(), |far| format!(", far memory of {}: {far}", Bytes(far.limit_bytes)));
     let server = Server::bind(config, Arc::clone(&backend) as Arc<dyn Backend>)?;
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -172,17 +167,16 @@ fn run(
         }
     });
 
-    // The one line that is printed: scripts wait for it. Nobody reading it is no reason not to serve.
+    // Scripts wait for the first line. Nobody reading it is no reason not to serve.
     let limit =
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
-    let ssd = ssd_limit_bytes.map_or(String::new(), |bytes| format!(" and {} of SSD", Bytes(bytes)));
-    let _ = writeln!(
-        std::io::stdout(),
-        "ziptier {} listens on {} with {limit}{ssd}, codec {}{packer}, {threads} threads{far}{found}",
+    let first = format!(
+        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads",
         env!("CARGO_PKG_VERSION"),
         server.address(),
         arguments.codec,
     );
+    let _ = std::io::stdout().write_all(format!("{first}\n{places}").as_bytes());
     let outcome = server.run();
     closing.close();
     // The thread ends with its signals; a panic there has been printed.
@@ -190,6 +184,14 @@ fn run(
     outcome?;
     // The server is gone, so this is the last share.
     Ok(Arc::into_inner(backend).map_or(Ok(()), StoreBackend::close)?)
+}
+
+/// A line for each place besides memory.
+fn places(store: &Store, durable: &DurableArguments) -> String {
+    let far = store.far().map(|far| format!("far memory: {} of {far}\n", Bytes(far.limit_bytes)));
+    let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}\n", Bytes(ssd.limit_bytes), ssd.medium));
+    let folder = durable.found(store).map(|found| format!("{found}\n"));
+    [far, ssd, folder].into_iter().flatten().collect()
 }
 
 /// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a

@@ -7,11 +7,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+mod support;
+
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use support::{Client, Server, serve, ziptier};
 
 const CLIENTS: u64 = 4;
 /// Keys of a client that are set, with values of all lengths.
@@ -19,90 +22,13 @@ const KEYS: u64 = 24;
 /// Rounds after which a fresh folder is taken, so that logs stay short.
 const ROUNDS_PER_FOLDER: u64 = 50;
 
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Server {
-    fn start(dir: &Path, durability: &str, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
-            .args(["serve", "--port", "0", "--threads", "2", "--durability", durability, "--dir"])
-            .arg(dir)
-            .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
-        let port = address.unwrap_or_else(|| panic!("{line:?}")).rsplit_once(':').unwrap().1.parse().unwrap();
-        assert!(line.contains(&format!("durability {durability}")), "{line}");
-        Self { child, port }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Client {
-    stream: BufReader<TcpStream>,
-    requests: Vec<u8>,
-}
-
-impl Client {
-    fn connect(port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), requests: Vec::new() })
-    }
-
-    fn request(&mut self, words: &[&[u8]]) {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            request.extend_from_slice(word);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.requests.extend(request);
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        let requests = std::mem::take(&mut self.requests);
-        self.stream.get_mut().write_all(&requests)
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        match self.stream.read_line(&mut line)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ if !line.ends_with('\n') => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(line.trim_end().to_owned()),
-        }
-    }
-
-    fn get(&mut self, key: &str) -> io::Result<Option<Vec<u8>>> {
-        self.request(&[b"GET", key.as_bytes()]);
-        self.send()?;
-        let header = self.line()?;
-        let len: i64 = header.strip_prefix('$').unwrap_or_else(|| panic!("{header}")).parse().unwrap();
-        if len < 0 {
-            return Ok(None);
-        }
-        let mut value = vec![0; len as usize + 2];
-        self.stream.read_exact(&mut value)?;
-        value.truncate(len as usize);
-        Ok(Some(value))
-    }
+fn start(dir: &Path, durability: &str, more: &[&str]) -> Server {
+    let mut command = serve();
+    command.args(["--threads", "2", "--durability", durability, "--dir"]).arg(dir).args(more);
+    // A killed server tells nobody anything.
+    let server = Server::start(command.stderr(Stdio::inherit()));
+    assert!(server.said.contains(&format!("durability {durability}")), "{}", server.said);
+    server
 }
 
 /// A key's numbers: the newest that was sent, and the newest that was acknowledged or read.
@@ -267,7 +193,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
             all = (0..CLIENTS).map(|_| Owned::default()).collect();
         }
         let durability = ["always", "everysec", "no"][round as usize % 3];
-        let mut server = Server::start(folder.path(), durability, &[]);
+        let mut server = start(folder.path(), durability, &[]);
         let port = server.port;
         audit(port, &all);
         let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -288,7 +214,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
         audited += acknowledged.into_inner();
         kills += 1;
     }
-    let server = Server::start(folder.path(), "always", &[]);
+    let server = start(folder.path(), "always", &[]);
     audit(server.port, &all);
     println!("{kills} kills, {audited} acknowledged writes, none lost");
 }
@@ -352,7 +278,7 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
     let noted: Vec<AtomicU64> = (0..FILL_KEYS).map(|_| AtomicU64::new(0)).collect();
     for round in 1..=rounds {
         let durability = ["always", "everysec", "no"][round as usize % 3];
-        let server = Server::start(folder.path(), durability, &SMALL);
+        let server = start(folder.path(), durability, &SMALL);
         let port = server.port;
         audit_fill(port, round - 1, &noted);
         let acknowledged =
@@ -371,19 +297,11 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
             server.kill();
         });
     }
-    let server = Server::start(folder.path(), "always", &SMALL);
+    let server = start(folder.path(), "always", &SMALL);
     audit_fill(server.port, rounds, &noted);
-    let mut connection = Client::connect(server.port).unwrap();
-    connection.request(&[b"INFO"]);
-    connection.send().unwrap();
-    let mut info = String::new();
-    while !info.contains("ssd_leaves:") {
-        info = connection.line().unwrap();
-    }
-    assert_ne!(info, "ssd_leaves:0");
-    drop(connection);
+    let info = server.connect().info("codec").unwrap();
+    assert!(info.contains("ssd_leaves:") && !info.contains("ssd_leaves:0\r"), "{info}");
     server.kill();
-    let checked =
-        Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("check").arg(folder.path()).output().unwrap();
+    let checked = ziptier().arg("check").arg(folder.path()).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 }

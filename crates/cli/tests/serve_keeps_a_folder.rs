@@ -3,51 +3,29 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-fn ziptier(dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
-    command.args(["serve", "--port", "0", "--dir"]).arg(dir).args(arguments);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+use support::Server;
+
+fn serve(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = support::serve();
+    command.arg("--dir").arg(dir).args(arguments);
     command
 }
 
-fn start(dir: &Path, arguments: &[&str]) -> (Child, String, u16) {
-    started(ziptier(dir, arguments))
-}
-
-fn started(mut command: Command) -> (Child, String, u16) {
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"));
-    let port = address.unwrap_or_else(|| panic!("{line:?}")).rsplit_once(':').unwrap().1.parse().unwrap();
-    (child, line, port)
-}
-
-fn ask(port: u16, request: &[u8]) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(request).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    reply
-}
-
-fn stop((mut child, _, port): (Child, String, u16)) {
-    ask(port, b"SHUTDOWN\r\n");
-    assert!(child.wait().unwrap().success());
+fn start(dir: &Path, arguments: &[&str]) -> Server {
+    Server::start(&mut serve(dir, arguments))
 }
 
 fn refused(dir: &Path, arguments: &[&str]) -> String {
     let before = files(dir);
-    let output = ziptier(dir, arguments).output().unwrap();
+    let output = serve(dir, arguments).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(output.stdout, b"");
     assert_eq!(files(dir), before);
@@ -74,10 +52,10 @@ fn a_clean_stop_and_a_start_say_what_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     let server = start(&dir, &[]);
-    assert!(server.1.contains("durability everysec (fdatasync once a second)"), "{}", server.1);
-    assert!(server.1.contains("recovered 0 keys, 0 records"), "{}", server.1);
-    assert_eq!(ask(server.2, b"MSET a 1 b 2\r\nSET c 3\r\n"), "+OK\r\n+OK\r\n");
-    let info = ask(server.2, b"INFO persistence\r\n");
+    assert!(server.said.contains("durability everysec (fdatasync once a second)"), "{}", server.said);
+    assert!(server.said.contains("recovered 0 keys, 0 records"), "{}", server.said);
+    assert_eq!(server.ask(b"MSET a 1 b 2\r\nSET c 3\r\n"), "+OK\r\n+OK\r\n");
+    let info = server.ask(b"INFO persistence\r\n");
     for field in [
         "aof_enabled:1",
         "durability:everysec",
@@ -87,17 +65,17 @@ fn a_clean_stop_and_a_start_say_what_is_kept() {
     ] {
         assert!(info.contains(field), "{field}: {info}");
     }
-    stop(server);
+    server.stop();
 
     let server = start(&dir, &["--durability", "always"]);
-    assert!(server.1.contains("durability always (fdatasync before replies)"), "{}", server.1);
-    assert!(server.1.contains("recovered 3 keys after a clean stop, 2 records of"), "{}", server.1);
-    assert!(!server.1.contains("torn tail"), "{}", server.1);
-    assert_eq!(ask(server.2, b"GET b\r\nDBSIZE\r\n"), "$1\r\n2\r\n:3\r\n");
-    assert_eq!(ask(server.2, b"FLUSHALL\r\n"), "+OK\r\n");
-    let info = ask(server.2, b"INFO persistence\r\n");
+    assert!(server.said.contains("durability always (fdatasync before replies)"), "{}", server.said);
+    assert!(server.said.contains("recovered 3 keys after a clean stop, 2 records of"), "{}", server.said);
+    assert!(!server.said.contains("torn tail"), "{}", server.said);
+    assert_eq!(server.ask(b"GET b\r\nDBSIZE\r\n"), "$1\r\n2\r\n:3\r\n");
+    assert_eq!(server.ask(b"FLUSHALL\r\n"), "+OK\r\n");
+    let info = server.ask(b"INFO persistence\r\n");
     assert!(info.contains("log_durable_lsn:3") && info.contains("log_syncs:1"), "{info}");
-    stop(server);
+    server.stop();
 }
 
 #[test]
@@ -105,13 +83,12 @@ fn saving_is_as_redis_has_it_and_a_clean_stop_leaves_nothing_to_replay() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     let server = start(&dir, &["--durability", "no"]);
-    let port = server.2;
     let integer = |reply: String| reply.trim_end().trim_start_matches(':').parse::<u64>().unwrap();
-    let opened = integer(ask(port, b"LASTSAVE\r\n"));
-    assert_eq!(ask(port, b"SET a 1\r\nSAVE\r\n"), "+OK\r\n+OK\r\n");
-    assert!(integer(ask(port, b"LASTSAVE\r\n")) >= opened);
-    assert_eq!(ask(port, b"SET b 2\r\nBGSAVE\r\n"), "+OK\r\n+Background saving started\r\n");
-    let info = || ask(port, b"INFO persistence\r\n");
+    let opened = integer(server.ask(b"LASTSAVE\r\n"));
+    assert_eq!(server.ask(b"SET a 1\r\nSAVE\r\n"), "+OK\r\n+OK\r\n");
+    assert!(integer(server.ask(b"LASTSAVE\r\n")) >= opened);
+    assert_eq!(server.ask(b"SET b 2\r\nBGSAVE\r\n"), "+OK\r\n+Background saving started\r\n");
+    let info = || server.ask(b"INFO persistence\r\n");
     while info().contains("rdb_bgsave_in_progress:1") {
         std::thread::yield_now();
     }
@@ -119,40 +96,35 @@ fn saving_is_as_redis_has_it_and_a_clean_stop_leaves_nothing_to_replay() {
     for field in ["rdb_saves:2\r", "rdb_changes_since_last_save:0\r", "rdb_last_bgsave_status:ok"] {
         assert!(page.contains(field), "{field}: {page}");
     }
-    assert_eq!(ask(port, b"SAVE x\r\nBGSAVE x\r\n").matches("-ERR").count(), 2);
-    let settings = ask(port, b"CONFIG GET append*\r\n");
+    assert_eq!(server.ask(b"SAVE x\r\nBGSAVE x\r\n").matches("-ERR").count(), 2);
+    let settings = server.ask(b"CONFIG GET append*\r\n");
     assert!(settings.contains("appendonly\r\n$3\r\nyes") && settings.contains("$2\r\nno"), "{settings}");
     // More than a sixteenth of what makes a checkpoint due.
     let value = "v".repeat(5 << 20);
     let bytes = value.len();
-    ask(port, format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${bytes}\r\n{value}\r\n").as_bytes());
-    stop(server);
+    server.ask(format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${bytes}\r\n{value}\r\n").as_bytes());
+    server.stop();
     let server = start(&dir, &[]);
-    assert!(server.1.contains("recovered 3 keys after a clean stop, 0 records"), "{}", server.1);
-    ask(server.2, b"SET c 3\r\nSHUTDOWN SAVE\r\n");
-    let (mut child, ..) = server;
-    assert!(child.wait().unwrap().success());
+    assert!(server.said.contains("recovered 3 keys after a clean stop, 0 records"), "{}", server.said);
+    server.ask(b"SET c 3\r\nSHUTDOWN SAVE\r\n");
+    assert!(server.end().status.success());
     let server = start(&dir, &[]);
-    assert!(server.1.contains("recovered 4 keys after a clean stop, 0 records"), "{}", server.1);
-    let (mut child, _, port) = server;
-    ask(port, b"SET d 4\r\n");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    assert!(server.said.contains("recovered 4 keys after a clean stop, 0 records"), "{}", server.said);
+    server.ask(b"SET d 4\r\n");
+    server.kill();
     let server = start(&dir, &[]);
-    assert!(server.1.contains("recovered 5 keys after a crash, 1 records"), "{}", server.1);
-    stop(server);
+    assert!(server.said.contains("recovered 5 keys after a crash, 1 records"), "{}", server.said);
+    server.stop();
 }
 
 #[test]
 fn without_a_folder_there_is_nothing_to_save_to() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
-    command.args(["serve", "--port", "0"]).stdout(Stdio::piped());
-    let (child, _, port) = started(command);
+    let server = Server::start(&mut support::serve());
     for request in ["SAVE", "BGSAVE", "LASTSAVE", "SHUTDOWN SAVE"] {
-        let said = ask(port, format!("{request}\r\n").as_bytes());
+        let said = server.ask(format!("{request}\r\n").as_bytes());
         assert!(said.starts_with("-ERR there is no folder"), "{request}: {said}");
     }
-    stop((child, String::new(), port));
+    server.stop();
 }
 
 #[test]
@@ -160,11 +132,11 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     let server = start(&dir, &[]);
-    ask(server.2, b"SET a 1\r\nSET b 2\r\n");
-    let locked = ziptier(&dir, &[]).output().unwrap();
+    server.ask(b"SET a 1\r\nSET b 2\r\n");
+    let locked = serve(&dir, &[]).output().unwrap();
     let said = String::from_utf8(locked.stderr).unwrap();
     assert!(said.contains("is in use by another process") && said.lines().count() == 1, "{said}");
-    stop(server);
+    server.stop();
 
     let segment = |start: &str| {
         let names = fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
@@ -191,8 +163,8 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
     bytes[4096 + 25] = 0xff;
     fs::write(&first, &bytes).unwrap();
     let salvaged = start(&dir, &["--salvage"]);
-    assert!(salvaged.1.contains("recovered 1 keys"), "{}", salvaged.1);
-    stop(salvaged);
+    assert!(salvaged.said.contains("recovered 1 keys"), "{}", salvaged.said);
+    salvaged.stop();
 
     let foreign = folder.path().join("home");
     fs::create_dir(&foreign).unwrap();
@@ -209,4 +181,56 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
     if chown(&other, Some(65_534), None).is_ok() {
         assert!(refused(&other, &[]).contains("belongs to user 65534"));
     }
+}
+
+/// Sends requests in one go, many at a time; the replies, one behind the other.
+fn ask_all(port: u16, requests: impl Iterator<Item = String>) -> Vec<String> {
+    let requests: Vec<String> = requests.collect();
+    let replies = requests.chunks(500).map(|some| ask(port, some.concat().as_bytes()));
+    replies.flat_map(|replies| replies.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let policy = ["--maxmemory-policy", "allkeys-s3fifo", "--codec", "none", "--memory"];
+    let refusal = ziptier(&dir, &[&policy[..], &["64MiB", "--ssd", "1GiB"]].concat()).output().unwrap();
+    let said = String::from_utf8(refusal.stderr).unwrap();
+    assert!(said.contains("a store that evicts keeps nothing on SSD") && said.lines().count() == 1, "{said}");
+    assert!(!dir.exists());
+
+    let keys = 60_000;
+    let value = |n: usize, version: usize| format!("{n:08}.{version}.").repeat(90);
+    let mut server = start(&dir, &[&policy[..], &["48MiB"]].concat());
+    for version in 0..2 {
+        let puts = (0..keys).map(|n| format!("SET key:{n:08} {}\r\n", value(n, version)));
+        assert!(ask_all(server.2, puts).iter().all(|reply| reply == "+OK"));
+        assert_eq!(ask(server.2, b"SAVE\r\n"), "+OK\r\n");
+    }
+    let deletes = (0..keys).step_by(4).map(|n| format!("DEL key:{n:08}\r\n"));
+    assert!(ask_all(server.2, deletes).iter().any(|reply| reply == ":0"), "nothing was evicted");
+    for (round, memory) in ["48MiB", "48MiB", "24MiB"].into_iter().enumerate() {
+        let before = ask_all(server.2, (0..keys).map(|n| format!("STRLEN key:{n:08}\r\n")));
+        let before = before.iter().filter(|len| *len != ":0").count();
+        // A crash, then a clean stop.
+        if round == 1 {
+            server.0.kill().unwrap();
+            server.0.wait().unwrap();
+        } else {
+            stop(server);
+        }
+        server = start(&dir, &[&policy[..], &[memory]].concat());
+        let mut after = 0;
+        let mut lines = ask_all(server.2, (0..keys).map(|n| format!("GET key:{n:08}\r\n"))).into_iter();
+        for n in 0..keys {
+            if lines.next().unwrap() != "$-1" {
+                let found = lines.next().unwrap();
+                assert!(n % 4 > 0 && found == value(n, 1), "{n} says {found}");
+                after += 1;
+            }
+        }
+        assert!(after > before / 4, "{after} of {before} keys came back in round {round}");
+    }
+    stop(server);
 }

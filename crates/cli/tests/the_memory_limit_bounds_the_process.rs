@@ -3,50 +3,35 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+mod support;
+
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use support::{Server, serve};
 
 const LIMIT_BYTES: u64 = 64 << 20;
 const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 const CLIENTS: u64 = 6;
 
-struct Server {
-    child: Child,
-    port: u16,
-}
+/// A server with the limit.
+struct Limited(Server);
 
-impl Server {
+impl Limited {
     fn start() -> Self {
         Self::start_with(&[])
     }
 
     fn start_with(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ziptier"))
-            .args(["serve", "--port", "0", "--memory", "64MiB", "--threads", "2"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).unwrap();
-        let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
-        Self { child, port }
-    }
-
-    fn connect(&self) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Client { replies: BufReader::new(stream.try_clone().unwrap()), stream }
+        let mut command = serve();
+        command.args(["--memory", "64MiB", "--threads", "2"]).args(arguments);
+        Self(Server::start(command.stderr(Stdio::inherit())))
     }
 
     fn anonymous_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
@@ -67,52 +52,6 @@ impl Server {
             outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
         most.load(Relaxed)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Client {
-    stream: TcpStream,
-    replies: BufReader<TcpStream>,
-}
-
-impl Client {
-    fn send(&mut self, args: &[&[u8]]) {
-        let mut request = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            request.extend_from_slice(arg);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.stream.write_all(&request).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.replies.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    /// A reply of one line.
-    fn ask(&mut self, args: &[&[u8]]) -> String {
-        self.send(args);
-        self.line()
-    }
-
-    fn get(&mut self, key: &str) -> Option<Vec<u8>> {
-        self.send(&[b"GET", key.as_bytes()]);
-        let header = self.line();
-        let len = header.strip_prefix('$').unwrap_or_else(|| panic!("{header}"));
-        let mut value = vec![0; usize::try_from(len.parse::<i64>().unwrap()).ok()? + 2];
-        self.replies.read_exact(&mut value).unwrap();
-        value.truncate(value.len() - 2);
-        Some(value)
     }
 }
 
@@ -138,18 +77,22 @@ fn value(seed: u64, len: usize, words: bool) -> Vec<u8> {
 }
 
 /// Every client writes until it has been refused often and for some time; returns what was written.
-fn fill(server: &Server, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<u64> {
+fn fill(server: &Limited, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<u64> {
     let len = &len;
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 scope.spawn(move || {
-                    let mut client = server.connect();
+                    let mut client = server.0.connect();
                     let (mut written, mut refused) = (Vec::new(), 0);
                     let mut first_refused = None;
                     for n in (number..).step_by(CLIENTS as usize) {
                         let key = format!("key:{n:09}");
-                        match client.ask(&[b"SET", key.as_bytes(), &value(n, len(n), words)]).as_str() {
+                        match client
+                            .ask(&[b"SET", key.as_bytes(), &value(n, len(n), words)])
+                            .unwrap()
+                            .as_str()
+                        {
                             "+OK" => written.push(n),
                             refusal => {
                                 assert_eq!(refusal, REFUSAL);
@@ -173,7 +116,7 @@ fn fill(server: &Server, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<
 }
 
 fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize + Sync, words: bool) {
-    let server = Server::start();
+    let server = Limited::start();
     let mut written = Vec::new();
     let most = server.watched(|| written = fill(&server, &len, words));
     let used = server.anonymous_bytes();
@@ -182,16 +125,19 @@ fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize +
     // The limit is used, too.
     assert!(used >= LIMIT_BYTES / 10 * 8, "{name}: {:.1} MiB", mib(used));
 
-    let mut client = server.connect();
+    let mut client = server.0.connect();
     let most = server.watched(|| {
         for &n in written.iter().step_by(written.len() / 2000 + 1) {
-            assert!(client.get(&format!("key:{n:09}")) == Some(value(n, len(n), words)), "{name}: key {n}");
+            assert!(
+                client.get(&format!("key:{n:09}")).unwrap() == Some(value(n, len(n), words)),
+                "{name}: key {n}"
+            );
         }
         for group in written.chunks(150) {
             let doomed = group.iter().enumerate().filter(|(index, _)| index % 3 > 0);
-            let requests: String = doomed.clone().map(|(_, n)| format!("DEL key:{n:09}\r\n")).collect();
-            client.stream.write_all(requests.as_bytes()).unwrap();
-            doomed.for_each(|_| assert_eq!(client.line(), ":1", "{name}"));
+            doomed.clone().for_each(|(_, n)| client.request(&[b"DEL", format!("key:{n:09}").as_bytes()]));
+            client.send().unwrap();
+            doomed.for_each(|_| assert_eq!(client.line().unwrap(), ":1", "{name}"));
         }
     });
     println!("{name}: at most {:.1} MiB while deleting", mib(most));
@@ -201,17 +147,15 @@ fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize +
         // What was freed becomes free when leaves are quiet, and that takes a moment.
         for attempt in 0..100 {
             let key = format!("again:{attempt}");
-            let outcome = client.ask(&[b"SET", key.as_bytes(), &value(attempt, len(attempt), words)]);
+            let outcome =
+                client.ask(&[b"SET", key.as_bytes(), &value(attempt, len(attempt), words)]).unwrap();
             refilled += u64::from(outcome == "+OK");
             thread::sleep(Duration::from_millis(if outcome == "+OK" { 0 } else { 50 }));
         }
         refilled
     };
     assert!(refilled >= 50, "{name}: only {refilled} of 100 writes fit after two thirds were deleted");
-    client.send(&[b"INFO", b"memory"]);
-    let mut info = vec![0; client.line()[1..].parse::<usize>().unwrap()];
-    client.replies.read_exact(&mut info).unwrap();
-    let info = String::from_utf8(info).unwrap();
+    let info = client.info("memory").unwrap();
     let field = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("{name} in {info}")).parse::<u64>().unwrap()
@@ -243,22 +187,26 @@ fn large_values() {
 
 #[test]
 fn values_that_do_not_fit_are_read_and_refused() {
-    let server = Server::start();
+    let server = Limited::start();
     let most = server.watched(|| {
         thread::scope(|scope| {
             for number in 0..CLIENTS {
                 let server = &server;
                 scope.spawn(move || {
-                    let mut client = server.connect();
+                    let mut client = server.0.connect();
                     let value = value(number, 50 << 20, false);
                     for _ in 0..3 {
                         // Six times 50 MiB never fit; what was refused leaves the connection in order.
-                        let reply = client.ask(&[b"SET", format!("huge:{number}").as_bytes(), &value]);
+                        let reply =
+                            client.ask(&[b"SET", format!("huge:{number}").as_bytes(), &value]).unwrap();
                         assert_eq!(reply, REFUSAL);
-                        assert_eq!(client.ask(&[b"PING"]), "+PONG");
+                        assert_eq!(client.ask(&[b"PING"]).unwrap(), "+PONG");
                     }
-                    assert_eq!(client.ask(&[b"SETRANGE", b"k", b"536870000", b"x"]), REFUSAL);
-                    assert_eq!(client.ask(&[b"SET", format!("small:{number}").as_bytes(), b"fits"]), "+OK");
+                    assert_eq!(client.ask(&[b"SETRANGE", b"k", b"536870000", b"x"]).unwrap(), REFUSAL);
+                    assert_eq!(
+                        client.ask(&[b"SET", format!("small:{number}").as_bytes(), b"fits"]).unwrap(),
+                        "+OK"
+                    );
                 });
             }
         });
@@ -271,20 +219,20 @@ fn values_that_do_not_fit_are_read_and_refused() {
 fn far_memory_takes_eight_times_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let far = format!("1GiB:{}", folder.path().join("far").display());
-    let server = Server::start_with(&["--far", &far]);
+    let server = Limited::start_with(&["--far", &far]);
     let records = 8 * LIMIT_BYTES / 1024;
     let most = server.watched(|| {
         thread::scope(|scope| {
             for number in 0..CLIENTS {
                 let server = &server;
                 scope.spawn(move || {
-                    let mut client = server.connect();
+                    let mut client = server.0.connect();
                     for n in (number..records).step_by(CLIENTS as usize) {
                         let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
-                        let reply = client.ask(&[b"SET", key.as_bytes(), &value(n, 1000, false)]);
+                        let reply = client.ask(&[b"SET", key.as_bytes(), &value(n, 1000, false)]).unwrap();
                         assert_eq!(reply, "+OK", "record {n} of {records}");
                         if n % 7 == 0 {
-                            assert!(client.get(&key) == Some(value(n, 1000, false)));
+                            assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)));
                         }
                     }
                 });
@@ -293,15 +241,12 @@ fn far_memory_takes_eight_times_the_limit() {
     });
     println!("eight times the limit: at most {:.1} MiB", mib(most));
     assert!(most <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{:.1} MiB", mib(most));
-    let mut client = server.connect();
+    let mut client = server.0.connect();
     for n in (0..records).step_by(17) {
         let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
-        assert!(client.get(&key) == Some(value(n, 1000, false)), "record {n}");
+        assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)), "record {n}");
     }
-    client.send(&[b"INFO", b"memory"]);
-    let mut info = vec![0; client.line()[1..].parse::<usize>().unwrap()];
-    client.replies.read_exact(&mut info).unwrap();
-    let info = String::from_utf8(info).unwrap();
+    let info = client.info("memory").unwrap();
     for field in [
         "far_kind:",
         "far_persistence:no DAX",

@@ -26,6 +26,12 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 const RELEASE: Duration = Duration::from_millis(50);
 const RELEASE_FULL: Duration = Duration::from_millis(5);
 
+/// What a store may hold while it is opened, when nobody measures, of a limit of the process.
+pub(crate) fn store_bytes_at_start(limit_bytes: u64) -> u64 {
+    let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
+    limit_bytes.saturating_sub(process::anonymous_bytes()).max(STORE_BYTES_MIN)
+}
+
 /// The limit of the process, and what it leaves to the store.
 pub(crate) struct MemoryLimit {
     limit_bytes: Option<u64>,

@@ -12,6 +12,7 @@ use crate::backend::{
     Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
     Transfer, Transferred, Update, ValueReader,
 };
+use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
 
 /// Bytes of a multi-get's values that a thread keeps for its next one.
@@ -50,6 +51,10 @@ impl StoreBackend {
         let (codec, limit_bytes, evicts) = (options.codec, options.memory_limit_bytes, options.eviction);
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
+            if evicts {
+                // A recovery keeps this limit, with buffers of its own beside it.
+                options.memory_limit_bytes = limit_bytes.map(|bytes| bytes.min(store_bytes_at_start(bytes)));
+            }
         }
         let store = Store::open_with(options, progress)?;
         let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);

@@ -63,11 +63,6 @@ pub enum Error {
         /// The ratio as given.
         ratio: String,
     },
-    /// Eviction in a store with a folder.
-    #[error(
-        "a store with a folder does not evict yet; give up the folder, or let writes be refused at the limit"
-    )]
-    EvictionIsNotDurable,
     /// A memory limit that leaves no room for data.
     #[error("a memory limit of {limit_bytes} bytes is too small; give at least {min_bytes}")]
     LimitTooSmall {
@@ -220,4 +215,17 @@ pub enum Error {
         /// The system's words.
         reason: String,
     },
+}
+
+impl Error {
+    /// What was wrong with a file that has been made anew, so that nothing is lost.
+    pub(crate) fn mended(&self) -> String {
+        match self {
+            Self::FileDamaged { path, offset, reason } => {
+                let path = path.display();
+                format!("{path} was damaged at byte {offset} ({reason}) and has been written anew")
+            }
+            error => format!("{error}; it has been written anew"),
+        }
+    }
 }

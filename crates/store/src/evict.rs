@@ -25,7 +25,7 @@ use crate::leaf::{Leaf, LeafState};
 use crate::marks::{Mark, STAMPS};
 use crate::merge::{Newest, Pending};
 use crate::packing::Goal;
-use crate::record::{Fields, Kind, Payload, key_hash, now_ms};
+use crate::record::{Fields, Kind, Payload, key_hash};
 use crate::sync::Mutex;
 
 /// Per cent of the limit above which probation ends.
@@ -172,7 +172,7 @@ impl Core {
         }
 
         // Expired records go first: this pack drops them.
-        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
         let ends = eviction.full.load(Relaxed) && !expires;
         let mut going = Vec::new();
         for place in (0..body.len()).filter(|place| !written[*place]) {
@@ -255,6 +255,22 @@ impl Core {
         }
     }
 
+    /// Whether a key that is not there may lie in a checkpoint, because it was evicted: then a delete of it is one.
+    pub(crate) fn forgets(&self) -> bool {
+        self.eviction.is_some() && self.journal.get().is_some()
+    }
+
+    /// Has the records of a leaf that was loaded wait in the main queue, as if they had come there one after the other: how they
+    /// were read before is not known.
+    pub(crate) fn take_up(&self, leaf: &Leaf, guard: &Guard) {
+        let Some(eviction) = &self.eviction else { return };
+        let now = eviction.main.now() + STAMPS;
+        let marks: Vec<Mark> = (0..leaf.state(guard).body.len() as u32)
+            .map(|place| Mark::new(true, now - place % EPOCHS))
+            .collect();
+        self.remember(leaf, &marks, guard);
+    }
+
     /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are merged then.
     pub(crate) fn note_landing(&self, leaf: &Leaf, guard: &Guard) {
         let Some(eviction) = &self.eviction else { return };
@@ -281,6 +297,20 @@ impl Core {
         if let Some(eviction) = &self.eviction {
             self.evict(eviction, 0, VISITS_PER_PACK);
         }
+    }
+
+    /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had. The caller holds no
+    /// guard and no lock.
+    pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
+        let Some(eviction) = &self.eviction else { return true };
+        if bytes > self.gauges.limit() / 2 {
+            return false;
+        }
+        // What goes counts until it is freed: with more visits at a time too much would.
+        while self.evict(eviction, bytes, 1) == Relief::Some {
+            self.reclaim();
+        }
+        true
     }
 
     /// The same in the background; whether there is more to do.
@@ -367,7 +397,7 @@ impl Core {
         if state.closed {
             return;
         }
-        let expires = state.body.earliest_expiry_ms().is_some_and(|at| at <= now_ms());
+        let expires = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
         let goes = expires || self.choose(eviction, turn, state, excess_bytes, &guard);
         let lingers = which == Which::Probation && state.is_unsettled();
         if goes || lingers {

@@ -135,9 +135,11 @@ impl<P: AsRef<[Place]>> Owned<P> {
         Self { files: files.clone(), places, is_handed_on: AtomicBool::new(false) }
     }
 
-    /// Of places that were found when the files were opened.
+    /// Of places that were found when the files were opened: the checkpoint in force names them, also those of pieces that its manifest
+    /// does not list, and they may be let go before the next one.
     pub(crate) fn found(files: &Arc<ImageFiles>, places: P) -> Result<Self, SegmentError> {
         let owned = Self::new(files, places);
+        files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));
         for place in owned.places() {
             if let Err(error) = files.segments.keep(*place) {
                 owned.hand_on();

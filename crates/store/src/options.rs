@@ -170,7 +170,8 @@ pub struct Options {
     /// SSD goes on using it: then `None` only means without a limit, where it was.
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
-    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest.
+    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that were evicted may
+    /// come back when it is opened anew, with the newest value that they had.
     pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,
@@ -235,9 +236,6 @@ impl Options {
         if self.ssd.is_some() && self.eviction {
             let reason = "a store that evicts keeps nothing on SSD; leave out one of the two".to_owned();
             return Err(Error::Ssd { reason });
-        }
-        if self.eviction && self.durable.is_some() {
-            return Err(Error::EvictionIsNotDurable);
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

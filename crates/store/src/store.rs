@@ -124,6 +124,10 @@ impl Store {
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
         let ssd = options.ssd.as_ref();
         let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
+        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
+            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it without eviction";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
         let cold = match (&folder, ssd) {
             (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
                 let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
@@ -553,11 +557,12 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        let done = self.modified(self.core.modify(key, false, |found| match found {
-            Some(_) => Update::Delete,
-            None => Update::Keep,
+        let mut existed = false;
+        self.modified(self.core.modify(key, false, |found| {
+            existed = found.is_some();
+            if existed || self.core.forgets() { Update::Delete } else { Update::Keep }
         }))?;
-        Ok(done == Update::Delete)
+        Ok(existed)
     }
 
     /// Replaces, deletes or keeps `key` as `decide` says of its value and meta, atomically. `decide` runs again

@@ -181,7 +181,7 @@ impl Core {
                 Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
                     self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
                 }),
-                Update::Delete if seen.is_none() => break Ok(update),
+                Update::Delete if seen.is_none() && !self.forgets() => break Ok(update),
                 Update::Delete => {
                     self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
                 }

@@ -2,7 +2,7 @@
 //! name the damage, or the store must hold what it held, because nothing of that bit is needed. It never panics, and it never
 //! holds anything else.
 //!
-//! `ZIPTIER_FLIPS=n` flips so many bits.
+//! `ZIPTIER_FLIPS=n` flips so many bits, 50,000 by default.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(not(miri))]
@@ -26,12 +26,12 @@ fn options_of(disk: &RecordingDisk, codec: CodecChoice) -> Options {
 /// Checkpoint, log behind it, dead bodies, large values; dictionaries if there is enough data.
 fn fill(store: &Store, keys: u64, sends: bool) {
     for n in 0..keys {
-        let bytes = if n % 500 == 7 { 5000 } else { 100 };
+        let bytes = if n % 100 == 7 { 5000 } else { 100 };
         store.put(format!("key:{n:06}").as_bytes(), &value(n, bytes)).unwrap();
     }
     store.settle().unwrap();
     if sends {
-        assert!(store.send_to_ssd(|| true).unwrap() > 10);
+        assert!(store.send_to_ssd(|| true).unwrap() > keys as usize / 500);
     }
     store.checkpoint().unwrap();
     for n in (0..keys).step_by(keys as usize / 30) {
@@ -49,43 +49,53 @@ fn kind_of(path: &Path) -> String {
     inside.split('-').next().unwrap().to_owned()
 }
 
-#[test]
-fn a_flipped_bit_is_named_or_needed_by_nobody() {
-    let wanted: usize = std::env::var("ZIPTIER_FLIPS").map_or(1500, |flips| flips.parse().unwrap());
-    let (mut named, mut unneeded) = (BTreeMap::new(), BTreeMap::new());
-    for (codec, keys, share, sends) in [
-        (CodecChoice::None, 2000, 6, false),
-        (CodecChoice::Lz4, 2000, 6, false),
-        (CodecChoice::Auto, 60_000, 30, false),
-        (CodecChoice::None, 2000, 6, true),
-        (CodecChoice::Lz4, 2000, 6, true),
-        (CodecChoice::Auto, 60_000, 30, true),
-    ] {
+/// A store, and how many of all flips it gets, in thousandths.
+#[derive(Clone, Copy)]
+struct Case {
+    codec: CodecChoice,
+    keys: u64,
+    has_ssd: bool,
+    per_mille: usize,
+}
+
+/// What came of flips, by the kind of file.
+#[derive(Default)]
+struct Tally {
+    named: BTreeMap<String, usize>,
+    /// The store holds what it held, and nothing is said.
+    unneeded: BTreeMap<String, usize>,
+}
+
+impl Case {
+    fn options(&self, disk: &RecordingDisk) -> Options {
+        let ssd = self.has_ssd.then_some(SsdOptions { path: None, limit_bytes: 32 << 20 });
+        Options { ssd, ..options_of(disk, self.codec) }
+    }
+
+    fn flip(&self, flips: usize) -> Tally {
         let disk = RecordingDisk::new();
-        let ssd = sends.then_some(SsdOptions { path: None, limit_bytes: 32 << 20 });
-        let options_of =
-            |disk: &RecordingDisk, codec| Options { ssd: ssd.clone(), ..options_of(disk, codec) };
-        let store = Store::open(options_of(&disk, codec)).unwrap();
-        fill(&store, keys, sends);
+        let store = Store::open(self.options(&disk)).unwrap();
+        fill(&store, self.keys, self.has_ssd);
         let before = contents(&store);
-        assert_eq!(store.stats().dictionary_generation > 0, codec == CodecChoice::Auto);
+        assert_eq!(store.stats().dictionary_generation > 0, self.codec == CodecChoice::Auto);
         store.close().unwrap();
-        let durable = options_of(&disk, codec).durable.unwrap();
+        let durable = self.options(&disk).durable.unwrap();
         let clean = check(&durable).unwrap();
         assert!(clean.damages.is_empty() && clean.is_sealed, "{clean:?}");
-        assert!(clean.records > keys / 2 && clean.log_records >= 20, "{clean:?}");
+        assert!(clean.records > self.keys / 2 && clean.log_records >= 20, "{clean:?}");
 
-        // All files alike, however long.
         let files: Vec<_> = disk
             .paths()
             .into_iter()
             .map(|path| (disk.contents(&path).unwrap(), path))
             .filter(|(bytes, _)| !bytes.is_empty())
             .collect();
+        // All kinds alike, however long.
         let mut kinds: Vec<String> = files.iter().map(|(_, path)| kind_of(path)).collect();
         kinds.dedup();
-        let mut random = fastrand::Rng::with_seed(keys);
-        for flip in 0..wanted / share {
+        let mut random = fastrand::Rng::with_seed(self.keys);
+        let mut tally = Tally::default();
+        for flip in 0..flips {
             let kind = &kinds[flip % kinds.len()];
             let of_kind: Vec<_> = files.iter().filter(|(_, path)| kind_of(path) == *kind).collect();
             let (bytes, path) = of_kind[random.usize(..of_kind.len())];
@@ -94,32 +104,78 @@ fn a_flipped_bit_is_named_or_needed_by_nobody() {
             damaged[at] ^= 1 << random.u8(..8);
             disk.put(path, damaged);
             let report = check(&durable).unwrap();
-            if report.damages.is_empty() {
-                *unneeded.entry(kind.clone()).or_insert(0) += 1;
-                let store = Store::open(options_of(&disk.copy(), codec)).unwrap();
-                assert!(contents(&store) == before, "byte {at} of {}", path.display());
-            } else {
-                *named.entry(kind.clone()).or_insert(0) += 1;
-                let damage = &report.damages[0];
+            let opened = Store::open(self.options(&disk.copy()));
+            if let Some(damage) = report.damages.first() {
                 assert!(damage.path.starts_with(DIR), "{damage}");
                 // The store refuses, says so when it is asked for what is damaged, or has it twice.
-                if let Ok(store) = Store::open(options_of(&disk.copy(), codec)) {
+                if let Ok(store) = opened {
                     for record in store.range(..).flatten() {
                         assert!(before[&record.0].0 == record.1, "byte {at} of {}", path.display());
                     }
-                    assert!(
-                        store
-                            .keys_from(std::ops::Bound::Unbounded, usize::MAX)
-                            .map_or(true, |keys| { keys.len() == before.len() })
-                    );
+                    let keys = store.keys_from(std::ops::Bound::Unbounded, usize::MAX);
+                    assert!(keys.map_or(true, |keys| keys.len() == before.len()));
                 }
+            } else {
+                assert!(contents(&opened.unwrap()) == before, "byte {at} of {}", path.display());
             }
+            let counts = if report.damages.is_empty() { &mut tally.unneeded } else { &mut tally.named };
+            *counts.entry(kind.clone()).or_insert(0) += 1;
             disk.put(path, bytes.clone());
         }
+        tally
     }
+}
+
+#[test]
+fn a_flipped_bit_is_named_or_needed_by_nobody() {
+    let wanted: usize = std::env::var("ZIPTIER_FLIPS").map_or(50_000, |flips| flips.parse().unwrap());
+    let mut cases = Vec::new();
+    for has_ssd in [false, true] {
+        for codec in [CodecChoice::None, CodecChoice::Lz4] {
+            cases.push(Case { codec, keys: 200, has_ssd, per_mille: 241 });
+            cases.push(Case { codec, keys: 2000, has_ssd, per_mille: 8 });
+        }
+        // Enough for dictionaries.
+        cases.push(Case { codec: CodecChoice::Auto, keys: 60_000, has_ssd, per_mille: 2 });
+    }
+    assert_eq!(cases.iter().map(|case| case.per_mille).sum::<usize>(), 1000);
+    let (mut named, mut unneeded) = (BTreeMap::new(), BTreeMap::new());
+    std::thread::scope(|scope| {
+        let flip = |case: &Case| case.flip(wanted * case.per_mille / 1000);
+        let cases: Vec<_> = cases.iter().map(|case| scope.spawn(move || flip(case))).collect();
+        for tally in cases.into_iter().map(|case| case.join().unwrap()) {
+            tally.named.into_iter().for_each(|(kind, count)| *named.entry(kind).or_insert(0) += count);
+            tally.unneeded.into_iter().for_each(|(kind, count)| *unneeded.entry(kind).or_insert(0) += count);
+        }
+    });
     println!("named: {named:?}; nobody needs: {unneeded:?}");
-    assert_eq!(unneeded.get("MANIFEST"), None);
+    assert_eq!((unneeded.get("MANIFEST"), unneeded.get("MANIFEST.copy")), (None, None));
     assert!(named["segments/segment"] > 10 && named["log/log"] > 10 && named["dictionaries/generation"] > 10);
+}
+
+#[test]
+fn a_damaged_manifest_loses_nothing() {
+    let disk = RecordingDisk::new();
+    let store = Store::open(options_of(&disk, CodecChoice::None)).unwrap();
+    fill(&store, 2000, false);
+    let before = contents(&store);
+    store.close().unwrap();
+    for name in ["MANIFEST", "MANIFEST.copy"] {
+        let disk = disk.copy();
+        let durable = options_of(&disk, CodecChoice::None).durable.unwrap();
+        let path = Path::new(DIR).join(name);
+        let whole = disk.contents(&path).unwrap();
+        disk.put(&path, [&whole[..100], &[!whole[100]], &whole[101..]].concat());
+        let damages = check(&durable).unwrap().damages;
+        assert!(damages.len() == 1 && damages[0].path == path, "{damages:?}");
+        let store = Store::open(options_of(&disk, CodecChoice::None)).unwrap();
+        assert!(contents(&store) == before);
+        assert!(store.recovered().unwrap().skipped[0].contains(name));
+        // It is there twice again.
+        assert!(disk.contents(&path).unwrap() == whole);
+        store.close().unwrap();
+        assert_eq!(check(&durable).unwrap().damages, []);
+    }
 }
 
 #[test]

@@ -130,3 +130,31 @@ fn what_lay_in_far_memory_is_there_after_a_start() {
         }
     }
 }
+
+#[test]
+fn a_cache_in_a_folder_comes_back_to_dram_and_far_memory() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), RecordingDisk::new());
+    let open = || {
+        let far = far(&folder, 16 * LIMIT_BYTES);
+        let options = durable::options(Arc::new(disk.clone()), CodecChoice::None);
+        Store::open(Options { eviction: true, memory_limit_bytes: Some(LIMIT_BYTES), far, ..options })
+            .unwrap()
+    };
+    let records = 3 * LIMIT_BYTES / 116;
+    let store = open();
+    (0..records / 2).for_each(|n| store.put(&name(n), &value(n, 100)).unwrap());
+    store.checkpoint().unwrap();
+    (records / 2..records).for_each(|n| store.put(&name(n), &value(n, 100)).unwrap());
+    store.close().unwrap();
+
+    let store = open();
+    assert_within_limit(&store);
+    let mut there = 0;
+    for n in 0..records {
+        if let Some(found) = store.get(&name(n)).unwrap() {
+            assert_eq!(found, value(n, 100));
+            there += 1;
+        }
+    }
+    assert!(there >= records / 10 * 9, "{there} of {records}, {:?}, {:?}", store.memory(), store.stats());
+}

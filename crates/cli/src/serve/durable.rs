@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ziptier::{Durability, DurableOptions, Recovered, Recovery, Store};
+use ziptier::{Durability, DurableOptions, Recovery, Store};
 
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
@@ -35,9 +35,10 @@ impl DurableArguments {
         Some(options)
     }
 
-    /// The end of the first line: what is in force (durable `after` what), and what was found.
-    pub(crate) fn found(&self, store: &Store, recovered: &Recovered, after: &str) -> String {
-        let Some(options) = self.options() else { return String::new() };
+    /// What is in force, and what was found; `None` without a folder.
+    pub(crate) fn found(&self, store: &Store) -> Option<String> {
+        let (options, recovered) = (self.options()?, store.recovered()?);
+        let after = store.durable_stats()?.durable_after;
         let sync = match options.durability {
             Durability::Always => format!("{after} before replies"),
             Durability::Everysec => format!("{after} once a second"),
@@ -54,9 +55,9 @@ impl DurableArguments {
             _ => format!("{} keys", store.len()),
         };
         let mut line = format!(
-            ", durability {} ({sync}) in {}: recovered {keys}{stop}, {} records of {} bytes in the log",
-            options.durability,
+            "folder {}: durability {} ({sync}), recovered {keys}{stop}, {} records of {} bytes in the log",
             options.dir.display(),
+            options.durability,
             recovered.records,
             recovered.log_bytes,
         );
@@ -64,7 +65,7 @@ impl DurableArguments {
             let (bytes, path, offset) = (torn.bytes, torn.path.display(), torn.offset);
             line += &format!(", dropped a torn tail of {bytes} bytes at byte {offset} of {path}");
         }
-        line
+        Some(line)
     }
 }
 

@@ -71,14 +71,17 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
     match change {
         Change::None => get(session, args),
-        Change::Persist => read_and_change(session, args.at(1), |meta| match meta.expires_at_ms {
-            Some(_) => Update::Expire { expires_at_ms: None },
-            None => Update::Keep,
-        }),
+        Change::Persist => {
+            read_and_change(session, args.at(1), |meta| match meta.and_then(|meta| meta.expires_at_ms) {
+                Some(_) => Update::Expire { expires_at_ms: None },
+                None => Update::Keep,
+            })
+        }
         Change::Expire(time) => match time.deadline("getex", 1) {
-            Ok(moment) => read_and_change(session, args.at(1), |_| match has_passed(moment) {
-                true => Update::Delete,
-                false => Update::Expire { expires_at_ms: Some(moment) },
+            Ok(moment) => read_and_change(session, args.at(1), |old| match old {
+                _ if has_passed(moment) => Update::Delete,
+                Some(_) => Update::Expire { expires_at_ms: Some(moment) },
+                None => Update::Keep,
             }),
             // A key that is missing is answered before the time is looked at.
             Err(refusal) if session.shared.backend.meta(args.at(1))?.is_some() => Err(refusal),
@@ -90,20 +93,20 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
 }
 
-/// Answers with the value of `key` and changes the key, if it exists, with nothing in between.
+/// Answers with the value of `key` and changes the key, with nothing in between. One that is missing may be deleted, too: a cache in a
+/// folder may have evicted it, and then it must not come back.
 fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],
-    change: impl Fn(Meta) -> Update,
+    change: impl Fn(Option<Meta>) -> Update,
 ) -> Result<(), Refusal> {
     let mut found = false;
     let value = &mut *session.value;
     session.shared.backend.update(key, &mut |old| {
         found = old.is_some();
         value.clear();
-        let Some((old, meta)) = old else { return Update::Keep };
-        value.extend_from_slice(old);
-        change(meta)
+        value.extend_from_slice(old.map_or(&[], |(old, _)| old));
+        change(old.map(|(_, meta)| meta))
     })?;
     if found {
         session.counters.hits.add(1);

@@ -7,10 +7,11 @@
 //!
 //! `ZIPTIER_TRACES` names the folder of the traces OLTP and P3 (N. Megiddo and D. S. Modha, "ARC: A Self-Tuning, Low Overhead
 //! Replacement Cache", USENIX FAST 2003). Without it, or with `--synthetic`, only synthetic requests are replayed; names of series
-//! as arguments replay only these.
+//! as arguments replay only these. With `--restart` each series meets a restart of the cache in the middle instead: see `restart`.
 
 mod policies;
 mod requests;
+mod restart;
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -38,6 +39,22 @@ struct Replayed {
 }
 
 fn main() {
+    let restarts = std::env::args().any(|argument| argument == "--restart");
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let series = requests::all()
+        .into_iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|it| it == name));
+    if restarts {
+        restart::print_head();
+        for (name, requests) in series {
+            let keys = requests.iter().collect::<HashSet<_>>().len();
+            for per_mille in SIZES_PER_MILLE {
+                restart::print_row(name, &requests, keys * per_mille / 1000);
+            }
+        }
+        return;
+    }
     println!(
         "{:<18}{:>9}{:>9} | {:>7}{:>8}{:>9}{:>11} | {:>8}{:>8}{:>8} | {:>7}{:>6}{:>7}{:>7}",
         "requests",
@@ -55,12 +72,7 @@ fn main() {
         "ns",
         "held"
     );
-    let wanted: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    for (name, requests) in requests::all() {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
-            continue;
-        }
+    for (name, requests) in series {
         let keys = requests.iter().collect::<HashSet<_>>().len();
         for per_mille in SIZES_PER_MILLE {
             let store = replay(&requests, keys * per_mille / 1000);
@@ -104,18 +116,21 @@ fn lay_out(key: u64, value: &mut Vec<u8>) {
     random.fill(value);
 }
 
-fn open(limit_bytes: Option<u64>) -> Store {
-    let options = Options {
+fn options(limit_bytes: Option<u64>) -> Options {
+    Options {
         memory_limit_bytes: limit_bytes,
         eviction: limit_bytes.is_some(),
         codec: CodecChoice::None,
         ..Options::default()
-    };
-    Store::open(options).expect("the limit is above the least")
+    }
 }
 
-/// Sends `requests` to a store that has about as much memory as `records` records take.
-fn replay(requests: &[u64], records: usize) -> Replayed {
+fn open(limit_bytes: Option<u64>) -> Store {
+    Store::open(options(limit_bytes)).expect("the limit is above the least")
+}
+
+/// Memory that about `records` records of those that are asked for take.
+fn limit_for(requests: &[u64], records: usize) -> u64 {
     let mut value = Vec::new();
     let filled = open(None);
     let mut seen = HashSet::new();
@@ -123,24 +138,40 @@ fn replay(requests: &[u64], records: usize) -> Replayed {
         lay_out(*key, &mut value);
         filled.put(&name(*key), &value).expect("no limit is set");
     }
-    let limit_bytes = filled.memory().total_bytes().max(ziptier::MEMORY_LIMIT_BYTES_MIN);
-    drop(filled);
+    filled.memory().total_bytes().max(ziptier::MEMORY_LIMIT_BYTES_MIN)
+}
 
-    let store = open(Some(limit_bytes));
-    let (mut found, mut hits) = (Vec::new(), 0);
-    let mut counted: Vec<(u64, f64, f64)> = Vec::new();
-    let mut held_max = 0;
+/// How requests went.
+struct Asked {
+    hits: u64,
+    ns: f64,
+}
+
+/// Gets every key, and puts it after a miss; `each` is told the number of every request.
+fn ask(store: &Store, requests: &[u64], mut each: impl FnMut(usize)) -> Asked {
+    let (mut value, mut found, mut hits) = (Vec::new(), Vec::new(), 0);
     let began = Instant::now();
     for (index, key) in requests.iter().enumerate() {
         let name = name(*key);
+        lay_out(*key, &mut value);
         if store.get_into(&name, &mut found).expect("values are sound").is_some() {
             hits += 1;
-            lay_out(*key, &mut value);
             assert!(found == value, "another value than was put");
         } else {
-            lay_out(*key, &mut value);
             store.put(&name, &value).expect("a full store evicts");
         }
+        each(index);
+    }
+    Asked { hits, ns: began.elapsed().as_nanos() as f64 }
+}
+
+/// Sends `requests` to a store that has about as much memory as `records` records take.
+fn replay(requests: &[u64], records: usize) -> Replayed {
+    let limit_bytes = limit_for(requests, records);
+    let store = open(Some(limit_bytes));
+    let mut counted: Vec<(u64, f64, f64)> = Vec::new();
+    let mut held_max = 0;
+    let Asked { hits, ns } = ask(&store, requests, |index| {
         if index % (requests.len() / COUNTS) == 0 {
             let memory = store.memory();
             held_max = held_max.max(memory.total_bytes());
@@ -150,13 +181,12 @@ fn replay(requests: &[u64], records: usize) -> Replayed {
                 counted.push((records, per_record(memory.total_bytes()), per_record(memory.eviction_bytes)));
             }
         }
-    }
-    let ns = began.elapsed().as_nanos() as f64;
+    });
     let mean = |pick: fn(&(u64, f64, f64)) -> f64| {
         counted.iter().map(pick).sum::<f64>() / counted.len().max(1) as f64
     };
     Replayed {
-        hit_pct: 100.0 * f64::from(hits) / requests.len() as f64,
+        hit_pct: 100.0 * hits as f64 / requests.len() as f64,
         records: mean(|counts| counts.0 as f64).round() as usize,
         bytes_per_record: mean(|counts| counts.1),
         eviction_bits_per_record: 8.0 * mean(|counts| counts.2),

@@ -104,7 +104,10 @@ impl Tier {
         let failed = |reason: String| Error::Ssd { reason };
         options.check()?;
         let Some(path) = &options.path else {
-            return Err(failed("without a folder of the store, name one for segments".to_owned()));
+            return Err(failed(
+                "a store without a folder of its own needs one for segments: name it behind the size"
+                    .to_owned(),
+            ));
         };
         disk.create_dir(path).map_err(|error| failed(error.to_string()))?;
         let lock = disk.lock_dir(path).map_err(|error| failed(error.to_string()))?;

@@ -79,7 +79,10 @@ pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
     let _lock = disk.lock_dir(dir)?;
     let mut check = Check { disk, dir, report: CheckReport::default() };
     let manifest = match loaded {
-        Ok(manifest) => Some(manifest),
+        Ok(manifest) => {
+            manifest.damage().into_iter().try_for_each(|damage| check.note(damage.clone()))?;
+            Some(manifest)
+        }
         Err(error) => {
             check.note(error)?;
             None

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::pin;
+use crossbeam_epoch::{Guard, pin};
 use ziptier_media::segments::{Place, SegmentError};
 
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
@@ -57,15 +57,15 @@ pub(crate) struct LoadedLeaf {
     pub(crate) at: Option<StoredAt>,
 }
 
-/// Large values by where they begin: records of several leaves may share one.
-pub(crate) type LoadedLarges = HashMap<Place, Arc<Large>>;
+/// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may have taken it.
+pub(crate) type LoadedLarges = HashMap<Place, Weak<Large>>;
 
 impl Loading<'_> {
     /// Loads every leaf. Background threads must keep off until this returns; `progress` is told the bytes that were read.
     pub(crate) fn run(&self, manifest: &Manifest, mut progress: impl FnMut(u64)) -> Result<Loaded, Error> {
         let mut loaded = Loaded::default();
         let mut larges = LoadedLarges::new();
-        let mut chain = Chain { core: self.core, tail: None };
+        let mut chain = Chain { core: self.core, is_empty: true };
         let mut gathered: Option<Gathered> = None;
         let mut steps = Steps::new(self, manifest);
         while let Some(step) = steps.next() {
@@ -91,7 +91,7 @@ impl Loading<'_> {
             }
         }
         self.push_gathered(&mut gathered, &mut chain);
-        chain.finish();
+        pin().flush();
         Ok(loaded)
     }
 
@@ -321,15 +321,17 @@ impl Source<'_> {
     fn load_large(&self, stored: &StoredLarge, larges: &mut LoadedLarges) -> Result<Arc<Large>, Error> {
         let coding = stored.generation.map(|number| self.coding(number)).transpose()?;
         let first = *stored.pieces.first().expect("a large value has a piece");
-        if let Some(known) = larges.get(&first).filter(|known| known.len() == stored.len) {
-            return Ok(known.clone());
+        let known = larges.get(&first).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.len() == stored.len) {
+            return Ok(known);
         }
-        if !self.core.has_memory_for(stored.len) {
+        if self.core.cold.is_some() && !self.core.has_memory_for(stored.len) {
             let owned = OwnedPieces::found(self.files, &stored.pieces)?;
             let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.gauges));
-            larges.insert(first, large.clone());
+            larges.insert(first, Arc::downgrade(&large));
             return Ok(large);
         }
+        self.core.evict_for_all(stored.len);
         let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
             let piece = self.files.segments.read(*place)?;
@@ -338,7 +340,7 @@ impl Source<'_> {
         let owned = OwnedPieces::found(self.files, &stored.pieces)?;
         let large = pieces.finish(Arc::new(owned), &self.core.gauges);
         let large = Arc::new(large.map_err(|reason| self.damaged(first, reason))?);
-        larges.insert(first, large.clone());
+        larges.insert(first, Arc::downgrade(&large));
         Ok(large)
     }
 
@@ -382,11 +384,12 @@ fn landing_of(
     (!laid_out.is_empty()).then(|| Arc::new(landing))
 }
 
-/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile.
+/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but a store that evicts does so
+/// between two leaves: none of them is held.
 struct Chain<'a> {
     core: &'a Core,
-    /// The last leaf, which has no upper fence yet, and what it remembers of its image.
-    tail: Option<(Arc<Leaf>, Option<StoredAt>)>,
+    /// There is only the leaf of an empty store, which owns every key.
+    is_empty: bool,
 }
 
 impl Chain<'_> {
@@ -395,45 +398,49 @@ impl Chain<'_> {
         let core = self.core;
         core.gauges.records.change(leaf.records);
         core.gauges.logical.change(leaf.logical_bytes);
-        let (first, empty) = core.locate(&[], &guard);
-        let next = if self.tail.is_none() {
-            // The leaf of an empty store owns every key.
-            let published = first.publish(empty, leaf.state, &guard);
-            assert!(published, "nobody else changes the store");
+        let next = if self.is_empty {
+            let (first, empty) = core.locate(&[], &guard);
+            publish(first, empty, leaf.state, &guard);
             first.share(&guard)
         } else {
             let next = Leaf::new(low.into(), leaf.state, core.gauges.clone());
-            self.link(Some(&next));
+            let (last, state) = self.last(&guard);
+            let (high, right) = (Some(next.low()), RightSibling::to(&next));
+            publish(last, state, LeafState { high, right, ..state.clone() }, &guard);
             core.index.change(None, vec![next.clone()], &guard);
             next
         };
-        self.tail = Some((next, leaf.at));
-    }
-
-    /// Gives the last leaf its right sibling, and what it remembers.
-    fn link(&mut self, next: Option<&Arc<Leaf>>) {
-        let Some((tail, at)) = self.tail.take() else { return };
-        let guard = pin();
-        let state = tail.state(&guard);
-        let stored = at.map(|at| {
-            let stored = Stored::pending(tail.appends());
+        self.is_empty = false;
+        if let Some(at) = leaf.at {
+            let stored = Stored::pending(next.appends());
             stored.set(at);
-            stored
-        });
-        let new = LeafState {
-            high: next.map(|next| next.low()),
-            right: next.map_or(RightSibling::none(), RightSibling::to),
-            stored,
-            ..state.clone()
-        };
-        let published = tail.publish(state, new, &guard);
-        assert!(published, "nobody else changes the store");
+            let state = next.state(&guard);
+            publish(&next, state, LeafState { stored: Some(stored), ..state.clone() }, &guard);
+        }
+        core.take_up(&next, &guard);
+        drop(guard);
+        if core.eviction.is_some() {
+            core.keep_to_limit();
+        }
     }
 
-    fn finish(mut self) {
-        self.link(None);
-        pin().flush();
+    /// The last leaf, which has no upper fence yet.
+    fn last<'g>(&self, guard: &'g Guard) -> (&'g Leaf, &'g LeafState) {
+        let mut leaf = self.core.index.last(guard);
+        loop {
+            let state = leaf.state(guard);
+            match state.right(guard) {
+                Some(right) => leaf = right,
+                None => return (leaf, state),
+            }
+        }
     }
+}
+
+/// Gives a leaf another state while nobody else changes it.
+fn publish(leaf: &Leaf, state: &LeafState, new: LeafState, guard: &Guard) {
+    let published = leaf.publish(state, new, guard);
+    assert!(published, "nobody else changes the store");
 }
 
 /// What is to be done for an entry: its image is read if there is a read under way.

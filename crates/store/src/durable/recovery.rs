@@ -64,7 +64,7 @@ impl Folder {
         let mut skipped = Vec::new();
         let is_new = match segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref()) {
             Err(error @ Error::FileDamaged { .. }) if options.salvage => {
-                skipped.push(format!("{error}; it was written anew"));
+                skipped.push(error.mended());
                 true
             }
             is_new => is_new?,
@@ -79,6 +79,9 @@ impl Folder {
         manifest.head.segments_dir = segments_dir::remembered(dir, &segments_dir);
         if manifest.head.segments_dir.is_some() {
             locks.push(disk.lock_dir(&segments_dir)?);
+        }
+        if let Some(damage) = manifest.mend(&*disk, dir)? {
+            skipped.push(damage.mended());
         }
         let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
         let (segments, damaged) = if options.salvage {
@@ -104,7 +107,7 @@ impl Folder {
 }
 
 /// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go to
-/// SSD.
+/// SSD or be evicted.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
@@ -112,7 +115,7 @@ pub(crate) fn recover(
     folder: Folder,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    if core.cold.is_none() {
+    if core.cold.is_none() && core.eviction.is_none() {
         core.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, files, skipped, .. } = folder;
@@ -163,7 +166,7 @@ fn load(
                 if let Some(damage) = found.damage {
                     // The other copy is whole: nothing is lost, and there are two again.
                     generations.write_bytes(*number, &found.bytes)?;
-                    skipped.push(format!("{damage}; it was written anew from its copy"));
+                    skipped.push(damage.mended());
                 }
                 codings.insert(*number, found.coding);
             }
@@ -258,7 +261,13 @@ impl Core {
     pub(super) fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
         match *operation {
             Operation::Put { key, value, expires_at_ms, flags } => {
-                self.put(key, value, PutMeta { expires_at_ms, flags })
+                match self.put(key, value, PutMeta { expires_at_ms, flags }) {
+                    // The value before must not stay in its place.
+                    Err(Error::MemoryLimit { .. }) if self.eviction.is_some() => {
+                        self.append_bare(key, Kind::Tombstone, None)
+                    }
+                    outcome => outcome,
+                }
             }
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
             // Above what lies on SSD a value is written again with its expiry, so it must be there.

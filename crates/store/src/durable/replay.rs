@@ -28,6 +28,8 @@ const WINDOW_BYTES_MAX: u64 = 32 << 20;
 const WINDOW_SHARE: u64 = 16;
 /// Bytes of records that a leaf takes before it is packed.
 const RUN_BYTES: usize = 256 << 10;
+/// They are this share of the memory limit at most, if that is in force.
+const RUN_SHARE: u64 = 256;
 /// More threads than this wait for the one that reads.
 const THREADS_MAX: usize = 8;
 /// Changes that are worth a thread.
@@ -275,6 +277,7 @@ impl Core {
                 self.redo_run(word.key(), &mut words, &mut record);
             } else {
                 self.redo(&word)?;
+                self.keep_to_limit();
                 words.next();
             }
         }
@@ -288,11 +291,12 @@ impl Core {
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
     ) {
+        let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
         let guard = pin();
         let locked = self.lock_leaf(key, &guard);
         let leaf = locked.leaf;
         let mut bytes = 0;
-        while bytes < RUN_BYTES
+        while bytes < bytes_max
             && let Some(word) = words.next_if(|word| is_plain(word) && leaf.state(&guard).covers(word.key()))
         {
             let (kind, value, meta) = match word {

@@ -254,6 +254,8 @@ impl Core {
                 coding: pieces.coding.clone(),
                 loose: pieces.loose_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
+                // An image that has what was evicted says something else.
+                stored: current.stored.clone().filter(|_| pieces.evicted == 0),
                 ..current.clone()
             };
             if leaf.publish(current, new, guard) {

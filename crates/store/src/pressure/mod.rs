@@ -240,6 +240,11 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        if self.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
+            // There is less room than when that was acknowledged, and what does not fit a store that evicts may go.
+            let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
+            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
+        }
         // On an SSD that outlives the process, what is dead is free only after a checkpoint.
         let mut patience =
             if self.cold.is_some() && self.checkpointer.get().is_some() { PATIENCE } else { 0 };
@@ -271,10 +276,15 @@ impl Core {
         self.admit(bytes)
     }
 
-    /// Sends leaves down until memory is below its high mark, or nothing more goes: a recovery writes without asking. The caller holds
-    /// no guard.
+    /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes without asking. The
+    /// caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
-        if self.cold.is_none() {
+        self.send_down_all();
+        self.evict_for_all(0);
+    }
+
+    fn send_down_all(&self) {
+        if !self.has_place_below() {
             return;
         }
         for round in 0..ROUNDS_MAX {

@@ -1,0 +1,92 @@
+//! A cache whose folder has more than memory may hold, because keys that were evicted are there, too, or because the limit was higher: a start
+//! that loaded all of it before it evicted anything would be killed for its memory, again and again. The allocator is asked meanwhile.
+
+#![allow(clippy::unwrap_used)]
+#![cfg(not(miri))]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tikv_jemalloc_ctl::{epoch, stats};
+use ziptier::{CodecChoice, Durability, DurableOptions, Options, Store};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const LIMIT_BYTES: u64 = 16 << 20;
+
+fn allocated_bytes() -> u64 {
+    epoch::advance().unwrap();
+    stats::allocated::read().unwrap() as u64
+}
+
+/// What the stores before left behind is freed as others are used.
+fn allocated_when_idle() -> u64 {
+    let mut least = u64::MAX;
+    for _ in 0..200 {
+        let store = Store::open(Options { background_threads: 0, ..Options::default() }).unwrap();
+        store.put(b"key", b"value").unwrap();
+        store.clear().unwrap();
+        store.settle().unwrap();
+        drop(store);
+        least = least.min(allocated_bytes());
+    }
+    least
+}
+
+fn open(dir: &Path, limit_bytes: u64) -> Store {
+    let mut durable = DurableOptions::new(dir);
+    durable.durability = Durability::No;
+    durable.checkpoint_log_bytes = Some(u64::MAX);
+    let options = Options {
+        memory_limit_bytes: Some(limit_bytes),
+        eviction: true,
+        codec: CodecChoice::None,
+        background_threads: 0,
+        durable: Some(durable),
+        ..Options::default()
+    };
+    Store::open(options).unwrap()
+}
+
+fn value(n: u64, len: usize) -> Vec<u8> {
+    n.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// What `work` gives, and the most that was allocated meanwhile, beyond what was before.
+fn watched<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let (before, most, ended) = (allocated_when_idle(), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Relaxed) {
+                most.fetch_max(allocated_bytes(), Relaxed);
+            }
+        });
+        let done = work();
+        ended.store(true, Relaxed);
+        (done, most.load(Relaxed).saturating_sub(before))
+    })
+}
+
+#[test]
+fn a_start_loads_and_replays_within_the_memory_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = |n: u64| format!("small:{n:08}").into_bytes();
+    let large = |n: u64| format!("large:{n:08}").into_bytes();
+    let store = open(folder.path(), 16 * LIMIT_BYTES);
+    (0..100_000).for_each(|n| store.put(&small(n), &value(n, 500)).unwrap());
+    // All of them in one leaf, which comes when memory is full already; and some in leaves of their own.
+    (0..150).for_each(|n| store.put(&[b"zz", large(n).as_slice()].concat(), &value(n, 100_000)).unwrap());
+    (0..200).for_each(|n| store.put(&large(n), &value(n, 70_000)).unwrap());
+    store.checkpoint().unwrap();
+    (0..40_000).for_each(|n| store.put(&small(3 * n), &value(n, 300)).unwrap());
+    (0..100).for_each(|n| store.put(&large(3 * n), &value(n + 1, 90_000)).unwrap());
+    store.close().unwrap();
+    let (store, most) = watched(|| open(folder.path(), LIMIT_BYTES));
+    assert!(store.stats().evicted > 100_000, "{:?}", store.stats());
+    let held = store.memory().total_bytes();
+    assert!(held > LIMIT_BYTES / 2 && held <= LIMIT_BYTES / 100 * 98, "{held} bytes are held");
+    // Beside what is held there are windows of the log, and images that are read ahead.
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES / 2, "{most} bytes of {LIMIT_BYTES}");
+    eprintln!("allocated: {most} bytes of {LIMIT_BYTES} at most, {held} in the end");
+}

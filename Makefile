@@ -9,6 +9,7 @@ IMAGES ?= 2000000
 OPERATIONS ?= 20000000
 FAR ?= /dev/shm/ziptier-soak
 KILLS ?= 1000
+MIB ?= 4096
 FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 ZIPTIER_TRACES ?= $(abspath ../shared/traces)
@@ -26,7 +27,7 @@ NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -76,6 +77,10 @@ torture: setup ## recover from power cuts, kills and flipped bits, for as long a
 
 soak: setup ## twenty million operations on eight times what DRAM may hold: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
+
+all-places: release ## 4 GiB of values in DRAM, far memory, SSD and a folder, killed, read back and checked: MIB=4096
+	cargo build --release --locked -p ziptier-server --example fill_and_audit
+	scripts/all-places $(ZIPTIER) $(TARGET_DIR)/release/examples/fill_and_audit $(ZIPTIER_CORPUS) $(MIB)
 
 shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules

@@ -15,8 +15,9 @@ use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable;
 use crate::landing::RecordBytes;
+use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
-use crate::record::{Fields, Kind, Lookup, PutMeta, key_hash};
+use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 use crate::sync::{MutexGuard, back_off};
 use crate::write::NewValue;
 
@@ -83,6 +84,12 @@ impl Batch {
     }
 }
 
+/// What a comparison of a value on SSD came to.
+struct Compared {
+    large: Arc<Large>,
+    is_same: bool,
+}
+
 /// A leaf whose writer lock is held.
 pub(crate) struct Locked<'g> {
     pub(crate) leaf: &'g Leaf,
@@ -113,12 +120,16 @@ impl Core {
             journal.wait_for_room()?;
         }
         loop {
+            let mut compared = Vec::new();
             for (key, operation, _) in &operations {
-                if let Operation::Require(_) = operation {
+                if let Operation::Require(condition) = operation {
                     self.bring_up(key)?;
+                    if let Condition::ValueIs(wanted) = condition {
+                        self.compare_on_ssd(key, wanted, &mut compared)?;
+                    }
                 }
             }
-            if let Some(written) = self.try_write(&mut operations, logged_bytes)? {
+            if let Some(written) = self.try_write(&mut operations, logged_bytes, &compared)? {
                 return Ok(written);
             }
         }
@@ -129,6 +140,7 @@ impl Core {
         &self,
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
         logged_bytes: usize,
+        compared: &[Compared],
     ) -> Result<Option<bool>, Error> {
         let one_at_a_time = self.batches.lock();
         let guard = pin();
@@ -146,8 +158,10 @@ impl Core {
             if self.is_unknown(locked[*leaf].leaf, key, &guard) {
                 return Ok(None);
             }
-            if !self.holds(locked[*leaf].leaf, key, condition, &guard)? {
-                return Ok(Some(false));
+            match self.holds(locked[*leaf].leaf, key, condition, compared, &guard)? {
+                Some(true) => {}
+                Some(false) => return Ok(Some(false)),
+                None => return Ok(None),
             }
         }
 
@@ -225,12 +239,38 @@ impl Core {
         state.below.is_some() && matches!(state.find(key, key_hash(key), &self.committed).0, Lookup::Absent)
     }
 
-    fn holds(&self, leaf: &Leaf, key: &[u8], condition: &Condition, guard: &Guard) -> Result<bool, Error> {
+    /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.
+    fn compare_on_ssd(&self, key: &[u8], wanted: &[u8], compared: &mut Vec<Compared>) -> Result<(), Error> {
+        let large = {
+            let guard = pin();
+            let (_, state) = self.locate(key, &guard);
+            match state.find(key, key_hash(key), &self.committed).0 {
+                Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
+                _ => return Ok(()),
+            }
+        };
+        if large.is_on_ssd() && large.len() == wanted.len() as u64 {
+            let mut value = Vec::new();
+            self.read_large(key, &large, &mut value)?;
+            compared.push(Compared { is_same: value == wanted, large });
+        }
+        Ok(())
+    }
+
+    /// Whether a condition holds; `None` when a value on SSD is to be compared first.
+    fn holds(
+        &self,
+        leaf: &Leaf,
+        key: &[u8],
+        condition: &Condition,
+        compared: &[Compared],
+        guard: &Guard,
+    ) -> Result<Option<bool>, Error> {
         let found = match leaf.state(guard).find(key, key_hash(key), &self.committed).0 {
             Lookup::Found(found) if !found.expired() => Some(found),
             _ => None,
         };
-        Ok(match (condition, found) {
+        Ok(Some(match (condition, found) {
             (Condition::Exists, found) => found.is_some(),
             (Condition::Absent, found) => found.is_none(),
             (Condition::ValueIs(_), None) => false,
@@ -238,14 +278,18 @@ impl Core {
                 let mut value = Vec::new();
                 let read = match copy_found(found, &mut value) {
                     Copied::Inline(_) => Ok(()),
-                    Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(false),
+                    Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(Some(false)),
+                    Copied::Large(large, _) if large.is_on_ssd() => {
+                        let known = compared.iter().find(|known| Arc::ptr_eq(&known.large, &large));
+                        return Ok(known.map(|known| known.is_same));
+                    }
                     Copied::Large(large, _) => large.read_at(0, usize::MAX, &mut value),
                     Copied::Damaged(reason) => Err(reason),
                 };
                 read.map_err(|reason| self.damaged(key, reason))?;
                 value == *wanted
             }
-        })
+        }))
     }
 
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.

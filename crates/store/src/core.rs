@@ -267,13 +267,7 @@ impl Core {
         match self.find_value(key, |found| copy_found(found, value))? {
             None => Ok(None),
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
-            Some(Copied::Large(large, meta)) => match large.read_at(0, usize::MAX, value) {
-                Ok(()) => Ok(Some(meta)),
-                Err(reason) => {
-                    value.truncate(start);
-                    Err(self.damaged(key, reason))
-                }
-            },
+            Some(Copied::Large(large, meta)) => self.read_large(key, &large, value).map(|()| Some(meta)),
             Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
         }
     }

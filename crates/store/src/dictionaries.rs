@@ -463,6 +463,8 @@ impl Drop for Counted<'_> {
 /// What a sample takes of a value: all of an inline one, the beginning of a large one, nothing of a damaged one.
 fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
     let read = match found.payload {
+        // No epoch waits for the SSD.
+        Payload::Large(large) if large.is_on_ssd() => false,
         Payload::Large(large) => large.read_at(0, SAMPLE_VALUE_BYTES_MAX, value).is_ok(),
         _ => matches!(copy_found(found, value), crate::core::Copied::Inline(_)),
     };

@@ -8,16 +8,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
+use crate::few::Few;
+use crate::memory::arc_bytes;
 use crate::sync::Mutex;
 
 /// Segment files, and which of them are needed whoever owns their bodies.
 pub(crate) struct ImageFiles {
     pub(crate) segments: Segments,
+    /// Bytes that memory holds for large values on SSD.
+    pub(crate) large_index_bytes: AtomicU64,
     needed: Mutex<Needed>,
     /// Nothing goes while somebody has the lock of this folder.
     readers: Option<(Arc<dyn Disk>, PathBuf)>,
@@ -33,7 +37,7 @@ struct Needed {
 impl ImageFiles {
     /// Files of which no checkpoint needs anything.
     pub(crate) fn new(segments: Segments) -> Arc<Self> {
-        Arc::new(Self { segments, needed: Mutex::default(), readers: None })
+        Self::with(segments, Needed::default(), None)
     }
 
     /// Files of which a checkpoint in force needs the segments `named`. Who reads them from outside locks the folder `readers`.
@@ -43,8 +47,12 @@ impl ImageFiles {
         disk: Arc<dyn Disk>,
         readers: PathBuf,
     ) -> Arc<Self> {
-        let needed = Mutex::new(Needed { named, is_walking: false });
-        Arc::new(Self { segments, needed, readers: Some((disk, readers)) })
+        Self::with(segments, Needed { named, is_walking: false }, Some((disk, readers)))
+    }
+
+    fn with(segments: Segments, needed: Needed, readers: Option<(Arc<dyn Disk>, PathBuf)>) -> Arc<Self> {
+        let needed = Mutex::new(needed);
+        Arc::new(Self { segments, large_index_bytes: AtomicU64::new(0), needed, readers })
     }
 
     /// Whether a checkpoint may need something of them.
@@ -120,8 +128,6 @@ pub(crate) struct Owned<P: AsRef<[Place]>> {
 
 /// Of an image.
 pub(crate) type OwnedImage = Owned<[Place; 1]>;
-/// Of the pieces of a large value.
-pub(crate) type OwnedPieces = Owned<Box<[Place]>>;
 
 impl<P: AsRef<[Place]>> Owned<P> {
     /// Of places that were appended and that nobody owns yet.
@@ -164,5 +170,68 @@ impl<P: AsRef<[Place]>> Drop for Owned<P> {
 impl<P: AsRef<[Place]>> fmt::Debug for Owned<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.places()).finish()
+    }
+}
+
+/// Where the pieces of a large value lie, which are released with this.
+pub(crate) struct OwnedPieces {
+    files: Arc<ImageFiles>,
+    places: Few<Place>,
+}
+
+impl OwnedPieces {
+    /// Of places that were appended and that nobody owns yet.
+    pub(crate) fn new(files: &Arc<ImageFiles>, places: Vec<Place>) -> Self {
+        Self { files: files.clone(), places: places.into() }
+    }
+
+    /// Of places that were found when the files were opened.
+    pub(crate) fn found(files: &Arc<ImageFiles>, places: &[Place]) -> Result<Self, SegmentError> {
+        Owned::found(files, places)?.hand_on();
+        Ok(Self::new(files, places.to_vec()))
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Reads piece `index`.
+    pub(crate) fn read(&self, index: usize) -> Result<Vec<u8>, SegmentError> {
+        self.files.segments.read(self.places[index])
+    }
+
+    /// Reads piece `index` for `done`, as [`Segments::read_later`] does.
+    pub(crate) fn read_later(
+        &self,
+        index: usize,
+        done: impl FnOnce(Result<Vec<u8>, SegmentError>) + Send + 'static,
+    ) {
+        self.files.segments.read_later(self.places[index], done);
+    }
+
+    /// Whether any of it lies in a segment that `is_one` says yes to.
+    pub(crate) fn lies_in(&self, is_one: impl Fn(u64) -> bool) -> bool {
+        self.places.iter().any(|place| is_one(place.segment))
+    }
+
+    /// Bytes held for an `Arc` of this.
+    pub(crate) fn held_bytes(&self) -> usize {
+        arc_bytes(size_of::<Self>()) + self.places.boxed_bytes()
+    }
+
+    /// Counts what memory holds for the value, which lies here alone, in or out.
+    pub(crate) fn count(&self, held_bytes: usize, add: bool) {
+        let (sum, held_bytes) = (&self.files.large_index_bytes, held_bytes as u64);
+        if add {
+            sum.fetch_add(held_bytes, Relaxed)
+        } else {
+            sum.fetch_sub(held_bytes, Relaxed)
+        };
+    }
+}
+
+impl Drop for OwnedPieces {
+    fn drop(&mut self) {
+        self.places.iter().for_each(|place| self.files.segments.release(*place));
     }
 }

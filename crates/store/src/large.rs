@@ -4,7 +4,10 @@
 //! and the merge that drops the record releases it, by way of the epoch. Whoever reads a large value takes a share
 //! of it first and lets the epoch go before it copies.
 //!
-//! Chunks lie in DRAM or in far memory, one by one.
+//! Chunks lie in DRAM or in far memory, one by one, or in pieces on SSD, all of them.
+
+mod pieces;
+mod reads;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -17,19 +20,19 @@ use ziptier_media::placement::{Placement, Side};
 use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::{FarBytes, FarMemory};
+use crate::few::Few;
 use crate::image_files::OwnedPieces;
 use crate::memory::{Gauge, Gauges, allocated_bytes, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
+pub(crate) use pieces::LargePieces;
+pub(crate) use reads::LastPiece;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
 
 /// Raw bytes of a chunk: what a read at an offset decodes at most beyond what it was asked for.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// Chunks that are written to a medium and read from it together.
-const PIECE_CHUNKS: usize = 16;
 
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;
@@ -41,12 +44,17 @@ pub(crate) struct Large {
     gauges: Arc<Gauges>,
     len: u64,
     coding: Option<Coding>,
-    chunks: Box<[Chunk]>,
-    far: Option<Arc<FarMemory>>,
+    /// Nothing if the value lies on SSD alone, in its pieces.
+    chunks: Option<Box<Chunks>>,
     /// No record refers to it any more: its bytes in DRAM count as retired.
     is_retired: AtomicBool,
-    /// Where a checkpoint has its pieces.
+    /// Where its pieces lie, if they were written.
     places: Mutex<Option<Arc<OwnedPieces>>>,
+}
+
+struct Chunks {
+    list: Few<Chunk>,
+    far: Option<Arc<FarMemory>>,
 }
 
 struct Chunk {
@@ -98,53 +106,67 @@ impl Large {
                 }
                 Chunk::new(false, raw, place)
             })
-            .collect();
-        let large = Self {
-            gauges: gauges.clone(),
-            len: value.len() as u64,
-            coding: coding.filter(|_| any_coded).cloned(),
-            chunks,
-            far: place.far().cloned(),
-            is_retired: AtomicBool::default(),
-            places: Mutex::default(),
-        };
-        large.count_new();
+            .collect::<Vec<_>>();
+        let coding = coding.filter(|_| any_coded).cloned();
+        let chunks = Chunks { list: chunks.into(), far: place.far().cloned() };
+        Self::of(gauges, value.len() as u64, coding, Some(chunks), None)
+    }
+
+    /// One whose chunks were placed, or that lies in `places`.
+    fn of(
+        gauges: &Arc<Gauges>,
+        len: u64,
+        coding: Option<Coding>,
+        chunks: Option<Chunks>,
+        places: Option<Arc<OwnedPieces>>,
+    ) -> Self {
+        let (gauges, chunks, places) = (gauges.clone(), chunks.map(Box::new), Mutex::new(places));
+        let large = Self { gauges, len, coding, chunks, is_retired: AtomicBool::default(), places };
+        if let Some(placement) = large.placement() {
+            placement.count(Side::Dram, large.own_bytes() as u64);
+        }
+        large.count(large.places.lock().as_deref(), true);
         large
     }
 
-    /// Counts one whose chunks were placed.
-    fn count_new(&self) {
-        if let Some(placement) = self.placement() {
-            placement.count(Side::Dram, self.own_bytes() as u64);
-        }
-        self.count(true);
+    /// Whether it lies on SSD alone: who reads it then waits for that.
+    pub(crate) fn is_on_ssd(&self) -> bool {
+        self.chunks.is_none()
     }
 
-    /// Pieces that it is written in.
-    pub(crate) fn pieces(&self) -> usize {
-        self.chunks.len().div_ceil(PIECE_CHUNKS)
+    /// One that lies on SSD alone, in `pieces`.
+    pub(crate) fn on_ssd(
+        len: u64,
+        coding: Option<Coding>,
+        pieces: Arc<OwnedPieces>,
+        gauges: &Arc<Gauges>,
+    ) -> Self {
+        Self::of(gauges, len, coding, None, Some(pieces))
     }
 
-    /// Writes piece `index` in place of what is in `out`: of each chunk its bytes, behind their number times two, odd if they
-    /// are coded.
-    pub(crate) fn write_piece(&self, index: usize, out: &mut Vec<u8>) {
-        out.clear();
-        for chunk in self.chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
-            let bytes = chunk.bytes();
-            let head =
-                2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + u32::from(chunk.coded);
-            out.extend_from_slice(&head.to_le_bytes());
-            out.extend_from_slice(bytes);
-        }
+    /// The same on SSD alone, in `pieces`.
+    pub(crate) fn to_ssd(&self, pieces: Arc<OwnedPieces>) -> Self {
+        Self::on_ssd(self.len, self.coding.clone(), pieces, &self.gauges)
     }
 
-    /// Where its pieces lie, if they were in a checkpoint.
+    fn chunks(&self) -> &[Chunk] {
+        self.chunks.as_ref().map_or(&[], |chunks| &chunks.list)
+    }
+
+    /// Where its pieces lie, if they were written.
     pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
         self.places.lock().clone()
     }
 
+    /// Its pieces lie in `places` now.
     pub(crate) fn set_places(&self, places: Arc<OwnedPieces>) {
-        *self.places.lock() = Some(places);
+        let mut known = self.places.lock();
+        if known.is_none() {
+            self.gauge().add_held(places.held_bytes());
+        }
+        let before = known.replace(places);
+        drop(known);
+        drop(before);
     }
 
     /// What its chunks are coded with, if any is.
@@ -157,55 +179,78 @@ impl Large {
         let put = |chunk: &Chunk| {
             Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
         };
-        let chunks = self.chunks.iter().map(put).collect::<Option<_>>()?;
-        let (gauges, coding) = (self.gauges.clone(), self.coding.clone());
+        let list = self.chunks().iter().map(put).collect::<Option<Vec<_>>>()?;
+        let chunks = Chunks { list: list.into(), far: Some(far.clone()) };
         // The pieces of both are the same bytes.
-        let places = Mutex::new(self.places());
-        let large = Self {
-            gauges,
-            len: self.len,
-            coding,
-            chunks,
-            far: Some(far.clone()),
-            is_retired: AtomicBool::default(),
-            places,
-        };
-        large.count(true);
-        Some(large)
+        Some(Self::of(&self.gauges, self.len, self.coding.clone(), Some(chunks), self.places()))
+    }
+
+    /// Whether its chunks lie at a set ratio, and stay there.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.placement().is_some()
+    }
+
+    /// Whether it may leave memory for the SSD.
+    pub(crate) fn goes_to_ssd(&self) -> bool {
+        !self.is_on_ssd() && !self.is_placed()
+    }
+
+    /// Whether its chunks are what was put, as far as the places where they lie can tell.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.chunks().iter().all(|chunk| match &chunk.bytes {
+            ChunkBytes::Dram(_) => true,
+            ChunkBytes::Far(bytes) => bytes.is_whole(),
+        })
     }
 
     /// Whether any chunk is in DRAM.
     pub(crate) fn is_in_dram(&self) -> bool {
-        self.chunks.iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
+        self.chunks().iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
     }
 
     /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
     pub(crate) fn retire(self: &Arc<Self>) {
-        if Arc::strong_count(self) == 1 && !self.is_retired.load(Relaxed) {
+        if Arc::strong_count(self) > 1 {
+            return;
+        }
+        let places = self.places.lock();
+        if !self.is_retired.load(Relaxed) {
             self.uncount_placed();
-            self.count(false);
+            self.count(places.as_deref(), false);
             self.is_retired.store(true, Relaxed);
-            self.count(true);
+            self.count(places.as_deref(), true);
+        }
+    }
+
+    /// What its bytes in DRAM are counted in: of one on SSD they are part of the index.
+    fn gauge(&self) -> &Gauge {
+        match (self.is_retired.load(Relaxed), self.is_on_ssd()) {
+            (true, _) => &self.gauges.retired,
+            (false, true) => &self.gauges.index,
+            (false, false) => &self.gauges.large,
         }
     }
 
     /// Adds (or takes) what this holds to (or from) the gauges.
-    fn count(&self, add: bool) {
-        let gauges = &self.gauges;
-        let (dram, far) = match self.is_retired.load(Relaxed) {
-            false => (&gauges.large, &gauges.far_large),
-            true => (&gauges.retired, &gauges.far_retired),
+    fn count(&self, places: Option<&OwnedPieces>, add: bool) {
+        let far = match self.is_retired.load(Relaxed) {
+            false => &self.gauges.far_large,
+            true => &self.gauges.far_retired,
         };
         let change = if add { Gauge::add_held } else { Gauge::take_held };
-        change(dram, self.held_bytes());
-        change(far, self.chunks.iter().map(Chunk::far_bytes).sum());
+        let held_bytes = self.held_with(places);
+        change(self.gauge(), held_bytes);
+        change(far, self.far_bytes());
+        if let Some(places) = places.filter(|_| self.is_on_ssd()) {
+            places.count(held_bytes, add);
+        }
     }
 
     /// Takes what was placed at a ratio off again.
     fn uncount_placed(&self) {
         let Some(placement) = self.placement() else { return };
         placement.uncount(Side::Dram, self.own_bytes() as u64);
-        for chunk in &self.chunks {
+        for chunk in self.chunks() {
             placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
         }
     }
@@ -222,59 +267,42 @@ impl Large {
 
     /// Bytes held in DRAM for an `Arc` of this value.
     pub(crate) fn held_bytes(&self) -> usize {
-        let chunks: usize = self.chunks.iter().map(Chunk::dram_bytes).sum();
-        self.own_bytes() + chunks
+        self.held_with(self.places.lock().as_deref())
     }
 
-    /// Bytes held in DRAM besides the chunks.
+    fn held_with(&self, places: Option<&OwnedPieces>) -> usize {
+        self.own_bytes() + self.dram_bytes() + places.map_or(0, OwnedPieces::held_bytes)
+    }
+
+    /// Bytes held in DRAM for chunks.
+    pub(crate) fn dram_bytes(&self) -> usize {
+        self.chunks().iter().map(Chunk::dram_bytes).sum()
+    }
+
+    /// Bytes held in far memory.
+    pub(crate) fn far_bytes(&self) -> usize {
+        self.chunks().iter().map(Chunk::far_bytes).sum()
+    }
+
+    /// Bytes held in DRAM besides the chunks and where its pieces lie.
     fn own_bytes(&self) -> usize {
-        arc_bytes(size_of::<Self>()) + allocated_bytes(self.chunks.len() * size_of::<Chunk>())
+        let chunks = self.chunks.as_ref();
+        arc_bytes(size_of::<Self>())
+            + chunks.map_or(0, |chunks| allocated_bytes(size_of::<Chunks>()) + chunks.list.boxed_bytes())
     }
 
     /// What placed its chunks.
     fn placement(&self) -> Option<&Placement> {
-        self.far.as_ref()?.placement()
+        self.chunks.as_ref()?.far.as_ref()?.placement()
     }
 
     /// Bytes of its chunks, wherever they lie.
     pub(crate) fn stored_bytes(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.bytes().len()).sum()
-    }
-
-    /// Appends up to `len` bytes from `offset` on to `out`.
-    ///
-    /// # Errors
-    /// What the decoder says of a damaged chunk.
-    pub(crate) fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), String> {
-        let end = offset.saturating_add(len as u64).min(self.len);
-        let mut at = offset;
-        let mut raw = Vec::new();
-        while at < end {
-            let index = (at / CHUNK_BYTES as u64) as usize;
-            let skip = (at % CHUNK_BYTES as u64) as usize;
-            let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            let chunk = &self.chunks[index];
-            match (chunk.coded, &self.coding) {
-                (false, _) => out.extend_from_slice(&chunk.bytes()[skip..skip + take]),
-                (true, Some(coding)) => {
-                    let coded = chunk.bytes();
-                    raw.clear();
-                    let decoded = match coding {
-                        Coding::Tokens(tokens) => tokens
-                            .decode_append(coded, &mut raw, CHUNK_BYTES)
-                            .map(|_| ())
-                            .map_err(|error| error.to_string()),
-                        Coding::Blocks(blocks) => blocks.unpack(coded, &mut raw),
-                    };
-                    decoded.map_err(|reason| format!("chunk {index}: {reason}"))?;
-                    let part = raw.get(skip..skip + take);
-                    out.extend_from_slice(part.ok_or_else(|| format!("chunk {index} is too short"))?);
-                }
-                (true, None) => return Err(format!("chunk {index} has no dictionary")),
-            }
-            at += take as u64;
+        if self.is_on_ssd() {
+            let places = self.places();
+            return places.iter().flat_map(|pieces| pieces.places()).map(|place| place.bytes as usize).sum();
         }
-        Ok(())
+        self.chunks().iter().map(|chunk| chunk.bytes().len()).sum()
     }
 
     /// Turns a share into a reference that a record owns.
@@ -292,71 +320,9 @@ impl Large {
     }
 }
 
-/// A large value that is put together from its pieces, which may be any bytes.
-pub(crate) struct LargePieces<'a> {
-    len: u64,
-    coding: Option<Coding>,
-    chunks: Vec<Chunk>,
-    place: ChunkPlace<'a>,
-}
-
-impl<'a> LargePieces<'a> {
-    /// For a value of `len` bytes, at least one.
-    pub(crate) fn new(len: u64, coding: Option<Coding>, place: ChunkPlace<'a>) -> Self {
-        Self { len, coding, chunks: Vec::new(), place }
-    }
-
-    /// Pieces of a value of `len` bytes.
-    pub(crate) fn count(len: u64) -> usize {
-        (len as usize).div_ceil(PIECE_CHUNKS * CHUNK_BYTES)
-    }
-
-    /// Adds the next piece.
-    pub(crate) fn push(&mut self, mut piece: &[u8]) -> Result<(), &'static str> {
-        let ends = "a chunk of a large value ends too early";
-        while !piece.is_empty() {
-            let (head, rest) = piece.split_first_chunk().ok_or(ends)?;
-            let head = u32::from_le_bytes(*head);
-            let (bytes, rest) = rest.split_at_checked(head as usize / 2).ok_or(ends)?;
-            piece = rest;
-            let before = (self.chunks.len() * CHUNK_BYTES) as u64;
-            let raw_bytes = self.len.saturating_sub(before).min(CHUNK_BYTES as u64) as usize;
-            let coded = head % 2 == 1;
-            let fits = if coded { self.coding.is_some() } else { bytes.len() == raw_bytes };
-            if !fits || raw_bytes == 0 {
-                return Err("a chunk of a large value does not fit it");
-            }
-            self.chunks.push(Chunk::new(coded, bytes, self.place));
-        }
-        Ok(())
-    }
-
-    /// The value, which is at `places`.
-    pub(crate) fn finish(
-        self,
-        places: Arc<OwnedPieces>,
-        gauges: &Arc<Gauges>,
-    ) -> Result<Large, &'static str> {
-        if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
-            return Err("a large value has too few chunks");
-        }
-        let large = Large {
-            gauges: gauges.clone(),
-            len: self.len,
-            coding: self.coding,
-            chunks: self.chunks.into(),
-            far: self.place.far().cloned(),
-            is_retired: AtomicBool::default(),
-            places: Mutex::new(Some(places)),
-        };
-        large.count_new();
-        Ok(large)
-    }
-}
-
 impl Drop for Large {
     fn drop(&mut self) {
-        self.count(false);
+        self.count(self.places.lock().as_deref(), false);
         if !*self.is_retired.get_mut() {
             self.uncount_placed();
         }

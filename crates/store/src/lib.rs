@@ -49,6 +49,7 @@ mod durable;
 mod error;
 mod evict;
 mod far;
+mod few;
 mod ghosts;
 mod hotness;
 mod image_files;

@@ -43,7 +43,7 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// Inner nodes, leaves, leaf states and fence keys.
+    /// Inner nodes, leaves, leaf states and fence keys, and what is known of what lies on SSD.
     pub index_bytes: u64,
     /// Landings, open and sealed.
     pub landing_bytes: u64,
@@ -53,7 +53,7 @@ pub struct MemoryUse {
     pub coded_body_bytes: u64,
     /// Bodies whose values are packed in blocks.
     pub packed_body_bytes: u64,
-    /// Values that live outside their leaf.
+    /// Values that live outside their leaf, in DRAM.
     pub large_bytes: u64,
     /// Dictionaries of all live generations, decoders and encoders.
     pub dictionary_bytes: u64,

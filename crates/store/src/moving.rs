@@ -6,7 +6,7 @@ use crossbeam_epoch::Guard;
 
 use crate::body::Body;
 use crate::core::Core;
-use crate::far::{FAR_SHARE_BYTES, FarMemory};
+use crate::far::FAR_SHARE_BYTES;
 use crate::large::{Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
 use crate::pressure::Sent;
@@ -22,7 +22,8 @@ impl Core {
         if state.closed || state.body.is_empty() {
             return Sent::Kept;
         }
-        let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, far) };
+        let to_far = |large: LargeHandle<'_>| large.is_in_dram().then(|| large.to_far(far)).flatten();
+        let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, to_far) };
         if moved.is_none() && (state.body.is_far() || state.body.dram_bytes() <= SMALL_BYTES) {
             return Sent::Kept;
         }
@@ -54,7 +55,7 @@ impl Core {
     }
 
     /// Publishes `body` beside whatever landings `leaf`, which the caller owns, has by now.
-    fn publish_body(&self, leaf: &Leaf, body: Body, guard: &Guard) {
+    pub(crate) fn publish_body(&self, leaf: &Leaf, body: Body, guard: &Guard) {
         loop {
             let current = leaf.state(guard);
             if leaf.publish(current, LeafState { body: body.clone(), ..current.clone() }, guard) {
@@ -70,24 +71,27 @@ impl Core {
     }
 }
 
-/// A body whose large values have copies in far memory.
-struct MovedLarge {
+/// A body whose large values have copies elsewhere.
+pub(crate) struct MovedLarge {
     /// With references to the copies, and in DRAM.
-    body: Body,
-    large: Vec<Arc<Large>>,
-    replaced: Vec<[u8; REFERENCE_BYTES]>,
+    pub(crate) body: Body,
+    pub(crate) large: Vec<Arc<Large>>,
+    pub(crate) replaced: Vec<[u8; REFERENCE_BYTES]>,
     freed_bytes: u64,
 }
 
 impl MovedLarge {
-    /// `None` if nothing is to be moved, or there is no room for some of it.
-    fn of(body: &Body, far: &Arc<FarMemory>) -> Option<Self> {
+    /// Each value's copy is what `copy` says, nothing if it stays. `None` if all do.
+    pub(crate) fn of(body: &Body, mut copy: impl FnMut(LargeHandle<'_>) -> Option<Large>) -> Option<Self> {
         let (mut large, mut replaced, mut freed_bytes) = (Vec::new(), Vec::new(), 0);
-        for old in body.larges().filter(|large| large.is_in_dram()) {
-            let new = Arc::new(old.to_far(far)?);
+        for old in body.larges() {
+            let Some(new) = copy(old).map(Arc::new) else { continue };
             freed_bytes += old.held_bytes().saturating_sub(new.held_bytes()) as u64;
             replaced.push(old.reference());
             large.push(new);
+        }
+        if large.is_empty() {
+            return None;
         }
         let mut copies = replaced.iter().zip(&large).peekable();
         let body =
@@ -95,7 +99,7 @@ impl MovedLarge {
                 Some((_, new)) => LargeHandle::to(new).reference(),
                 None => reference,
             })?;
-        (!large.is_empty()).then_some(Self { body, large, replaced, freed_bytes })
+        Some(Self { body, large, replaced, freed_bytes })
     }
 }
 
@@ -106,6 +110,7 @@ mod tests {
     use crossbeam_epoch::pin;
 
     use super::*;
+    use crate::far::FarMemory;
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::large::Large;
+use crate::large::{Large, LastPiece};
 use crate::record::Meta;
+use crate::sync::Mutex;
 
 /// A value as it was when [`Store::open_value`](crate::Store::open_value) found it, to be read in pieces.
 ///
@@ -17,7 +18,11 @@ pub struct OpenValue {
 
 enum Source {
     Inline(Vec<u8>),
-    Large(Arc<Large>),
+    Large {
+        large: Arc<Large>,
+        /// The piece that was read last, if it lies on SSD.
+        last: Mutex<LastPiece>,
+    },
 }
 
 impl OpenValue {
@@ -26,7 +31,7 @@ impl OpenValue {
     }
 
     pub(crate) fn large(large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        Self { meta, key_bytes, source: Source::Large(large) }
+        Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default() } }
     }
 
     /// Its length, expiry and flags.
@@ -37,7 +42,7 @@ impl OpenValue {
     /// Appends up to `len` bytes from `offset` on to `out`; only the chunks that are asked for are decoded.
     ///
     /// # Errors
-    /// Damage; `out` is as it was then.
+    /// Damage, or an SSD that cannot be read; `out` is as it was then.
     pub fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), Error> {
         match &self.source {
             Source::Inline(value) => {
@@ -46,11 +51,15 @@ impl OpenValue {
                 out.extend_from_slice(&value[start..end]);
                 Ok(())
             }
-            Source::Large(large) => {
+            Source::Large { large, last } => {
                 let before = out.len();
-                large.read_at(offset, len, out).map_err(|reason| {
+                large.read_through(offset, len, out, &mut last.lock()).map_err(|reason| {
                     out.truncate(before);
-                    Error::Damaged { key_bytes: self.key_bytes, reason }
+                    let key_bytes = self.key_bytes;
+                    match large.is_on_ssd() {
+                        true => Error::Unread { key_bytes, reason },
+                        false => Error::Damaged { key_bytes, reason },
+                    }
                 })
             }
         }

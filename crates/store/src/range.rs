@@ -15,7 +15,7 @@ use crate::body::EntryKey;
 use crate::coding::Coding;
 use crate::cold::{ColdPart, known};
 use crate::core::{Copied, Core, copy_found};
-use crate::large::LargeHandle;
+use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta, now_ms};
@@ -37,7 +37,7 @@ pub(crate) enum CopiedValue {
     /// The iterator was not asked for values.
     Skipped,
     Inline(Vec<u8>),
-    Large(std::sync::Arc<crate::large::Large>),
+    Large(Arc<Large>),
 }
 
 /// Iterator over keys and values in key order. See [`Store::range`](crate::Store::range).
@@ -81,6 +81,7 @@ impl Iterator for Range<'_> {
                 self.from = Bound::Unbounded;
             }
         }
+        self.core.read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
         Some(self.core.finish(copy))
     }
@@ -95,6 +96,7 @@ impl DoubleEndedIterator for Range<'_> {
             self.back.extend(records.into_iter().rev());
             self.to = Bound::Excluded(next.unwrap_or_default());
         }
+        self.core.read_ahead_large(&mut self.back);
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
         Some(self.core.finish(copy))
     }
@@ -323,7 +325,8 @@ impl Core {
             Ok(CopiedValue::Skipped) => Ok(Vec::new()),
             Ok(CopiedValue::Large(large)) => {
                 let mut value = Vec::new();
-                large.read_at(0, usize::MAX, &mut value).map(|()| value)
+                self.read_large(&copy.key, &large, &mut value)?;
+                Ok(value)
             }
             Err(reason) => Err(reason),
         };

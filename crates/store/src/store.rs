@@ -19,6 +19,7 @@ use crate::durable::{
 };
 use crate::far::{FarMemory, FarRelease, FarStatus};
 use crate::index::GROUP_KEYS;
+use crate::large::Large;
 use crate::maintenance::Packers;
 use crate::memory::{Gauges, MemoryUse};
 use crate::open_value::OpenValue;
@@ -394,17 +395,28 @@ impl Store {
         if !below.is_empty() {
             self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
         }
-        for (index, share) in large {
-            let start = values.bytes.len();
-            if let Err(reason) = share.read_at(0, usize::MAX, &mut values.bytes) {
-                values.clear();
-                return Err(core.damaged(keys[index].as_ref(), reason));
+        self.read_all_large(keys, &large, values).inspect_err(|_| values.clear())
+    }
+
+    /// Reads large values, given by the index of their key; those on SSD at the same time.
+    fn read_all_large<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        large: &[(usize, Arc<Large>)],
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let mut start = bytes.len();
+        let read = Large::read_several(large.iter().map(|(_, share)| &**share), bytes, |at, end| {
+            if let Some(span) = &mut spans[large[at].0] {
+                span.range = Some(start..end);
             }
-            if let Some(span) = &mut values.spans[index] {
-                span.range = Some(start..values.bytes.len());
-            }
-        }
-        Ok(())
+            start = end;
+        });
+        read.map_err(|(at, reason)| {
+            let (index, share) = &large[at];
+            self.core.unread_large(keys[*index].as_ref(), share, reason)
+        })
     }
 
     /// Reads the values that memory says nothing of, each image once, all at the same time.
@@ -471,10 +483,6 @@ impl Store {
             _ => (copy_found(found, out), true),
         })?;
         self.core.wait_for_seen();
-        let failed = |out: &mut Vec<u8>, reason| {
-            out.clear();
-            Err(self.core.damaged(key, reason))
-        };
         match copied {
             None => Ok(None),
             Some((Copied::Inline(meta), false)) => Ok(Some(meta)),
@@ -487,9 +495,15 @@ impl Store {
             }
             Some((Copied::Large(large, meta), _)) => match large.read_at(offset, len, out) {
                 Ok(()) => Ok(Some(meta)),
-                Err(reason) => failed(out, reason),
+                Err(reason) => {
+                    out.clear();
+                    Err(self.core.unread_large(key, &large, reason))
+                }
             },
-            Some((Copied::Damaged(reason), _)) => failed(out, reason),
+            Some((Copied::Damaged(reason), _)) => {
+                out.clear();
+                Err(self.core.damaged(key, reason))
+            }
         }
     }
 

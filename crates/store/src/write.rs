@@ -223,7 +223,7 @@ impl Core {
                     };
                     let meta = match copy_found(found, bytes) {
                         Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
-                        Copied::Large(..) => unreachable!("large values stay in memory"),
+                        Copied::Large(..) => unreachable!("references to large values stay in memory"),
                         Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
                     };
                     return Ok(Seen { meta: Some(meta), ..seen });
@@ -271,7 +271,7 @@ impl Core {
         let meta = match copied {
             Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
             Copied::Large(large, meta) => {
-                large.read_at(0, usize::MAX, bytes).map_err(|reason| self.damaged(key, reason))?;
+                self.read_large(key, &large, bytes)?;
                 meta
             }
             Copied::Damaged(reason) => return Err(self.damaged(key, reason)),

@@ -20,7 +20,12 @@ fn write(n: u64, store: &Store, model: &mut Contents) -> Result<(), ziptier::Err
     let mut random = fastrand::Rng::with_seed(n);
     let key = |n: u64| format!("key:{:04}", n % 300).into_bytes();
     let (a, b) = (key(random.u64(..)), key(random.u64(..)));
-    let bytes = if random.u8(..40) == 0 { 3000 } else { random.usize(..200) };
+    // Some live outside their leaf, of one chunk or of two.
+    let bytes = match random.u8(..80) {
+        0 => 70_000,
+        1..8 => 2100 + random.usize(..2000),
+        _ => random.usize(..200),
+    };
     match random.u8(..8) {
         0 => {
             store.delete(&a)?;
@@ -41,12 +46,18 @@ fn write(n: u64, store: &Store, model: &mut Contents) -> Result<(), ziptier::Err
                 model.get_mut(&a).unwrap().1 = Some(1 << 44);
             }
         }
-        3 => {
+        3 if random.bool() => {
             store.rename(&a, &b, true)?;
             if a != b
                 && let Some(moved) = model.remove(&a)
             {
                 model.insert(b, moved);
+            }
+        }
+        3 => {
+            store.copy(&a, &b, true)?;
+            if let Some(copied) = model.get(&a).cloned() {
+                model.insert(b, copied);
             }
         }
         _ => {

@@ -134,8 +134,12 @@ impl Run {
             97..99 => self.random.usize(..20_000),
             _ => self.random.usize(..200_000),
         };
-        // Large values stay in memory, which must not be all there is then.
-        let len = if self.places.has_little_far() { (4 * len).min(2_000) } else { len };
+        // Large values that are placed at a ratio stay in memory, which must not be all there is then.
+        let len = match (self.places.has_little_far(), self.options.far_ratio) {
+            (true, None) if len >= 3_000 => len.min(20_000),
+            (true, _) => (4 * len).min(2_000),
+            (false, _) => len,
+        };
         if self.random.u32(..10) == 0 {
             return (0..len).map(|_| self.random.u8(..)).collect();
         }

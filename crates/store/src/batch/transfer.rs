@@ -69,9 +69,7 @@ impl Core {
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };
             carried.bytes.clear();
-            large
-                .read_at(0, usize::MAX, &mut carried.bytes)
-                .map_err(|reason| self.damaged(source, reason))?;
+            self.read_large(source, large, &mut carried.bytes)?;
         }
     }
 

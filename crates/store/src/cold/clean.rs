@@ -14,7 +14,10 @@ use super::below::{Below, Part};
 use super::tier::{KEPT_PART, Tier};
 use crate::core::Core;
 use crate::durable::Checkpointer;
+use crate::image_files::OwnedPieces;
+use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
+use crate::merge::large_references;
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
 const LIVE_PCT_MAX: u64 = 90;
@@ -89,8 +92,39 @@ impl Core {
         let mut moved = 0;
         self.each_leaf(|leaf| {
             moved += self.move_images(tier, leaf, |place| place.segment == segment)?;
+            moved += self.move_larges(tier, leaf, segment)?;
             Ok::<(), SegmentError>(())
         })?;
+        Ok(moved)
+    }
+
+    /// Appends those large values of a leaf anew that lie in `segment`; how many.
+    fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
+        let larges: Vec<Arc<Large>> = {
+            let guard = pin();
+            let references = large_references(leaf.state(&guard));
+            // SAFETY: the records that own the references are part of a state that the guard keeps readable.
+            references.iter().map(|reference| unsafe { LargeHandle::borrow(reference) }.share()).collect()
+        };
+        let mut moved = 0;
+        for large in larges {
+            if !large.places().is_some_and(|pieces| pieces.lies_in(|number| number == segment)) {
+                continue;
+            }
+            let mut places = Vec::with_capacity(large.pieces());
+            let written = large.write_pieces(|piece| {
+                places.push(tier.files.segments.append(piece, Purpose::Cleaning)?);
+                Ok::<(), SegmentError>(())
+            });
+            let pieces = Arc::new(OwnedPieces::new(&tier.files, places));
+            match written {
+                Ok(()) => large.set_places(pieces),
+                // What is damaged stays where it is, and its segment with it.
+                Err(SegmentError::Damaged { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+            moved += 1;
+        }
         Ok(moved)
     }
 

@@ -1,9 +1,10 @@
-//! Down to the SSD: the body of a settled leaf becomes an image below it. What is large stays above, in memory.
+//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above.
 //!
 //! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile, under the
 //! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_epoch::{Guard, pin};
 use ziptier_media::segments::{Place, Purpose, SegmentError};
@@ -16,9 +17,12 @@ use crate::body::{Body, Builder, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
+use crate::image_files::OwnedPieces;
+use crate::large::Large;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
+use crate::moving::MovedLarge;
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::{Fields, Kind};
 
@@ -99,15 +103,20 @@ impl Core {
             self.stats.damaged.raise();
             return Ok(false);
         }
-        if state.below.is_some() {
-            return self.sink(leaf, &state);
+        let (state, has_sent) = self.send_larges(cold, leaf, state)?;
+        if state.body.larges().count() == state.body.len() {
+            // All that is left is references, which stay.
+            return Ok(has_sent);
         }
-        if let Some(sent) = self.send_stored(cold, leaf, &state, appends) {
+        if state.below.is_some() {
+            return Ok(self.sink(leaf, &state)? || has_sent);
+        }
+        if let Some(sent) = self.send_stored(cold, leaf, &state, appends)? {
             return Ok(sent);
         }
         let division = self.divide(leaf, &state);
         if division.lower.iter().all(|(_, body)| body.is_empty()) {
-            return Ok(false);
+            return Ok(has_sent);
         }
         let mut logical_bytes = 0;
         let mut written = Written::new(&cold.tier, false);
@@ -119,7 +128,7 @@ impl Core {
         let guard = pin();
         if !publish_below(leaf, &state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
-            return Ok(false);
+            return Ok(has_sent);
         }
         written.owned();
         self.account(&division.pieces);
@@ -128,18 +137,63 @@ impl Core {
         Ok(true)
     }
 
+    /// Sends the large values of a leaf, which the caller owns and whose state is `state`: they are written, unless a checkpoint did that,
+    /// and their chunks leave memory. The state then, and whether there were any.
+    fn send_larges(
+        &self,
+        cold: &Cold,
+        leaf: &Leaf,
+        state: LeafState,
+    ) -> Result<(LeafState, bool), SegmentError> {
+        let mut failure = None;
+        let moved = MovedLarge::of(&state.body, |large| {
+            if failure.is_some() || !large.goes_to_ssd() {
+                return None;
+            }
+            if !large.is_whole() {
+                // Its pieces would be taken for sound.
+                self.stats.damaged.raise();
+                return None;
+            }
+            let pieces = match large.places() {
+                Some(pieces) => self.check_kept(cold).map(|()| pieces),
+                None => write_large(cold, &large),
+            };
+            // Those before it go all the same.
+            pieces.map(|pieces| large.to_ssd(pieces)).map_err(|error| failure = Some(error)).ok()
+        });
+        let Some(MovedLarge { body, large, replaced, .. }) = moved else {
+            return failure.map_or(Ok((state, false)), Err);
+        };
+        let guard = pin();
+        self.publish_body(leaf, body, &guard);
+        self.settle_large(large, replaced, &guard);
+        guard.flush();
+        failure.map_or_else(|| Ok((leaf.state(&guard).clone(), true)), Err)
+    }
+
     /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
     /// what the leaf says, and nothing else.
-    fn send_stored(&self, cold: &Cold, leaf: &Leaf, state: &LeafState, appends: u64) -> Option<bool> {
-        let at = state.stored.as_ref()?.current(appends, generation(state))?;
-        let Plain { records, logical_bytes } = at.plain()?;
+    fn send_stored(
+        &self,
+        cold: &Cold,
+        leaf: &Leaf,
+        state: &LeafState,
+        appends: u64,
+    ) -> Result<Option<bool>, SegmentError> {
+        let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
+        let Some((at, Plain { records, logical_bytes })) = current.and_then(|at| Some((at, at.plain()?)))
+        else {
+            return Ok(None);
+        };
+        self.check_kept(cold)?;
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
         let codings = state.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
         let guard = pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
             below.hand_on();
-            return Some(false);
+            return Ok(Some(false));
         }
         at.hand_on();
         // What expired since is in the image.
@@ -151,7 +205,12 @@ impl Core {
         });
         self.stats.sent_to_ssd.raise();
         guard.flush();
-        Some(true)
+        Ok(Some(true))
+    }
+
+    /// As [`Tier::check_kept`]. Nothing comes instead while the store recovers.
+    fn check_kept(&self, cold: &Cold) -> Result<(), SegmentError> {
+        if self.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
     }
 
     /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
@@ -209,6 +268,20 @@ impl Core {
         };
         Division { lower, coding, upper, pieces: changed }
     }
+}
+
+/// Writes a large value, which remembers where.
+fn write_large(cold: &Cold, large: &Large) -> Result<Arc<OwnedPieces>, SegmentError> {
+    let mut places = Vec::with_capacity(large.pieces());
+    let written = large.write_pieces(|piece| {
+        places.push(cold.tier.append(piece, Purpose::New)?);
+        Ok::<(), SegmentError>(())
+    });
+    // What was written is released if not all was.
+    let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
+    written?;
+    large.set_places(pieces.clone());
+    Ok(pieces)
 }
 
 /// Publishes that `below` lies under `leaf` now, which the caller owns, unless that was appended to.

@@ -1,8 +1,9 @@
-//! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back in memory.
+//! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back in memory, where one
+//! with many large values is cut.
 
 use crossbeam_epoch::pin;
 
-use super::upper::has_grown;
+use super::upper::{has_grown, is_crowded};
 use crate::core::Core;
 
 impl Core {
@@ -11,16 +12,16 @@ impl Core {
     pub(crate) fn merge_grown(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
-        let bytes = {
+        let (bytes, is_crowded) = {
             let guard = pin();
             let state = leaf.state(&guard);
             if !has_grown(state) {
                 return true;
             }
-            state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes())
+            (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), is_crowded(state))
         };
         // What cannot be written now stays in memory, and is noted again when it grows on.
-        if !(self.has_memory_for(bytes) && self.raise_from_ssd(&leaf)) {
+        if !((is_crowded || self.has_memory_for(bytes)) && self.raise_from_ssd(&leaf)) {
             let _ = self.send_to_ssd(&leaf);
         }
         true

@@ -9,6 +9,7 @@ use super::Below;
 use super::below::Part;
 use super::demote::{entry, image_state};
 use super::sink::add_coding;
+use super::upper::are_sparse;
 use crate::body::{Body, Builder};
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState, RightSibling};
@@ -136,7 +137,9 @@ fn fits(state: &LeafState, guard: &Guard) -> bool {
     let (Some(left_below), Some(right_below)) = (&state.below, &right.below) else { return false };
     let same_coding =
         [state, right].iter().any(|state| state.body.is_empty()) || generation(state) == generation(right);
-    left_below.ssd_bytes() + right_below.ssd_bytes() <= JOINED_BYTES_MAX && same_coding
+    left_below.ssd_bytes() + right_below.ssd_bytes() <= JOINED_BYTES_MAX
+        && same_coding
+        && are_sparse([state, right])
 }
 
 /// The records of two neighbours' upper bodies.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! leaf ──► state ─┬─ landings          newest
-//!                 ├─ body              the *upper* body: writes since, tombstones, large values
+//!                 ├─ body              the *upper* body: writes since, tombstones, references to large values
 //!                 └─ below ──► images  the rest, on SSD: each a body of about 8 KiB, read singly
 //! ```
 //!

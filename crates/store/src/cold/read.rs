@@ -12,6 +12,7 @@ use super::Below;
 use super::image::{Image, decode};
 use crate::Error;
 use crate::core::{Copied, Core, copy_found};
+use crate::large::Large;
 use crate::leaf::LeafState;
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::{Expected, NewValue};
@@ -143,14 +144,27 @@ impl Core {
                     each(*index, Some((&bytes, Meta { len: bytes.len() as u64, ..meta })));
                 }
                 Some(Copied::Large(large, meta)) => {
-                    let read = large.read_at(0, usize::MAX, &mut bytes);
-                    read.map_err(|reason| self.damaged(key, reason))?;
+                    self.read_large(key, &large, &mut bytes)?;
                     each(*index, Some((&bytes, meta)));
                 }
                 Some(Copied::Damaged(reason)) => return Err(self.damaged(key, reason)),
             }
         }
         Ok(())
+    }
+
+    /// Appends a large value, that of `key`. The caller holds no guard.
+    pub(crate) fn read_large(&self, key: &[u8], large: &Large, value: &mut Vec<u8>) -> Result<(), Error> {
+        let start = value.len();
+        large.read_at(0, usize::MAX, value).map_err(|reason| {
+            value.truncate(start);
+            self.unread_large(key, large, reason)
+        })
+    }
+
+    /// What is said of a large value that could not be read.
+    pub(crate) fn unread_large(&self, key: &[u8], large: &Large, reason: String) -> Error {
+        if large.is_on_ssd() { self.unread(key, reason) } else { self.damaged(key, reason) }
     }
 
     pub(crate) fn unread(&self, key: &[u8], reason: String) -> Error {
@@ -215,7 +229,7 @@ impl Core {
         let mut bytes = Vec::new();
         let meta = match copy_found(found, &mut bytes) {
             Copied::Inline(meta) => PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags },
-            Copied::Large(..) => unreachable!("large values stay in memory"),
+            Copied::Large(..) => unreachable!("references to large values stay in memory"),
             Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
         };
         let mut value = NewValue::Inline(&bytes);

@@ -1,6 +1,6 @@
 //! Iterating, counting and drawing keys where some lie on SSD: memory is copied under the guard, then images are read without it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -11,11 +11,16 @@ use super::sink::upper_records;
 use crate::blocks::Unpacked;
 use crate::body::EntryKey;
 use crate::core::Core;
+use crate::large::Large;
 use crate::leaf::LeafState;
 use crate::merge::newest;
 use crate::packing::settled;
-use crate::range::{Copy, copy_record, within};
+use crate::range::{CopiedValue, Copy, copy_record, within};
 use crate::record::{Kind, Meta, now_ms};
+
+/// Large values that an iterator reads from SSD at the same time, and their bytes.
+const LARGES_AHEAD: usize = 16;
+const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among them.
 pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
@@ -97,6 +102,35 @@ impl Core {
         }
         copies.sort_by(|a, b| a.key.cmp(&b.key));
         Some(copies)
+    }
+
+    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. What cannot be read stays as it is, and says so
+    /// when it is its turn.
+    pub(crate) fn read_ahead_large(&self, copies: &mut VecDeque<Copy>) {
+        let on_ssd = |copy: &Copy| match &copy.value {
+            Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),
+            _ => None,
+        };
+        if copies.front().and_then(on_ssd).is_none() {
+            return;
+        }
+        let mut len = 0;
+        let found = copies.iter().enumerate().filter_map(|(at, copy)| Some((at, on_ssd(copy)?)));
+        let wanted: Vec<(usize, Arc<Large>)> = found
+            .take(LARGES_AHEAD)
+            .take_while(|(_, large)| {
+                len += large.len();
+                len <= AHEAD_BYTES
+            })
+            .collect();
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(wanted.len()));
+        let larges = wanted.iter().map(|(_, large)| &**large);
+        let _ = Large::read_several(larges, &mut bytes, |_, end| ends.push(end));
+        let mut start = 0;
+        for ((at, _), end) in wanted.iter().zip(ends) {
+            copies[*at].value = Ok(CopiedValue::Inline(bytes[start..end].to_vec()));
+            start = end;
+        }
     }
 
     /// Whether `below` still lies under the leaf of `key`.

@@ -73,7 +73,7 @@ pub struct SsdStatus {
     pub cleaned_bytes: u64,
     /// Leaves whose records lie there.
     pub leaves: u64,
-    /// What these leaves take in memory besides keys and newer records: the index of the SSD.
+    /// What these leaves, and large values there, take in memory besides keys and newer records: the index of the SSD.
     pub index_bytes: u64,
     /// Images that were written anew to empty a segment.
     pub images_cleaned: u64,
@@ -144,15 +144,25 @@ impl Tier {
 
     /// Appends an image. What the next checkpoint may need stays free; what makes leaves smaller may use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
-        let allocated_bytes = self.files.segments.stats().allocated_bytes;
-        let kept_bytes = match purpose {
+        self.check_room(match purpose {
             Purpose::New => self.kept_bytes(),
             Purpose::Cleaning => self.kept_bytes() / 2,
-        };
-        if allocated_bytes.saturating_add(kept_bytes) > self.limit_bytes {
-            return Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes });
-        }
+        })?;
         self.files.segments.append(image, purpose)
+    }
+
+    /// Whether so many bytes are free.
+    fn check_room(&self, bytes: u64) -> Result<(), SegmentError> {
+        let allocated_bytes = self.files.segments.stats().allocated_bytes;
+        match allocated_bytes.saturating_add(bytes) > self.limit_bytes {
+            true => Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether what a checkpoint wrote may leave memory: what comes there instead is to be written by the next one.
+    pub(super) fn check_kept(&self) -> Result<(), SegmentError> {
+        self.check_room(self.kept_bytes())
     }
 
     /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones
@@ -172,7 +182,7 @@ impl Tier {
             written_bytes: stats.written_bytes,
             cleaned_bytes: stats.cleaned_body_bytes,
             leaves: self.counters.leaves.load(Relaxed),
-            index_bytes: self.counters.index_bytes.load(Relaxed),
+            index_bytes: self.counters.index_bytes.load(Relaxed) + self.files.large_index_bytes.load(Relaxed),
             images_cleaned: self.counters.images_cleaned.load(Relaxed),
             is_refused,
             medium: self.files.segments.describe(),

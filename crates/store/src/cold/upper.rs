@@ -1,9 +1,12 @@
 //! Packing a landing into the upper body of a cold leaf: as in any leaf, but nothing is read, and a record that ends (deleted or
 //! expired) leaves a tombstone, because what it shadowed lies below.
 
+use std::sync::Arc;
+
 use crossbeam_epoch::Guard;
 use ziptier_codec::token::Effort;
 
+use super::Below;
 use crate::body::{Body, Entry, EntryKey};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -18,16 +21,36 @@ const PAYING_SHARE: u64 = 4;
 /// It may have so many bytes in any case.
 const GROWN_BYTES_MIN: u64 = 4096;
 
+/// References to large values that leaves have together when they are joined. They are never merged: a leaf that has twice as many is cut.
+const LARGES_MAX: usize = 256;
+
 /// Whether the upper body is large enough for a merge; `factor` times less is asked for then.
 pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
-    let upper = state.body.asked_bytes() as u64;
+    let upper = merging_bytes(state);
     state.below.as_ref().is_some_and(|below| upper > below.ssd_bytes() / (PAYING_SHARE * factor))
 }
 
 /// Whether the upper body has outgrown what lies below.
 pub(super) fn has_grown(state: &LeafState) -> bool {
-    let upper = state.body.asked_bytes() as u64;
-    state.below.as_ref().is_some_and(|below| upper > below.ssd_bytes().max(GROWN_BYTES_MIN))
+    let upper = merging_bytes(state);
+    let outgrows = |below: &Arc<Below>| upper > below.ssd_bytes().max(GROWN_BYTES_MIN);
+    state.below.as_ref().is_some_and(outgrows) || is_crowded(state)
+}
+
+/// Whether a cold leaf has so many references to large values that it is to be cut, which takes its images.
+pub(super) fn is_crowded(state: &LeafState) -> bool {
+    state.below.is_some() && state.body.larges().count() > 2 * LARGES_MAX
+}
+
+/// Whether two leaves together have few references to large values.
+pub(super) fn are_sparse(states: [&LeafState; 2]) -> bool {
+    states.iter().map(|state| state.body.larges().count()).sum::<usize>() <= LARGES_MAX
+}
+
+/// About the bytes of the upper body that a merge takes down: references to large values stay.
+fn merging_bytes(state: &LeafState) -> u64 {
+    let (records, larges) = (state.body.len(), state.body.larges().count());
+    (state.body.asked_bytes() * (records - larges) / records.max(1)) as u64
 }
 
 /// The upper body with what landings say: no key twice, in key order.

@@ -11,6 +11,7 @@ use ziptier_media::log::{Log, LogError, LogOptions};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
 use super::generation::GenerationFiles;
+use super::image::LeafImage;
 use super::loading::{LoadedLarges, Source, is_within};
 use super::manifest::{Entry, Manifest};
 use super::operation::Operations;
@@ -273,7 +274,8 @@ impl LeafCheck<'_> {
         let source = Source { core, files, codings: self.codings, place, is_upper };
         let leaf = source.load(&bytes, &mut LoadedLarges::new())?;
         let at = leaf.at.expect("it was read");
-        needed.extend(at.places());
+        let larges = LeafImage::read(&bytes).map_or(Vec::new(), |image| image.larges);
+        needed.extend(larges.iter().flat_map(|large| large.pieces.iter()));
         let counted = leaf.logical_bytes;
         let is_within = is_within(&leaf.state, low, high);
         let leaf = Leaf::new(low.into(), leaf.state, core.gauges.clone());

@@ -3,6 +3,7 @@
 //! A reference to a large value is the value's number in a list of all large values of the image, which tells where
 //! their pieces lie.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use ziptier_media::segments::Place;
@@ -294,12 +295,14 @@ pub(crate) struct Stored {
     at: OnceLock<StoredAt>,
 }
 
-/// Where an image and its large values lie. It owns the image.
+/// Where an image lies, which it owns, and what it needs besides.
 #[derive(Debug)]
 pub(crate) struct StoredAt {
     image: OwnedImage,
     generation: Option<u32>,
-    larges: Box<[StoredLarge]>,
+    /// Segments and generations of its large values.
+    large_segments: Box<[u64]>,
+    large_generations: Box<[u32]>,
     plain: Option<Plain>,
 }
 
@@ -341,10 +344,20 @@ impl StoredAt {
     pub(crate) fn new(
         image: OwnedImage,
         generation: Option<u32>,
-        larges: Vec<StoredLarge>,
+        larges: &[StoredLarge],
         plain: Option<Plain>,
     ) -> Self {
-        Self { image, generation, larges: larges.into(), plain }
+        let pieces = larges.iter().flat_map(|large| large.pieces.iter());
+        let segments: BTreeSet<u64> = pieces.map(|place| place.segment).collect();
+        let generations: BTreeSet<u32> = larges.iter().filter_map(|large| large.generation).collect();
+        let large_segments = segments.into_iter().collect();
+        Self {
+            image,
+            generation,
+            large_segments,
+            large_generations: generations.into_iter().collect(),
+            plain,
+        }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -368,12 +381,11 @@ impl StoredAt {
 
     /// Generations that the image needs.
     pub(crate) fn generations(&self) -> impl Iterator<Item = u32> {
-        self.generation.into_iter().chain(self.larges.iter().filter_map(|large| large.generation))
+        self.generation.into_iter().chain(self.large_generations.iter().copied())
     }
 
-    /// The image's place, and those of its large values.
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
-        let pieces = self.larges.iter().flat_map(|large| large.pieces.iter().copied());
-        std::iter::once(self.place()).chain(pieces)
+    /// Segments of the image and of its large values.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.place().segment).chain(self.large_segments.iter().copied())
     }
 }

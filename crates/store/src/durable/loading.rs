@@ -18,7 +18,7 @@ use crate::body::{Body, Builder, Entry as BodyEntry, EntryKey, Referents};
 use crate::coding::Coding;
 use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
 use crate::core::{Copied, Core, copy_found};
-use crate::image_files::{ImageFiles, Owned};
+use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
@@ -314,7 +314,7 @@ impl Source<'_> {
         state.open = landing_of(&landing, self.core.landing_bytes, reference);
         let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };
         let plain = image.plain(state.body.len());
-        let at = StoredAt::new(owned, image.generation, image.larges, plain);
+        let at = StoredAt::new(owned, image.generation, &image.larges, plain);
         Ok(LoadedLeaf { state, records, logical_bytes: image.logical_bytes as i64, at: Some(at) })
     }
 
@@ -325,13 +325,19 @@ impl Source<'_> {
         if let Some(known) = known.filter(|known| known.len() == stored.len) {
             return Ok(known);
         }
+        if self.core.cold.is_some() && !self.core.has_memory_for(stored.len) {
+            let owned = OwnedPieces::found(self.files, &stored.pieces)?;
+            let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.gauges));
+            larges.insert(first, Arc::downgrade(&large));
+            return Ok(large);
+        }
         self.core.evict_for_all(stored.len);
         let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
             let piece = self.files.segments.read(*place)?;
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
         }
-        let owned = Owned::found(self.files, stored.pieces.iter().copied().collect())?;
+        let owned = OwnedPieces::found(self.files, &stored.pieces)?;
         let large = pieces.finish(Arc::new(owned), &self.core.gauges);
         let large = Arc::new(large.map_err(|reason| self.damaged(first, reason))?);
         larges.insert(first, Arc::downgrade(&large));

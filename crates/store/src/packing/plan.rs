@@ -214,7 +214,8 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 /// A large value coded with another dictionary; `None` when it stays as it is.
 pub(super) fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
     let target = target?;
-    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX {
+    // No epoch waits for the SSD.
+    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX || old.is_on_ssd() {
         return None;
     }
     let mut raw = Vec::new();

@@ -11,6 +11,7 @@ use crossbeam_epoch::pin;
 
 use crate::cold::pays;
 use crate::core::Core;
+use crate::large::LargeHandle;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::sync::Mutex;
@@ -239,9 +240,21 @@ impl Core {
     /// Bytes of bodies in a place, and of all that can be sent down from there.
     fn sendable_bytes(&self, source: Source) -> (u64, u64) {
         match source {
-            Source::Dram => (self.body_bytes(), self.body_bytes() + self.gauges.landing.held()),
-            Source::Far => (self.gauges.far_body.held(), self.gauges.far_body.held()),
+            Source::Dram => {
+                let held = self.body_bytes() + self.gauges.landing.held() + self.sendable_large_bytes();
+                (self.body_bytes(), held)
+            }
+            Source::Far => {
+                let bodies = self.gauges.far_body.held();
+                (bodies, bodies + self.gauges.far_large.held())
+            }
         }
+    }
+
+    /// Bytes of large values in DRAM, unless they stay there.
+    fn sendable_large_bytes(&self) -> u64 {
+        let stay = self.far.as_ref().is_some_and(|far| far.is_placing());
+        if stay { 0 } else { self.gauges.large.held() }
     }
 
     /// Sends `leaf`, of which the caller has a share, one place down if it is within reach.
@@ -289,14 +302,17 @@ impl Core {
         let (body_bytes, landing_bytes, settles) = {
             let guard = pin();
             let state = leaf.state(&guard);
-            let taken = self.is_for_ssd(leaf, state, reach, source);
+            let large_bytes = large_bytes(state, source);
+            let takes_large = large_bytes > 0 && (reach == Reach::Any || self.is_cold(leaf, state));
+            let taken = takes_large || self.is_for_ssd(leaf, state, reach, source);
             if state.closed || !taken {
                 return Sent::Kept;
             }
             let body_bytes =
                 if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
-            let settles = state.below.is_some() && reach == Reach::Written && !pays(state, 2);
-            (body_bytes as u64, landing_bytes(state), settles)
+            let settles =
+                state.below.is_some() && reach == Reach::Written && !pays(state, 2) && large_bytes == 0;
+            (body_bytes as u64 + large_bytes, landing_bytes(state), settles)
         };
         if settles {
             // The landing goes into the upper body.
@@ -334,6 +350,15 @@ impl Core {
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
         !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
     }
+}
+
+/// Bytes of large values in a place that may go from there to SSD.
+fn large_bytes(state: &LeafState, source: Source) -> u64 {
+    let bytes = |large: LargeHandle<'_>| match source {
+        Source::Dram => large.dram_bytes(),
+        Source::Far => large.far_bytes(),
+    };
+    state.body.larges().filter(|large| large.goes_to_ssd()).map(bytes).sum::<usize>() as u64
 }
 
 fn is_in_dram(state: &LeafState) -> bool {

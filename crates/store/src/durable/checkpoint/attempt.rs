@@ -15,7 +15,7 @@ use crate::durable::generation::GenerationFiles;
 use crate::durable::image::{Capture, Plain, Stored, StoredAt, StoredLarge};
 use crate::durable::manifest::{Entries, Entry, Listed};
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
-use crate::large::Large;
+use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::newest;
 use crate::packing::generation;
@@ -154,7 +154,7 @@ impl<'a> Attempt<'a> {
             }
             let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
             let purpose = match current {
-                Some(at) if self.is_victim(at) => Purpose::Cleaning,
+                Some(at) if self.is_victim(at) || self.has_victims(state) => Purpose::Cleaning,
                 Some(_) => {
                     let stored = state.stored.clone().expect("it is current");
                     return Ok(Visit { found: Found::Current(stored), below, high });
@@ -179,7 +179,19 @@ impl<'a> Attempt<'a> {
     }
 
     fn is_victim(&self, at: &StoredAt) -> bool {
-        !self.victims.is_empty() && at.places().any(|place| self.victims.contains(&place.segment))
+        !self.victims.is_empty() && at.segments().any(|segment| self.victims.contains(&segment))
+    }
+
+    /// Whether large values of a leaf are to be moved: they may lie elsewhere than its image says, if they went to SSD while that was
+    /// being made.
+    fn has_victims(&self, state: &LeafState) -> bool {
+        let lies_there =
+            |large: LargeHandle<'_>| large.places().is_some_and(|pieces| self.lies_there(&pieces));
+        !self.victims.is_empty() && state.body.larges().any(lies_there)
+    }
+
+    fn lies_there(&self, pieces: &OwnedPieces) -> bool {
+        pieces.lies_in(|segment| self.victims.contains(&segment))
     }
 
     /// The entry of a leaf whose image is `at`.
@@ -190,7 +202,7 @@ impl<'a> Attempt<'a> {
         below: Option<Arc<Below>>,
         known: &GenerationFiles,
     ) -> Entry {
-        self.named.extend(at.places().map(|place| place.segment));
+        self.named.extend(at.segments());
         self.generations.extend(at.generations());
         match (at.plain(), below) {
             (Some(Plain { records, logical_bytes }), None) => {
@@ -248,7 +260,7 @@ impl<'a> Attempt<'a> {
         let place = self.append(&bytes, purpose);
         self.bytes = bytes;
         let image = Owned::new(self.files, [place?]);
-        Ok(StoredAt::new(image, capture.generation(), larges, capture.plain()))
+        Ok(StoredAt::new(image, capture.generation(), &larges, capture.plain()))
     }
 
     /// Where the pieces of a large value lie, which are written if need be.
@@ -257,23 +269,24 @@ impl<'a> Attempt<'a> {
         if let Some((_, pieces)) = self.larges.get(&address) {
             return Ok(pieces.clone());
         }
-        let purpose = match large.places() {
-            Some(pieces) if !pieces.places().iter().any(|place| self.victims.contains(&place.segment)) => {
-                return Ok(pieces);
-            }
+        let known = large.places();
+        let purpose = match &known {
+            Some(pieces) if !self.lies_there(pieces) => return Ok(pieces.clone()),
             Some(_) => Purpose::Cleaning,
             None => Purpose::New,
         };
-        let mut piece = std::mem::take(&mut self.bytes);
         let mut places = Vec::with_capacity(large.pieces());
-        let written: Result<(), Error> = (0..large.pieces()).try_for_each(|index| {
-            large.write_piece(index, &mut piece);
-            places.push(self.append(&piece, purpose)?);
-            Ok(())
+        let written = large.write_pieces(|piece| {
+            places.push(self.append(piece, purpose)?);
+            Ok::<(), Error>(())
         });
-        self.bytes = piece;
-        let pieces = Arc::new(Owned::new(self.files, places.into_boxed_slice()));
-        written?;
+        let pieces = Arc::new(OwnedPieces::new(self.files, places));
+        match (written, known) {
+            (Ok(()), _) => {}
+            // What is damaged stays where it is, and its segment with it.
+            (Err(Error::Segments(SegmentError::Damaged { .. })), Some(known)) => return Ok(known),
+            (Err(error), _) => return Err(error),
+        }
         self.larges.insert(address, (Arc::downgrade(large), pieces.clone()));
         Ok(pieces)
     }

@@ -18,7 +18,8 @@
 //! |---|---|
 //! | `store` | what users call |
 //! | `core` | what callers and background threads share; point reads |
-//! | `write`, `batch`, `range` | one write, several at once, iteration |
+//! | `write`, `batch` | one write, several at once |
+//! | `multi_get`, `range` | several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
@@ -62,6 +63,7 @@ mod marks;
 mod memory;
 mod merge;
 mod moving;
+mod multi_get;
 mod open_value;
 mod options;
 mod packing;
@@ -91,6 +93,7 @@ pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::Error;
 pub use far::FarStatus;
 pub use memory::MemoryUse;
+pub use multi_get::Values;
 pub use open_value::OpenValue;
 pub use options::{
     BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
@@ -98,7 +101,7 @@ pub use options::{
 pub use range::Range;
 pub use record::{Meta, PutMeta};
 pub use stats::Stats;
-pub use store::{Store, Values};
+pub use store::Store;
 pub use write::Update;
 pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};
 pub use ziptier_media::far::{FarOptions, FarPlace};

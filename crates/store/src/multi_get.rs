@@ -1,0 +1,208 @@
+//! The values of several keys in one call: their waits for memory, for a device and for the SSD overlap.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_epoch::pin;
+
+use crate::Error;
+use crate::batch::committed_now;
+use crate::blocks::{PackedValue, take_values};
+use crate::cold::{Below, Looked};
+use crate::core::{Copied, Core, copy_found};
+use crate::index::GROUP_KEYS;
+use crate::large::Large;
+use crate::record::{Meta, Payload};
+
+/// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds them up.
+const MULTI_GET_ROUNDS: usize = 8;
+
+/// Values that [`Store::multi_get`](crate::Store::multi_get) found; reuse it from call to call.
+#[derive(Debug, Default)]
+pub struct Values {
+    bytes: Vec<u8>,
+    spans: Vec<Option<Span>>,
+}
+
+/// Where a value lies among the bytes, and what is known of it; nowhere when it is longer than was asked for.
+#[derive(Debug)]
+struct Span {
+    range: Option<Range<usize>>,
+    meta: Meta,
+}
+
+impl Values {
+    /// The value of the key at `index` in the call; `None` when there was none, when it is longer than
+    /// [`Store::multi_get_up_to`](crate::Store::multi_get_up_to) was asked for, or when there is no such index.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let range = self.spans.get(index)?.as_ref()?.range.clone()?;
+        Some(&self.bytes[range])
+    }
+
+    /// What is known of the value of the key at `index`, however long it is; `None` when there was none.
+    pub fn meta(&self, index: usize) -> Option<Meta> {
+        Some(self.spans.get(index)?.as_ref()?.meta)
+    }
+
+    /// Bytes of memory held for values.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Option<Span>>()
+    }
+
+    /// Keys asked for.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether no key was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+}
+
+impl Core {
+    /// See [`Store::multi_get_up_to`](crate::Store::multi_get_up_to); keys are checked.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        len_max: u64,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        for _ in 0..MULTI_GET_ROUNDS {
+            let before = self.committed.load(Ordering::Acquire);
+            self.read_all(keys, len_max, values)?;
+            if self.committed.load(Ordering::Acquire) == before {
+                return Ok(());
+            }
+        }
+        let _no_batch = self.batches.lock();
+        self.read_all(keys, len_max, values)
+    }
+
+    fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], len_max: u64, values: &mut Values) -> Result<(), Error> {
+        values.clear();
+        let committed = committed_now(self);
+        let mut large = Vec::new();
+        let mut below = Vec::new();
+        // Of blocks that a device unpacks, those of a group together.
+        let mut packed = Vec::new();
+        let guard = pin();
+        let approached = keys.chunks(GROUP_KEYS).flat_map(|group| self.approach(group, &guard));
+        for (key, (leaf, hash)) in keys.iter().zip(approached) {
+            let key = key.as_ref();
+            let start = values.bytes.len();
+            let index = values.spans.len();
+            let looked =
+                self.look_up_from(leaf, key, hash, &guard, &committed, |found| match found.payload {
+                    Payload::Packed(value) if value.coding.unpacks_in_batches() => {
+                        packed.push((index, value));
+                        Copied::Inline(Meta {
+                            len: 0,
+                            expires_at_ms: found.expires_at_ms,
+                            flags: found.flags,
+                        })
+                    }
+                    _ => copy_found(found, &mut values.bytes),
+                });
+            let copied = match looked {
+                Looked::Found(copied) => Some(copied),
+                Looked::Absent => None,
+                Looked::Below(list) => {
+                    below.push((index, list));
+                    None
+                }
+            };
+            values.spans.push(match copied {
+                None => None,
+                Some(Copied::Inline(meta)) => {
+                    let range = start..values.bytes.len();
+                    Some(Span { meta: Meta { len: range.len() as u64, ..meta }, range: Some(range) })
+                }
+                Some(Copied::Large(share, meta)) => {
+                    if meta.len <= len_max {
+                        large.push((index, share));
+                    }
+                    Some(Span { range: None, meta })
+                }
+                Some(Copied::Damaged(reason)) => {
+                    values.clear();
+                    return Err(self.damaged(key, reason));
+                }
+            });
+            if packed.len() == GROUP_KEYS {
+                self.unpack_all(keys, &mut packed, values)?;
+            }
+        }
+        self.unpack_all(keys, &mut packed, values)?;
+        drop(guard);
+        if !below.is_empty() {
+            self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
+        }
+        self.read_all_large(keys, &large, values).inspect_err(|_| values.clear())
+    }
+
+    /// Reads large values, given by the index of their key; those on SSD at the same time.
+    fn read_all_large<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        large: &[(usize, Arc<Large>)],
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let mut start = bytes.len();
+        let read = Large::read_several(large.iter().map(|(_, share)| &**share), bytes, |at, end| {
+            if let Some(span) = &mut spans[large[at].0] {
+                span.range = Some(start..end);
+            }
+            start = end;
+        });
+        read.map_err(|(at, reason)| {
+            let (index, share) = &large[at];
+            self.unread_large(keys[*index].as_ref(), share, reason)
+        })
+    }
+
+    /// Reads the values that memory says nothing of, each image once, all at the same time.
+    fn read_all_below<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        below: Vec<(usize, Arc<Below>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        self.find_all_on_ssd(keys, below, |index, copied| {
+            let range = copied.as_ref().map(|(bytes, _)| {
+                let start = values.bytes.len();
+                values.bytes.extend_from_slice(bytes);
+                start..values.bytes.len()
+            });
+            values.spans[index] = copied.map(|(_, meta)| Span { meta, range });
+        })
+    }
+
+    /// Fills in the values that lie in these blocks, and empties `packed`.
+    fn unpack_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        packed: &mut Vec<(usize, PackedValue<'_>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let taken = take_values(packed, |index, value| {
+            let value = value.map_err(|reason| self.damaged(keys[index].as_ref(), reason))?;
+            let range = bytes.len()..bytes.len() + value.len();
+            bytes.extend_from_slice(value);
+            if let Some(span) = &mut spans[index] {
+                span.meta.len = value.len() as u64;
+                span.range = Some(range);
+            }
+            Ok(())
+        });
+        taken.inspect_err(|_| values.clear())
+    }
+}

@@ -9,7 +9,7 @@ mod durable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use durable::{SetOnDrop, contents, options, value};
+use durable::{SetOnDrop, contents, options, put_versions, value};
 use ziptier::{Batch, BlockOptions, CodecChoice, Huffman, Options, PutMeta, Store};
 use ziptier_media::testing::RecordingDisk;
 
@@ -291,16 +291,7 @@ fn writers_go_on_while_checkpoints_are_made() {
         let copies = std::thread::scope(|scope| {
             for writer in 0..2 {
                 let (store, acknowledged) = (&store, &acknowledged);
-                scope.spawn(move || {
-                    let mut random = fastrand::Rng::with_seed(writer);
-                    for version in 1..25_000_u64 {
-                        let n = 2 * random.u64(..KEYS) + writer;
-                        let bytes = if n % 500 < 2 { 4000 } else { 20 + n as usize % 200 };
-                        let text = [&version.to_be_bytes(), &value(n ^ version << 20, bytes)[..]].concat();
-                        store.put(format!("key:{n:08}").as_bytes(), &text).unwrap();
-                        acknowledged[n as usize].store(version, Ordering::SeqCst);
-                    }
-                });
+                scope.spawn(move || put_versions(store, writer, acknowledged));
             }
             let checkpoints = scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use durable::{SetOnDrop, contents, options, value};
+use durable::{SetOnDrop, contents, options, put_versions, value};
 use ziptier::{CodecChoice, Error, Options, SsdOptions, Store, check, dump, restore};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::RecordingDisk;
@@ -247,16 +247,7 @@ fn writers_leaves_and_checkpoints_go_on_at_once() {
     let copies = std::thread::scope(|scope| {
         for writer in 0..2 {
             let (store, acknowledged) = (&store, &acknowledged);
-            scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(writer);
-                for version in 1..25_000_u64 {
-                    let n = 2 * random.u64(..KEYS) + writer;
-                    let bytes = if n % 500 < 2 { 4000 } else { 20 + n as usize % 200 };
-                    let text = [&version.to_be_bytes(), &value(n ^ version << 20, bytes)[..]].concat();
-                    store.put(&key(n), &text).unwrap();
-                    acknowledged[n as usize].store(version, Ordering::SeqCst);
-                }
-            });
+            scope.spawn(move || put_versions(store, writer, acknowledged));
         }
         let _ends = SetOnDrop(&is_over);
         let (store, is_over) = (&store, &is_over);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Options, Store};
 use ziptier_media::disk::Disk;
@@ -56,4 +56,17 @@ pub(crate) fn value(n: u64, bytes: usize) -> Vec<u8> {
     }
     value.truncate(bytes);
     value
+}
+
+/// One of two writers beside checkpoints: puts ascending versions under random keys of its own, `key:` and a number, and notes by that number
+/// which one was acknowledged. There are as many keys as numbers in `acknowledged`.
+pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64]) {
+    let mut random = fastrand::Rng::with_seed(writer);
+    for version in 1..25_000_u64 {
+        let n = 2 * random.u64(..acknowledged.len() as u64 / 2) + writer;
+        let bytes = if n % 500 < 2 { 4000 } else { 20 + n as usize % 200 };
+        let text = [&version.to_be_bytes(), &value(n ^ version << 20, bytes)[..]].concat();
+        store.put(format!("key:{n:08}").as_bytes(), &text).expect("there is room");
+        acknowledged[n as usize].store(version, Ordering::SeqCst);
+    }
 }

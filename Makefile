@@ -36,7 +36,7 @@ serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODE
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
 test: setup-test shuttle miri test-vm ## set up and run every test
-	@scripts/count-tests cargo test --workspace --locked
+	@scripts/count-tests cargo test --workspace --locked --no-fail-fast
 
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
 	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo test --locked --package ziptier-store

@@ -133,7 +133,7 @@ pub enum LogError {
         /// The size asked for.
         bytes: u64,
     },
-    /// An earlier write or sync failed.
+    /// This write or sync, or an earlier one, failed.
     #[error(
         "the log refuses further work, because what the disk holds is unknown since this failure: {first}"
     )]

@@ -62,10 +62,10 @@ impl Buffer {
         }
     }
 
-    /// Remembers the first failure, and passes it on.
+    /// Remembers the first failure, and tells it as one after which nothing is known: a full disk alone says that a record was refused.
     pub(super) fn poison(&mut self, error: LogError) -> LogError {
-        self.failure.get_or_insert_with(|| error.to_string());
-        error
+        let first = self.failure.get_or_insert_with(|| error.to_string()).clone();
+        LogError::Poisoned { first }
     }
 
     /// The same for work on files that hold no records yet or any more: there a full disk leaves nothing in doubt.

@@ -75,8 +75,9 @@ torture: setup ## recover from power cuts, kills and flipped bits, for as long a
 	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
 
-soak: setup ## twenty million operations on eight times what DRAM may hold: OPERATIONS=20000000 FAR=a file
+soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
+	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
 
 all-places: release ## 4 GiB of values in DRAM, far memory, SSD and a folder, killed, read back and checked: MIB=4096
 	cargo build --release --locked -p ziptier-server --example fill_and_audit

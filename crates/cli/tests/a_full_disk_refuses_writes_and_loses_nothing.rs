@@ -60,6 +60,18 @@ fn set(server: &Server, key: usize, value: &str) -> String {
     server.ask(format!("*3\r\n$3\r\nSET\r\n${name_bytes}\r\n{name}\r\n${bytes}\r\n{value}\r\n").as_bytes())
 }
 
+/// Sets key after key until one is refused, and how.
+fn fill(server: &Server, keys: &mut usize, most: usize) -> String {
+    loop {
+        let reply = set(server, *keys, &value(*keys));
+        if reply != "+OK\r\n" {
+            return reply;
+        }
+        *keys += 1;
+        assert!(*keys < most, "the disk never becomes full");
+    }
+}
+
 fn assert_has(server: &Server, keys: usize) {
     for key in 0..keys {
         let value = value(key);
@@ -81,14 +93,7 @@ fn a_full_disk_is_told_and_nothing_acknowledged_is_lost() {
     let dir = disk.path().join("data");
     let server = start(&dir);
     let mut keys = 0;
-    let refused = loop {
-        let reply = set(&server, keys, &value(keys));
-        if reply != "+OK\r\n" {
-            break reply;
-        }
-        keys += 1;
-        assert!(keys < 400, "the disk never becomes full");
-    };
+    let refused = fill(&server, &mut keys, 400);
     assert!(keys > 40, "only {keys} megabytes were taken: {refused}");
     assert!(refused.starts_with("-ERR ") && refused.contains("full"), "{refused}");
     assert_has(&server, keys);
@@ -103,14 +108,7 @@ fn a_full_disk_is_told_and_nothing_acknowledged_is_lost() {
     assert_has(&server, keys);
 
     // Full again, it goes on by itself when there is room.
-    let refused = loop {
-        let reply = set(&server, keys, &value(keys));
-        if reply != "+OK\r\n" {
-            break reply;
-        }
-        keys += 1;
-        assert!(keys < 700, "the disk never becomes full");
-    };
+    let refused = fill(&server, &mut keys, 700);
     assert!(refused.contains("full"), "{refused}");
     // Room for the log and for images of everything.
     disk.grow(1600);

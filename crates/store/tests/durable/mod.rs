@@ -3,11 +3,13 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Options, Store};
+use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Error, Options, Store};
 use ziptier_media::disk::Disk;
 use ziptier_media::segments::SegmentOptions;
 
@@ -69,4 +71,20 @@ pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64
         store.put(format!("key:{n:08}").as_bytes(), &text).expect("there is room");
         acknowledged[n as usize].store(version, Ordering::SeqCst);
     }
+}
+
+/// Flips a bit at `first` and at every `step` bytes from there.
+pub(crate) fn flip_bits(path: &Path, first: u64, step: usize) {
+    let file = File::options().read(true).write(true).open(path).expect("it is there");
+    for at in (first..file.metadata().expect("it is there").len()).step_by(step) {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("it has that byte");
+        file.write_all_at(&[byte[0] ^ 0x10], at).expect("it can be written");
+    }
+}
+
+/// Whether `error` says which value could not be read, and where that is.
+pub(crate) fn names_file_and_place(error: &Error) -> bool {
+    let text = error.to_string();
+    matches!(error, Error::Unread { .. }) && text.contains("segments/") && text.contains("at byte")
 }

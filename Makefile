@@ -25,9 +25,12 @@ ZIPTIER := $(TARGET_DIR)/release/ziptier
 PYTHON_ENV := $(TARGET_DIR)/python
 NODE_MODULES := $(TARGET_DIR)/node
 export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
+# RocksDB as its makers ship it, and its headers: only the plugin's crates need them.
+ROCKSDB := $(abspath $(TARGET_DIR))/rocksdb
+export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -35,7 +38,7 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test shuttle miri test-vm ## set up and run every test
+test: setup-test setup-rocksdb shuttle miri test-vm ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked --no-fail-fast
 
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
@@ -56,7 +59,7 @@ figures: release ## measure every figure of docs/MEASUREMENTS.md
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup ## formatting, clippy, documentation, and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, clippy, documentation, and that aarch64 compiles
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
@@ -98,6 +101,9 @@ release: setup
 setup:
 	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config
 	@pkg-config --exists zlib || scripts/setup no-zlib-yet:zlib1g-dev
+
+setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its makers' jar
+	@scripts/setup-rocksdb $(ROCKSDB)
 
 setup-test: setup
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \

@@ -1,0 +1,1 @@
+//! Finds the RocksDB of its process, checks its version, and loads the plugin for it.

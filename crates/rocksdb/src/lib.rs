@@ -3,3 +3,19 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`settings`] | the options of a compression manager |
+//! | [`codec`] | a compression manager at work: which block becomes what |
+//! | [`generation`] | the dictionaries that files carry and share |
+//! | `lifecycle` | when new files get a new generation |
+//! | [`rows`] | how a block is cut for the token encoder |
+//! | [`counters`] | what was done, counted |
+
+#![deny(missing_docs)]
+
+pub mod codec;
+mod contexts;
+pub mod counters;
+pub mod generation;
+mod lifecycle;
+pub mod rows;
+pub mod settings;

@@ -21,6 +21,20 @@ impl Flow {
     }
 }
 
+impl Flow {
+    /// Nothing is said of what never happened.
+    fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        if self.blocks.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let counters =
+            [("blocks", &self.blocks), ("raw_bytes", &self.raw_bytes), ("packed_bytes", &self.packed_bytes)];
+        counters
+            .iter()
+            .try_for_each(|(what, counter)| writeln!(f, "{name}_{what} {}", counter.load(Ordering::Relaxed)))
+    }
+}
+
 /// The types in the order of [`TYPES`], for one direction.
 #[derive(Debug, Default)]
 struct Flows([Flow; TYPES.len()]);
@@ -80,13 +94,7 @@ impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (direction, flows) in [("packed", &self.packed), ("unpacked", &self.unpacked)] {
             for ((_, name), flow) in TYPES.iter().zip(&flows.0) {
-                for (what, counter) in [
-                    ("blocks", &flow.blocks),
-                    ("raw_bytes", &flow.raw_bytes),
-                    ("packed_bytes", &flow.packed_bytes),
-                ] {
-                    writeln!(f, "{direction}_{name}_{what} {}", counter.load(Ordering::Relaxed))?;
-                }
+                flow.write(f, &format!("{direction}_{name}"))?;
             }
         }
         writeln!(f, "declined_blocks {}", self.declined_blocks.load(Ordering::Relaxed))?;

@@ -85,7 +85,7 @@ impl Codec {
             zstd,
             standard,
             lifecycle: Lifecycle::new(settings.token_level()),
-            counters: Counters::register(),
+            counters: Counters::of_process(),
             settings,
         })
     }

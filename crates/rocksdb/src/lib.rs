@@ -3,3 +3,6 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | `host` | RocksDB, loaded at run time: its C API, and databases |
+
+pub mod host;

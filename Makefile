@@ -28,6 +28,7 @@ export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 # RocksDB as its makers ship it, and its headers: only the plugin's crates need them.
 ROCKSDB := $(abspath $(TARGET_DIR))/rocksdb
 export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
+export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
 .PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin release

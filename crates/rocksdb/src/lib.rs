@@ -9,6 +9,7 @@
 //! | `lifecycle` | when new files get a new generation |
 //! | [`rows`] | how a block is cut for the token encoder |
 //! | [`counters`] | what was done, counted |
+//! | [`host`] | RocksDB itself, loaded at run time: its C API, and databases |
 
 #![deny(missing_docs)]
 
@@ -16,6 +17,7 @@ pub mod codec;
 mod contexts;
 pub mod counters;
 pub mod generation;
+pub mod host;
 mod lifecycle;
 pub mod rows;
 pub mod settings;

@@ -38,14 +38,20 @@ fn registry() -> Registry {
 /// What is compared unless the user says otherwise: us, an uncompressed map, and the harness.
 const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
 const DEFAULT_KEYS: u64 = 50_000;
-/// The bypass suite needs more leaves, so that the hot ones among them are few.
-const DEFAULT_KEYS_BYPASS: u64 = 200_000;
+/// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
+const DEFAULT_KEYS_SUITES: u64 = 200_000;
+/// What the suite of RocksDB compares.
+const ROCKSDB_CODECS: [&str; 5] =
+    ["builtin-zstd", "builtin-zstd-dict", "builtin-lz4", "ziptier", "ziptier-deflate"];
 
 /// A set of runs that belong together.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Suite {
     /// Every codec and engine, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first, verdicts at the end
     Codecs,
+    /// Codecs of a stock RocksDB beside its built-in ones, as published of its accelerator: readrandom and an 80:20 mix after fillseq, values of
+    /// 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and strangers; ratios to built-in zstd and LZ4
+    Rocksdb,
     /// Latency over time of reads of a few hot keys, which jump in the middle: series, summary and plot
     Bypass,
 }
@@ -61,6 +67,8 @@ Examples:
   ziptier bench --corpus random:0.5 --mix read=80,write=15,delete=5 --distribution zipfian:0.9
   ziptier bench --suite codecs --corpus samba.zip:samba --out bench-results
   ziptier bench --suite bypass --codec auto,token --out bench-results
+  ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
+  ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --smoke";
 
 /// The arguments of `ziptier bench`.
@@ -118,7 +126,7 @@ pub(crate) struct Arguments {
     /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with --background 1
     #[arg(long, value_name = "NAME")]
     background_codec: Option<String>,
-    /// Keys in each store, loaded in random order [default: 50000; suite bypass: 200000]
+    /// Keys in each store, loaded in random order but for db_bench's workloads [default: 50000; suites bypass and rocksdb: 200000]
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
     /// decimal (key:000000000042) or random (16 random bytes)
@@ -127,12 +135,13 @@ pub(crate) struct Arguments {
     /// Keys per read call; above 1, latency is that of the call
     #[arg(long, default_value_t = 1, value_name = "N")]
     multi_get: usize,
-    /// Bytes of a value: 128, or a range such as 16..512
-    #[arg(long, default_value = "128", value_name = "N|A..B")]
-    value_bytes: ValueBytes,
-    /// strangers (a key's value is some part of the corpus) or neighbours (the part after that of the key before)
-    #[arg(long, default_value = "strangers", value_name = "ORDER")]
-    value_order: ValueOrder,
+    /// Bytes of a value: 128, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
+    #[arg(long, value_delimiter = ',', value_name = "N|A..B")]
+    value_bytes: Vec<ValueBytes>,
+    /// strangers (a key's value is some part of the corpus) or neighbours (the part after that of the key before) [default: strangers;
+    /// suite rocksdb: both]
+    #[arg(long, value_delimiter = ',', value_name = "ORDER")]
+    value_order: Vec<ValueOrder>,
     /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of zeros)
     #[arg(long, default_value = "json", value_name = "CORPUS")]
     corpus: String,
@@ -227,17 +236,15 @@ impl Arguments {
         named.chain(self.mix.iter().map(|mix| Workload::mixed(mix))).collect()
     }
 
+    /// What was asked for; a list that is empty was left open.
     fn plan(&self) -> Result<Plan, Error> {
-        let workloads = match self.asked_workloads()? {
-            none if none.is_empty() => Workload::usual(),
-            asked => asked,
-        };
         Ok(Plan {
             targets: self.target.clone(),
             codecs: self.codec.clone(),
             engines: self.codec_engine.clone(),
             compares_codecs: false,
-            workloads,
+            names_unavailable: false,
+            workloads: self.asked_workloads()?,
             threads: self.threads.clone(),
             landing_bytes: self.landing_bytes.clone(),
             background: self.background.clone(),
@@ -258,8 +265,8 @@ impl Arguments {
             keys: self.keys.unwrap_or(DEFAULT_KEYS),
             key_shape: self.key_shape,
             multi_get: self.multi_get,
-            value_bytes: self.value_bytes,
-            value_order: self.value_order,
+            value_bytes: self.value_bytes.clone(),
+            value_orders: self.value_order.clone(),
             corpus: self.corpus.clone(),
             train_on: self.train_on,
             distribution: self.distribution.unwrap_or(Distribution::Uniform),
@@ -293,7 +300,7 @@ pub(crate) fn bench(arguments: Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<u8, Error> {
-    let plan = arguments.plan()?;
+    let asked = arguments.plan()?;
     let registry = registry();
     let program = std::env::current_exe().map_err(|source| Error::Io {
         action: "find",
@@ -304,22 +311,40 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
     let run = std::iter::once(RUN_COMMAND.into()).chain(arguments.rocksdb.to_arguments());
     let launcher = Launcher { program, arguments: run.collect() };
     let bench = Bench { registry, launcher, format: arguments.format };
+    let plan = usual(asked.clone())?;
     match arguments.suite {
         _ if arguments.smoke => {
             bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
         }
         None => bench.plain(plan),
         Some(Suite::Codecs) => bench.codecs(plan),
+        Some(Suite::Rocksdb) => {
+            bench.rocksdb(Plan { keys: arguments.keys.unwrap_or(DEFAULT_KEYS_SUITES), ..asked })
+        }
         Some(Suite::Bypass) => bench.bypass(BypassPlan {
             plan: Plan {
-                keys: arguments.keys.unwrap_or(DEFAULT_KEYS_BYPASS),
+                keys: arguments.keys.unwrap_or(DEFAULT_KEYS_SUITES),
                 distribution: arguments.distribution.map_or_else(|| "hot".parse(), Ok)?,
-                workloads: arguments.asked_workloads()?,
+                workloads: asked.workloads,
                 ..plan
             },
             interval_operations: arguments.interval_operations,
         }),
     }
+}
+
+/// Fills in what was left open and has one usual value.
+fn usual(asked: Plan) -> Result<Plan, Error> {
+    fn or<T>(asked: Vec<T>, usual: impl FnOnce() -> Vec<T>) -> Vec<T> {
+        if asked.is_empty() { usual() } else { asked }
+    }
+    let value_bytes = "128".parse()?;
+    Ok(Plan {
+        workloads: or(asked.workloads, Workload::usual),
+        value_bytes: or(asked.value_bytes, || vec![value_bytes]),
+        value_orders: or(asked.value_orders, || vec![ValueOrder::Strangers]),
+        ..asked
+    })
 }
 
 /// What every kind of benchmark needs; each returns the exit status.
@@ -360,6 +385,26 @@ impl Bench {
             if plan.compares_codecs && self.format != Format::Table {
                 eprint!("{}", Verdicts::of(&outcome).to_text());
             }
+        }
+        if let Some(failure) = &outcome.failure {
+            eprintln!("error: {failure}");
+        }
+        Ok(outcome.exit_status())
+    }
+
+    fn rocksdb(&self, mut plan: Plan) -> Result<u8, Error> {
+        if plan.targets.is_empty() {
+            plan.targets = vec!["rocksdb".into()];
+        }
+        if plan.codecs.is_empty() {
+            plan.codecs = ROCKSDB_CODECS.map(str::to_owned).to_vec();
+        }
+        let plan = ziptier_eval::database_suite(plan)?;
+        eprintln!("{}", plan.announcement(&self.registry)?);
+        let versions = linked_versions::linked_versions();
+        let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &versions)?;
+        if !outcome.configurations.is_empty() {
+            output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
         }
         if let Some(failure) = &outcome.failure {
             eprintln!("error: {failure}");

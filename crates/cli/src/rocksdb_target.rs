@@ -180,6 +180,8 @@ impl Batch for Found {
 impl Target for RocksDbTarget {
     type Batch = Found;
 
+    const CHECKED_AT_ONCE: usize = 64;
+
     fn check(config: &Config) -> Result<(), TargetError> {
         Setup::of(config)?.library().map(|_| ()).map_err(in_words)
     }

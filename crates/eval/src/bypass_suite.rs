@@ -58,12 +58,15 @@ impl BypassPlan {
         )?;
         only("--latency", "off".into(), asked.latency, "times every read")?;
         only("--until-p99", "us".into(), asked.until_p99_us.is_none(), "offers no rates")?;
+        let shapes = asked.value_bytes.len() * asked.value_orders.len();
+        only("--value-bytes", "several".into(), shapes == 1, "has values of one shape")?;
         let all = asked.train_on == TrainOn::All;
         only("--train-on", asked.train_on.to_string(), all, "loads its keys once")?;
         let mut plan = Plan {
             threads: vec![1],
             workloads: vec![Workload::named("read_only")?],
             compares_codecs: true,
+            names_unavailable: true,
             ..asked.clone()
         };
         if plan.targets.is_empty() {

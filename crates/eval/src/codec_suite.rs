@@ -11,7 +11,7 @@ const THREADS: [u64; 4] = [4, 8, 16, 32];
 
 /// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
 pub fn codec_suite(asked: Plan, registry: &Registry) -> Plan {
-    let mut plan = Plan { compares_codecs: true, ..asked };
+    let mut plan = Plan { compares_codecs: true, names_unavailable: true, ..asked };
     if plan.targets.is_empty() {
         plan.targets = registry.compressing();
     }
@@ -25,7 +25,7 @@ pub fn codec_suite(asked: Plan, registry: &Registry) -> Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::registry::Registration;
     use crate::spec::RunSpec;
@@ -44,13 +44,14 @@ mod tests {
         Registry::with(vec![store])
     }
 
-    fn asked() -> Plan {
+    pub(crate) fn asked() -> Plan {
         let usual = RunSpec::new("", "json");
         Plan {
             targets: vec![],
             codecs: vec![],
             engines: vec![],
             compares_codecs: false,
+            names_unavailable: false,
             workloads: Workload::usual(),
             threads: vec![],
             landing_bytes: vec![],
@@ -61,8 +62,8 @@ mod tests {
             keys: 50_000,
             key_shape: usual.key_shape,
             multi_get: 1,
-            value_bytes: usual.value_bytes,
-            value_order: usual.value_order,
+            value_bytes: vec![usual.value_bytes],
+            value_orders: vec![usual.value_order],
             block_bytes: vec![],
             corpus: usual.corpus,
             train_on: usual.train_on,

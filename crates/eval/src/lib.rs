@@ -26,6 +26,7 @@
 //! | `spec`, `worker`, `run`, `meters`, `measurement` | one run, from the empty store to its figures |
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
 //! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
+//! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
 //! | `smoke` | a quick check that everything works |
@@ -40,6 +41,7 @@ mod bypass_summary;
 mod codec_suite;
 mod conformance;
 mod corpus;
+mod database_suite;
 mod distribution;
 mod error;
 mod generator;
@@ -73,6 +75,7 @@ pub use bypass_summary::BypassSummary;
 pub use codec_suite::codec_suite;
 pub use conformance::check as check_conformance;
 pub use corpus::Corpus;
+pub use database_suite::{database_suite, render_databases};
 pub use distribution::Distribution;
 pub use error::Error;
 pub use generator::Generator;

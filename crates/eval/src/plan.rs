@@ -41,6 +41,8 @@ pub struct Plan {
     /// Whether codecs are what is compared: then empty lists of codecs and engines mean all that each target has, and every
     /// codec is judged at the end.
     pub compares_codecs: bool,
+    /// Whether what this machine cannot measure is named beside the results, rather than refused.
+    pub names_unavailable: bool,
     /// Workloads.
     pub workloads: Vec<Workload>,
     /// Threads per store.
@@ -64,9 +66,9 @@ pub struct Plan {
     /// Keys per read call.
     pub multi_get: usize,
     /// Lengths of values.
-    pub value_bytes: ValueBytes,
+    pub value_bytes: Vec<ValueBytes>,
     /// Which part of the corpus a key's value is.
-    pub value_order: ValueOrder,
+    pub value_orders: Vec<ValueOrder>,
     /// Name of the corpus.
     pub corpus: String,
     /// Which part of it is loaded first.
@@ -115,27 +117,23 @@ impl Plan {
             return Err(Error::invalid("--rounds", self.rounds.to_string(), "give 1 to 1000"));
         }
         let mut runs = Vec::new();
-        for workload in &self.workloads {
-            for &threads in &self.threads {
-                for name in &self.targets {
-                    let target = registry.find(name)?;
-                    for coding in self.codings(target)? {
-                        self.tune(target.tunable, |landing_bytes, background| {
-                            runs.push(RunSpec {
-                                target: name.clone(),
-                                tunable: target.tunable,
-                                codec: coding.codec.into(),
-                                workload: workload.clone(),
-                                threads,
-                                landing_bytes,
-                                background,
-                                options: self.options_for(target, coding),
-                                preload: coding.is_preloaded.then(|| self.preload()),
-                                is_published: self.compares_codecs,
-                                ..self.common()
-                            });
+        for setting in self.settings() {
+            for name in &self.targets {
+                let target = registry.find(name)?;
+                for coding in self.codings(target)? {
+                    self.tune(target.tunable, |landing_bytes, background| {
+                        runs.push(RunSpec {
+                            target: name.clone(),
+                            tunable: target.tunable,
+                            codec: coding.codec.into(),
+                            landing_bytes,
+                            background,
+                            options: self.options_for(target, coding),
+                            preload: coding.is_preloaded.then(|| self.preload()),
+                            is_published: self.compares_codecs,
+                            ..setting.clone()
                         });
-                    }
+                    });
                 }
             }
         }
@@ -161,7 +159,7 @@ impl Plan {
         }
         self.check_somebody_takes_options(&runs)?;
         self.check_cpus()?;
-        if let Some(run) = runs.first() {
+        if let Some(run) = runs.iter().max_by_key(|run| run.value_bytes.max) {
             run.read_corpus()?;
         }
         Ok((runs, unavailable))
@@ -295,7 +293,7 @@ impl Plan {
         }
         match (target.check)(&config) {
             Ok(()) => Ok(None),
-            Err(reason) if self.compares_codecs && reason.is::<EngineUnavailable>() => {
+            Err(reason) if self.names_unavailable && reason.is::<EngineUnavailable>() => {
                 Ok(Some(reason.to_string()))
             }
             Err(reason) => {
@@ -362,13 +360,33 @@ impl Plan {
         ))
     }
 
+    /// What runs side by side have in common: one for each workload, shape of values and number of threads.
+    fn settings(&self) -> Vec<RunSpec> {
+        let mut settings = Vec::new();
+        for workload in &self.workloads {
+            for &value_bytes in &self.value_bytes {
+                for &value_order in &self.value_orders {
+                    for &threads in &self.threads {
+                        let workload = workload.clone();
+                        settings.push(RunSpec {
+                            workload,
+                            value_bytes,
+                            value_order,
+                            threads,
+                            ..self.common()
+                        });
+                    }
+                }
+            }
+        }
+        settings
+    }
+
     fn common(&self) -> RunSpec {
         RunSpec {
             keys: self.keys,
             key_shape: self.key_shape,
             multi_get: self.multi_get,
-            value_bytes: self.value_bytes,
-            value_order: self.value_order,
             train_on: self.train_on,
             distribution: self.distribution,
             seconds: self.seconds,

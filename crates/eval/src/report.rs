@@ -119,7 +119,7 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         HEADINGS.iter().map(|(name, _)| (*name).to_owned()).collect(),
         HEADINGS.iter().map(|(_, unit)| (*unit).to_owned()).collect(),
     ];
-    lines.extend(outcome.configurations.iter().map(line));
+    lines.extend(outcome.configurations.iter().map(|configuration| line(plan, configuration)));
     // A column that says nothing in any row is left out.
     let used: Vec<usize> = (0..HEADINGS.len())
         .filter(|&column| lines[2..].iter().any(|line| !line[column].is_empty()))
@@ -175,7 +175,7 @@ pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
     text
 }
 
-fn line(configuration: &Configuration) -> Vec<String> {
+fn line(plan: &Plan, configuration: &Configuration) -> Vec<String> {
     let row = median_row(configuration);
     let number = |name: &str, decimals: usize| {
         let cell = row.iter().find(|(column, _)| *column == name).map(|(_, cell)| cell.to_tsv());
@@ -188,8 +188,15 @@ fn line(configuration: &Configuration) -> Vec<String> {
         |name: &str| row.iter().find(|(column, _)| *column == name).and_then(|(_, cell)| cell.as_number());
     let rss_per_raw = figure("rss_bytes").zip(figure("raw_bytes")).filter(|&(_, raw)| raw > 0.0 && stores);
     let spec = &configuration.spec;
+    let mut workload = spec.workload.name.clone();
+    if plan.value_bytes.len() > 1 {
+        workload += &format!(" {} B", spec.value_bytes);
+    }
+    if plan.value_orders.len() > 1 {
+        workload += &format!(" {}", spec.value_order);
+    }
     vec![
-        spec.workload.name.clone(),
+        workload,
         spec.name().replacen('_', " ", 1),
         spec.threads.to_string(),
         number("qps", 0),
@@ -226,6 +233,11 @@ pub(crate) fn grouped(number: f64, decimals: usize) -> String {
     out
 }
 
+/// The values of a list, in a sentence.
+pub(crate) fn listed<T: ToString>(list: &[T]) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(" and ")
+}
+
 fn title(plan: &Plan) -> String {
     let several =
         if plan.instances > 1 { format!(" in each of {} stores", plan.instances) } else { String::new() };
@@ -242,7 +254,7 @@ fn title(plan: &Plan) -> String {
         grouped(plan.keys as f64, 0),
         plan.key_shape,
         crate::keys::KEY_BYTES,
-        plan.value_bytes,
+        listed(&plan.value_bytes),
         plan.corpus,
         plan.distribution,
         plan.seconds

@@ -13,6 +13,7 @@ use crate::plan::Plan;
 use crate::report::{summary_rows, tsv};
 use crate::row::round_row;
 use crate::spec::RunSpec;
+use crate::values::ValueOrder;
 use crate::verdict::Verdicts;
 
 pub(crate) struct ResultsFolder {
@@ -66,7 +67,12 @@ impl ResultsFolder {
         measured: &Measurement,
         said: &str,
     ) -> Result<String, Error> {
-        let name = format!("{}-{}-t{}-round{round}.log", spec.name(), spec.workload.name, spec.threads);
+        let values = match spec.value_order {
+            ValueOrder::Strangers => spec.value_bytes.to_string(),
+            order => format!("{}-{order}", spec.value_bytes),
+        };
+        let workload = &spec.workload.name;
+        let name = format!("{}-{workload}-v{values}-t{}-round{round}.log", spec.name(), spec.threads);
         let text = format!("run: {:#}\n\n{said}\nmeasured: {:#}\n", json!(spec), json!(measured));
         self.write(&name, &text)?;
         Ok(name)

@@ -109,7 +109,7 @@ pub(crate) fn median_row(configuration: &Configuration) -> Row {
     row
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -119,7 +119,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-fn spread_pct(values: &mut [f64]) -> Option<f64> {
+pub(crate) fn spread_pct(values: &mut [f64]) -> Option<f64> {
     let median = median(values).filter(|median| *median > 0.0)?;
     Some((values.last()? - values.first()?) / median * 100.0)
 }

@@ -18,7 +18,7 @@ use crate::meters::{Growth, Memory, Meters, ModelledWork, Usage};
 use crate::oracle::Oracle;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
-use crate::target::{Config, Counters, Target, TargetError};
+use crate::target::{Batch, Config, Counters, Target, TargetError};
 use crate::values::{ValueOrder, Values};
 use crate::worker::{Buffers, Control, Mistakes, Phase, Worker, failed, wrong_answer};
 use crate::workload::LoadOrder;
@@ -259,6 +259,9 @@ pub(crate) fn load<T: Target>(
 
 /// Reads every key and checks it.
 pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
+    if T::CHECKED_AT_ONCE > 1 {
+        return check_all_in_groups(target, oracle, mistakes);
+    }
     let mut value = Vec::new();
     for index in 0..oracle.len() {
         let before = oracle.observe(index);
@@ -266,6 +269,25 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
             Ok(found) => mistakes.add(|| wrong_answer("get", index, found)),
             Err(error) => mistakes.add(|| failed("get", index, &error)),
+        }
+    }
+}
+
+fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
+    let mut batch = T::Batch::default();
+    for first in (0..oracle.len()).step_by(T::CHECKED_AT_ONCE) {
+        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(oracle.len());
+        let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
+        let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
+        if let Err(error) = target.multi_get(&keys, &mut batch) {
+            mistakes.add(|| failed("multi_get", first, &error));
+            continue;
+        }
+        for (position, index) in group.enumerate() {
+            let answer = batch.answer(position);
+            if !oracle.accepts(index, before[position], answer) {
+                mistakes.add(|| wrong_answer("multi_get", index, answer.is_some()));
+            }
         }
     }
 }

@@ -43,6 +43,10 @@ pub trait Target: Sized + Send + Sync {
     /// such type of its own.
     type Batch: Batch;
 
+    /// How many neighbouring keys the check of every key at the end of a run looks up at once: more than one saves time where they lie in
+    /// blocks that each call decodes anew.
+    const CHECKED_AT_ONCE: usize = 1;
+
     /// Says whether [`Target::open`] would take these options, without opening anything; what it would not, it refuses in one
     /// sentence that begins with "it". A target that says nothing takes none.
     fn check(config: &Config) -> Result<(), TargetError> {

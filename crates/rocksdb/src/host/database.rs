@@ -1,15 +1,15 @@
 //! One open database.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
 
 use super::Error;
-use super::functions::{
-    Db, Family, Functions, Iter, Options, Pinned, ReadOptions, Slice, Status, WriteOptions,
-};
+use super::answers::{Scan, Values};
+use super::calls::{c_string, checked, made, taken};
+use super::functions::{Db, Family, Functions, Options, ReadOptions, Slice, WriteOptions};
 use super::library::Library;
 
 /// What a put has reached when it returns.
@@ -60,45 +60,6 @@ impl std::fmt::Debug for Functions {
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
-
-/// Calls a function that leaves an error in its last argument.
-macro_rules! checked {
-    ($functions:expr, $action:literal, $function:ident($($argument:expr),*)) => {{
-        let mut status: *mut c_char = null_mut();
-        // SAFETY: every object is alive and was made by this library, and all addresses come with their lengths.
-        let result = unsafe { ($functions.$function)($($argument,)* &raw mut status as Status) };
-        take_error($functions, $action, status).map(|()| result)
-    }};
-}
-
-/// Makes an error of what a function left, and frees it.
-fn take_error(functions: &Functions, action: &'static str, status: *mut c_char) -> Result<(), Error> {
-    match taken(functions, status) {
-        None => Ok(()),
-        Some(status) => Err(Error::Status { action, status }),
-    }
-}
-
-/// A string that RocksDB allocated; nothing if there is none.
-fn taken(functions: &Functions, text: *mut c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: it is a string of the library's, ended by a zero, and ours to free; nobody has it afterwards.
-    let owned = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
-    // SAFETY: as above.
-    unsafe { (functions.free)(text.cast()) };
-    Some(owned)
-}
-
-fn c_string(text: impl Into<Vec<u8>>) -> Result<CString, Error> {
-    CString::new(text)
-        .map_err(|error| Error::ZeroByte { text: String::from_utf8_lossy(&error.into_vec()).into_owned() })
-}
-
-fn made<T>(object: *mut T) -> NonNull<T> {
-    NonNull::new(object).expect("RocksDB allocates or ends the process")
-}
 
 fn set_table(functions: &Functions, options: *mut Options, table: Table) {
     // SAFETY: the object that is made is ours, and the options keep a copy of what is in it.
@@ -388,90 +349,6 @@ fn manager(options: &str) -> Option<&str> {
     let name = value.strip_prefix("id=").unwrap_or(value);
     let name = &name[..name.find([';', '}', '\n']).unwrap_or(name.len())];
     Some(name.trim()).filter(|name| !name.is_empty() && *name != "nullptr")
-}
-
-/// The answers of one multi-get, where RocksDB left them.
-#[derive(Debug, Default)]
-pub struct Values {
-    functions: Option<&'static Functions>,
-    pinned: Vec<*mut Pinned>,
-    keys: Vec<Slice>,
-    errors: Vec<*mut c_char>,
-}
-
-// SAFETY: what is pinned belongs to this alone, and may be freed by any thread; keys and errors are empty between calls.
-unsafe impl Send for Values {}
-
-impl Values {
-    /// The value of the key at this position of the request.
-    #[inline]
-    pub fn get(&self, position: usize) -> Option<&[u8]> {
-        let pinned = self.pinned.get(position).filter(|pinned| !pinned.is_null())?;
-        let mut len = 0;
-        // SAFETY: it was pinned by the library that the functions are of, and is freed no sooner than this can be changed.
-        let value = unsafe { (self.functions?.pinned_value)(*pinned, &mut len) };
-        // SAFETY: the value has so many bytes, and lives as long as it is pinned.
-        (!value.is_null()).then(|| unsafe { std::slice::from_raw_parts(value.cast(), len) })
-    }
-
-    /// Lets go of all answers and keeps the room for the next.
-    fn clear(&mut self) {
-        for pinned in self.pinned.drain(..).filter(|pinned| !pinned.is_null()) {
-            if let Some(functions) = self.functions {
-                // SAFETY: it is ours, and has left the list.
-                unsafe { (functions.pinned_destroy)(pinned) };
-            }
-        }
-    }
-}
-
-impl Drop for Values {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-/// Records in key order, from where a scan began.
-#[derive(Debug)]
-pub struct Scan<'a> {
-    functions: &'static Functions,
-    at: NonNull<Iter>,
-    database: PhantomData<&'a Database>,
-}
-
-impl Scan<'_> {
-    /// Calls `take` with the next record, key and value; false if there is none.
-    ///
-    /// # Errors
-    /// What RocksDB says, such as corruption.
-    pub fn next(&mut self, take: impl FnOnce(&[u8], &[u8])) -> Result<bool, Error> {
-        let at = self.at.as_ptr();
-        // SAFETY: the iterator is ours.
-        if unsafe { (self.functions.iter_valid)(at) } == 0 {
-            return checked!(self.functions, "scan", iter_error(at)).map(|()| false);
-        }
-        let (mut key_len, mut value_len) = (0, 0);
-        // SAFETY: the iterator stands at a record, whose key and value stay where they are until it moves; it moves below.
-        let (key, value) = unsafe {
-            let key = (self.functions.iter_key)(at, &mut key_len);
-            let value = (self.functions.iter_value)(at, &mut value_len);
-            (
-                std::slice::from_raw_parts(key.cast::<u8>(), key_len),
-                std::slice::from_raw_parts(value.cast::<u8>(), value_len),
-            )
-        };
-        take(key, value);
-        // SAFETY: it stands at a record, and nobody borrows that any more.
-        unsafe { (self.functions.iter_next)(at) };
-        Ok(true)
-    }
-}
-
-impl Drop for Scan<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the iterator is ours, and the database that it is of is still open.
-        unsafe { (self.functions.iter_destroy)(self.at.as_ptr()) };
-    }
 }
 
 #[cfg(all(test, not(miri)))]

@@ -16,11 +16,14 @@
 //! # Ok::<(), ziptier_rocksdb::host::Error>(())
 //! ```
 
+mod answers;
+mod calls;
 mod database;
 mod functions;
 mod library;
 
-pub use database::{Database, Scan, Table, Values, WriteLog};
+pub use answers::{Scan, Values};
+pub use database::{Database, Table, WriteLog};
 pub use library::{LIBRARY_VARIABLE, Library};
 
 use std::path::PathBuf;

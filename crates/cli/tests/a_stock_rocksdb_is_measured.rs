@@ -1,0 +1,99 @@
+//! RocksDB as a target of `ziptier bench`. A benchmark that measured its block cache, its memtables or a codec that nobody asked for would
+//! look all the better; one that left its databases behind would fill the disk.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Benchmarks with databases in that folder; nothing where RocksDB is not installed.
+fn bench(folder: &Path, arguments: &[&str]) -> Option<Output> {
+    let small = ["--keys", "20000", "--seconds", "0.5", "--warmup", "0", "--corpus", "log"];
+    let output = Command::new(env!("CARGO_BIN_EXE_ziptier"))
+        .env("TMPDIR", folder)
+        .arg("bench")
+        .args(small)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("RocksDB is not installed") {
+        eprintln!("skipped: {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(output)
+}
+
+fn rows(output: &Output) -> Vec<HashMap<String, String>> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines.map(|cells| names.iter().cloned().zip(cells).collect()).collect()
+}
+
+fn number(row: &HashMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column} is {}", row[column]))
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn rows_tell_files_and_their_bytes_and_nothing_is_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let codecs = ["--codec", "builtin-none,builtin-zstd,builtin-zstd-dict,builtin-lz4,builtin-zlib"];
+    let rest = ["--target", "rocksdb", "--workload", "readrandom,read_write_8_2", "--format", "tsv"];
+    let Some(output) = bench(folder.path(), &[&codecs[..], &rest].concat()) else { return };
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 10);
+    for row in &rows {
+        assert_eq!(row["mismatches"], "0");
+        assert!(number(row, "qps") > 0.0 && number(row, "files") > 1.0, "{row:?}");
+        let per_raw = number(row, "loaded_held_bytes") / number(row, "raw_bytes");
+        let expected = if row["codec"] == "builtin-none" { 0.95..1.1 } else { 0.1..0.8 };
+        assert!(expected.contains(&per_raw), "{}: {per_raw}", row["codec"]);
+    }
+    assert!(is_empty(folder.path()));
+}
+
+#[test]
+fn several_databases_and_multi_gets_answer_rightly() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--target", "rocksdb", "--instances", "2", "--threads", "3", "--multi-get", "16"];
+    let mix = ["--mix", "read=70,write=20,delete=5,scan=5", "--block-bytes", "1024,8192", "--format", "tsv"];
+    let Some(output) = bench(folder.path(), &[&arguments[..], &mix].concat()) else { return };
+    let rows = rows(&output);
+    assert_eq!(rows.iter().map(|row| row["block_bytes"].as_str()).collect::<Vec<_>>(), ["1024", "8192"]);
+    assert!(rows.iter().all(|row| row["mismatches"] == "0"));
+    assert!(is_empty(folder.path()));
+}
+
+#[test]
+fn the_suite_prints_ratios_to_the_built_in_codecs() {
+    let folder = tempfile::tempdir().unwrap();
+    let narrow = ["--suite", "rocksdb", "--codec", "builtin-zstd,builtin-lz4", "--value-bytes", "256"];
+    let rest = ["--value-order", "neighbours", "--block-bytes", "16384", "--threads", "1", "--rounds", "2"];
+    let Some(output) = bench(folder.path(), &[&narrow[..], &rest].concat()) else { return };
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for words in ["readrandom, values of 256 B (neighbours), blocks of 16,384 B", "Figure 4", "extrapolated"]
+    {
+        assert!(printed.contains(words), "{words}:\n{printed}");
+    }
+    let zstd = printed.lines().find(|line| line.starts_with("builtin-zstd")).unwrap();
+    assert_eq!(zstd.split_whitespace().nth(2), Some("1.00"), "{printed}");
+}
+
+#[test]
+fn a_library_that_is_not_there_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ziptier"))
+        .args(["bench", "--target", "rocksdb", "--rocksdb-library", "/no/such/librocksdb.so"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("RocksDB is not installed (/no/such/librocksdb.so"), "{said}");
+    assert_eq!(said.lines().count(), 1);
+}

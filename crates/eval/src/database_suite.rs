@@ -1,0 +1,372 @@
+//! The suite that compares the codecs of a database on disk as Intel's evaluation of RocksDB did ("Intel In-Memory Analytics Accelerator
+//! Plugin for RocksDB", Figures 4 and 5): reads and an 80:20 mix after a sequential fill, values of 32 and 256 bytes, blocks of 4 and 16 KiB.
+//!
+//! Every figure is a ratio to a built-in codec in the same setting and the same round. Throughput is operations per CPU-second of the whole
+//! process, background work included, so that it means something on a machine that others use. Size is that of the database as it was loaded.
+
+use crate::bench::{Configuration, Outcome};
+use crate::error::Error;
+use crate::measurement::Measurement;
+use crate::plan::Plan;
+use crate::report::{Format, aligned, grouped, objects, tsv};
+use crate::row::{Cell, Row, median, spread_pct};
+use crate::spec::RunSpec;
+use crate::values::{ValueBytes, ValueOrder};
+use crate::workload::Workload;
+
+/// The codecs that the others are compared with.
+const REFERENCE: &str = "builtin-zstd";
+const FAST: &str = "builtin-lz4";
+/// The setting of the published Figure 4.
+const FIGURE_4: (&str, u64, usize) = ("readrandomwriterandom", 256, 16384);
+/// More threads than this did not work on one database there.
+const THREADS_MAX: usize = 10;
+
+/// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
+///
+/// # Errors
+/// None of the built-in names is unknown; the type is that of workloads by name.
+pub fn database_suite(asked: Plan) -> Result<Plan, Error> {
+    fn or<T>(asked: Vec<T>, usual: impl IntoIterator<Item = T>) -> Vec<T> {
+        if asked.is_empty() { usual.into_iter().collect() } else { asked }
+    }
+    let sizes = [32, 256].map(|bytes| ValueBytes { min: bytes, max: bytes });
+    let named = ["readrandom", "readrandomwriterandom"].map(Workload::named);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Plan {
+        names_unavailable: true,
+        workloads: or(asked.workloads, named.into_iter().collect::<Result<Vec<_>, _>>()?),
+        value_bytes: or(asked.value_bytes, sizes),
+        value_orders: or(asked.value_orders, [ValueOrder::Strangers, ValueOrder::Neighbours]),
+        block_bytes: or(asked.block_bytes, [4096, 16384]),
+        threads: or(asked.threads, [cores.min(THREADS_MAX) as u64]),
+        ..asked
+    })
+}
+
+/// A ratio to another codec, round by round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ratio {
+    median: f64,
+    spread_pct: f64,
+}
+
+/// One codec beside another, each figure as a ratio.
+#[derive(Debug, Clone, Copy)]
+struct Beside {
+    throughput: Option<Ratio>,
+    size: Option<Ratio>,
+    read_p99: Option<Ratio>,
+    load_cpu: Option<Ratio>,
+}
+
+impl Beside {
+    fn of(one: &Configuration, other: Option<&Configuration>) -> Self {
+        Beside {
+            throughput: ratio(one, other, Measurement::qps_per_cpu_core),
+            size: ratio(one, other, |round| round.loaded_held_bytes.map(|bytes| bytes as f64)),
+            read_p99: ratio(one, other, |round| round.read.map(|latency| latency.p99_us)),
+            load_cpu: ratio(one, other, |round| Some(round.load_cpu_sec)),
+        }
+    }
+
+    /// What share of the cores does the same work.
+    fn cores(&self) -> Option<f64> {
+        self.throughput.map(|throughput| 1.0 / throughput.median)
+    }
+}
+
+fn ratio(
+    one: &Configuration,
+    other: Option<&Configuration>,
+    figure: impl Fn(&Measurement) -> Option<f64>,
+) -> Option<Ratio> {
+    let rounds = one.rounds.iter().zip(&other?.rounds);
+    let both = |(one, other)| Some(figure(one)? / figure(other).filter(|figure| *figure > 0.0)?);
+    let mut ratios: Vec<f64> = rounds.filter_map(both).collect();
+    Some(Ratio { median: median(&mut ratios)?, spread_pct: spread_pct(&mut ratios)? })
+}
+
+/// What one configuration comes to.
+struct Compared<'a> {
+    configuration: &'a Configuration,
+    reference: Beside,
+    fast: Beside,
+}
+
+/// What runs have in common that are compared.
+fn setting(spec: &RunSpec) -> impl PartialEq {
+    (spec.workload.clone(), spec.value_bytes, spec.value_order, spec.options.block_bytes, spec.threads)
+}
+
+fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
+    let all = &outcome.configurations;
+    let beside = |one: &Configuration, codec: &str| {
+        let there =
+            all.iter().find(|other| other.spec.codec == codec && setting(&other.spec) == setting(&one.spec));
+        Beside::of(one, there)
+    };
+    let compare = |configuration| Compared {
+        configuration,
+        reference: beside(configuration, REFERENCE),
+        fast: beside(configuration, FAST),
+    };
+    all.iter().map(compare).collect()
+}
+
+impl Compared<'_> {
+    fn figure(&self, figure: impl Fn(&Measurement) -> Option<f64>) -> Option<f64> {
+        median(&mut self.configuration.rounds.iter().filter_map(figure).collect::<Vec<f64>>())
+    }
+
+    fn held_per_raw(&self) -> Option<f64> {
+        self.figure(|round| Some(round.loaded_held_bytes? as f64 / round.raw_bytes as f64))
+    }
+
+    fn mismatches(&self) -> u64 {
+        self.configuration.rounds.iter().map(|round| round.mismatches).sum()
+    }
+
+    fn row(&self) -> Row {
+        let spec = &self.configuration.spec;
+        let of = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.median), 3);
+        let spread = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.spread_pct), 1);
+        let (reference, fast) = (&self.reference, &self.fast);
+        vec![
+            ("workload", Cell::Text(spec.workload.name.clone())),
+            ("value_bytes", Cell::Text(spec.value_bytes.to_string())),
+            ("value_order", Cell::Text(spec.value_order.to_string())),
+            ("block_bytes", Cell::count(spec.options.block_bytes.map(|bytes| bytes as u64))),
+            ("instances", Cell::Count(spec.instances as i64)),
+            ("threads", Cell::Count(spec.threads as i64)),
+            ("codec", Cell::Text(spec.codec.clone())),
+            ("qps_per_cpu_core", Cell::number(self.figure(Measurement::qps_per_cpu_core), 0)),
+            ("qps", Cell::number(self.figure(|round| Some(round.qps())), 0)),
+            ("read_p99_us", Cell::number(self.figure(|round| Some(round.read?.p99_us)), 3)),
+            ("load_cpu_sec", Cell::number(self.figure(|round| Some(round.load_cpu_sec)), 3)),
+            ("loaded_held_per_raw", Cell::number(self.held_per_raw(), 4)),
+            ("files", Cell::number(self.figure(|round| round.counters.files.map(|files| files as f64)), 0)),
+            ("throughput_to_zstd", of(reference.throughput)),
+            ("throughput_to_zstd_spread_pct", spread(reference.throughput)),
+            ("size_to_zstd", of(reference.size)),
+            ("read_p99_to_zstd", of(reference.read_p99)),
+            ("read_p99_to_zstd_spread_pct", spread(reference.read_p99)),
+            ("cores_at_equal_throughput_extrapolated", Cell::number(reference.cores(), 3)),
+            ("load_cpu_to_zstd", of(reference.load_cpu)),
+            ("throughput_to_lz4", of(fast.throughput)),
+            ("size_to_lz4", of(fast.size)),
+            ("read_p99_to_lz4", of(fast.read_p99)),
+            ("rounds", Cell::Count(self.configuration.rounds.len() as i64)),
+            ("mismatches", Cell::Count(self.mismatches() as i64)),
+            ("corpus", Cell::text(Some(&spec.corpus))),
+            ("keys", Cell::Count(spec.keys as i64)),
+        ]
+    }
+}
+
+/// The comparison as text that ends with a newline.
+pub fn render_databases(plan: &Plan, outcome: &Outcome, format: Format) -> String {
+    let all = compared(outcome);
+    match format {
+        Format::Tsv => tsv(all.iter().map(Compared::row)),
+        Format::Json => format!("{:#}\n", objects(all.iter().map(Compared::row))),
+        Format::Table => table(plan, outcome, &all),
+    }
+}
+
+fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
+    let rounds =
+        if plan.rounds == 1 { "1 round".into() } else { format!("medians of {} rounds", plan.rounds) };
+    let mut text = format!(
+        "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {} s; ratios are to {REFERENCE} in the same round\n",
+        grouped(plan.keys as f64, 0),
+        plan.instances,
+        plan.corpus,
+        plan.seconds
+    );
+    for group in
+        all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
+    {
+        text += &format!("\n{}\n{}", in_words(&group[0].configuration.spec), figure_5(group));
+    }
+    for group in
+        all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
+    {
+        let spec = &group[0].configuration.spec;
+        let here = (spec.workload.name.as_str(), spec.value_bytes.max, spec.options.block_bytes.unwrap_or(0));
+        if here == FIGURE_4 {
+            text += &format!("\nFigure 4, {}\n{}", in_words(spec), figure_4(group));
+        }
+    }
+    let mut named: Vec<&str> = Vec::new();
+    for unavailable in &outcome.unavailable {
+        if !named.contains(&unavailable.spec.codec.as_str()) {
+            named.push(&unavailable.spec.codec);
+            text += &format!("\n{} {unavailable}\n", unavailable.spec.codec);
+        }
+    }
+    text + "\nthroughput: operations per CPU-second of the whole process, compaction included. size: bytes of the files as loaded and compacted.\n\
+        cores: extrapolated, the share of the processors that does as many operations. fill: CPU time of the sequential load and its compaction.\n"
+}
+
+fn in_words(spec: &RunSpec) -> String {
+    format!(
+        "{}, values of {} B ({}), blocks of {} B, {} thread(s)",
+        spec.workload.name,
+        spec.value_bytes,
+        spec.value_order,
+        spec.options.block_bytes.map_or("the usual".into(), |bytes| grouped(bytes as f64, 0)),
+        spec.threads
+    )
+}
+
+/// The published Figure 5 and its savings, as a table.
+fn figure_5(group: &[Compared<'_>]) -> String {
+    const HEADINGS: [&str; 13] = [
+        "codec",
+        "ops/CPU-s",
+        "throughput",
+        "spread %",
+        "size",
+        "read p99",
+        "cores",
+        "fill CPU",
+        "size/raw",
+        "p99 us",
+        "ops to lz4",
+        "size to lz4",
+        "files",
+    ];
+    let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
+    let number =
+        |number: Option<f64>, decimals| number.map_or("-".into(), |number| grouped(number, decimals));
+    lines.extend(group.iter().map(|one| {
+        let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
+        let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
+        vec![
+            format!("{}{wrong}", one.configuration.spec.codec),
+            number(one.figure(Measurement::qps_per_cpu_core), 0),
+            ratio(one.reference.throughput),
+            number(one.reference.throughput.map(|ratio| ratio.spread_pct), 1),
+            ratio(one.reference.size),
+            ratio(one.reference.read_p99),
+            number(one.reference.cores(), 2),
+            ratio(one.reference.load_cpu),
+            number(one.held_per_raw(), 3),
+            number(one.figure(|round| Some(round.read?.p99_us)), 1),
+            ratio(one.fast.throughput),
+            ratio(one.fast.size),
+            number(one.figure(|round| round.counters.files.map(|files| files as f64)), 0),
+        ]
+    }));
+    aligned(&lines, 1)
+}
+
+/// The published Figure 4: where each codec lies in the plane of throughput and size, seen from zstd and from LZ4.
+fn figure_4(group: &[Compared<'_>]) -> String {
+    let mut lines = vec![
+        ["codec", "throughput/zstd", "size/zstd", "throughput/lz4", "size/lz4"].map(str::to_owned).to_vec(),
+    ];
+    lines.extend(group.iter().map(|one| {
+        let ratio = |ratio: Option<Ratio>| ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median));
+        vec![
+            one.configuration.spec.codec.clone(),
+            ratio(one.reference.throughput),
+            ratio(one.reference.size),
+            ratio(one.fast.throughput),
+            ratio(one.fast.size),
+        ]
+    }));
+    aligned(&lines, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target_options::TargetOptions;
+    use serde_json::json;
+
+    /// One round: operations in a CPU-second, bytes, and the 99th percentile of reads.
+    fn round([operations, bytes, p99_us]: [u64; 3]) -> Measurement {
+        let usage = json!({
+            "user_sec": 1.0, "sys_sec": 0.0, "ctx_switches_voluntary": 0, "ctx_switches_involuntary": 0, "max_rss_bytes": 0
+        });
+        let growth = json!({ "held_bytes": 0, "rss_bytes": 0 });
+        let measurement = json!({
+            "operations": operations, "wall_sec": 1.0, "usage": usage, "mismatches": 0, "keys": 10, "raw_bytes": 2000,
+            "read": { "p50_us": 1.0, "p99_us": p99_us, "p999_us": 9.0 }, "memory": growth, "loaded_held_bytes": bytes,
+            "load_sec": 1.0, "load_cpu_sec": 2.0, "counters": { "files": 40 }, "steps": [], "descriptions": [], "notes": []
+        });
+        serde_json::from_value(measurement).unwrap()
+    }
+
+    fn configuration(codec: &str, block_bytes: usize, rounds: &[[u64; 3]]) -> Configuration {
+        let spec = RunSpec {
+            codec: codec.into(),
+            tunable: true,
+            workload: Workload::named(FIGURE_4.0).unwrap(),
+            value_bytes: ValueBytes { min: 256, max: 256 },
+            options: TargetOptions { block_bytes: Some(block_bytes), ..TargetOptions::default() },
+            ..RunSpec::new("rocksdb", "json")
+        };
+        let rounds = rounds.iter().copied().map(round).collect();
+        Configuration { spec, rounds, logs: vec![], is_harness: false }
+    }
+
+    fn outcome(configurations: Vec<Configuration>) -> Outcome {
+        Outcome { configurations, unavailable: vec![], failure: None, folder: None }
+    }
+
+    #[test]
+    fn ratios_are_of_equal_rounds_in_the_same_setting() {
+        // The machine was half as fast in the second round, and slower still with small blocks.
+        let all = outcome(vec![
+            configuration(REFERENCE, 16384, &[[100, 1000, 80], [50, 1000, 160], [100, 1000, 80]]),
+            configuration(FAST, 16384, &[[200, 1500, 40], [100, 1500, 80], [220, 1500, 40]]),
+            configuration("ziptier", 16384, &[[200, 1040, 20], [100, 1040, 40], [240, 1040, 20]]),
+            configuration(REFERENCE, 4096, &[[1, 1, 1]]),
+            configuration("ziptier", 512, &[[1, 1, 1]]),
+        ]);
+        let compared = compared(&all);
+        let ours = &compared[2];
+        let throughput = ours.reference.throughput.unwrap();
+        assert_eq!((throughput.median, throughput.spread_pct.round()), (2.0, 20.0));
+        assert_eq!(ours.reference.size.unwrap().median, 1.04);
+        assert_eq!(ours.reference.read_p99.unwrap().median, 0.25);
+        assert_eq!(ours.reference.cores(), Some(0.5));
+        assert_eq!(ours.fast.throughput.unwrap().median, 1.0);
+        assert!(compared[4].reference.throughput.is_none(), "nothing to compare with at 512 bytes");
+        assert_eq!(compared[3].reference.throughput.unwrap().median, 1.0);
+    }
+
+    #[test]
+    fn the_published_setting_has_its_own_figure() {
+        let rounds = [[100, 1000, 80]];
+        let large = [REFERENCE, FAST, "ziptier"].map(|codec| configuration(codec, 16384, &rounds));
+        let small = configuration(REFERENCE, 4096, &rounds);
+        let all = outcome(large.into_iter().chain([small]).collect());
+        let plan = crate::codec_suite::tests::asked();
+        let text = render_databases(&plan, &all, Format::Table);
+        assert_eq!(text.matches("Figure 4, readrandomwriterandom, values of 256 B").count(), 1, "{text}");
+        assert!(text.lines().all(|line| line.len() <= 150), "{text}");
+        let rows = render_databases(&plan, &all, Format::Tsv);
+        assert_eq!(rows.lines().count(), 5);
+    }
+
+    #[test]
+    fn what_is_left_open_is_as_published() {
+        let asked = Plan {
+            workloads: vec![],
+            value_bytes: vec![],
+            value_orders: vec![],
+            ..crate::codec_suite::tests::asked()
+        };
+        let plan = database_suite(asked).unwrap();
+        let names: Vec<&str> = plan.workloads.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(names, ["readrandom", "readrandomwriterandom"]);
+        assert_eq!(
+            (plan.value_bytes.len(), plan.value_orders.len(), plan.block_bytes),
+            (2, 2, vec![4096, 16384])
+        );
+    }
+}

@@ -13,6 +13,7 @@
 mod mapped;
 mod real;
 
+pub use crate::aligned::AlignedBytes;
 pub use real::RealDisk;
 
 use std::io;

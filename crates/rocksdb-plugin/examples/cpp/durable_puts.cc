@@ -3,6 +3,7 @@
 //
 // FILE_SYSTEM is `stock` or `ziptier`, SYNC 1 or 0.
 
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <time.h>

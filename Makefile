@@ -31,7 +31,7 @@ export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin bench-rocksdb-wal release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -53,6 +53,10 @@ bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
 	cargo bench --locked --package ziptier-store --bench eviction
+
+bench-rocksdb-wal: setup setup-rocksdb ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
+	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

@@ -2,6 +2,8 @@
 //!
 //! Pointers that are given out are `Arc`s: whoever has one closes it once.
 
+mod wal;
+
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;

@@ -8,6 +8,7 @@
 //! | [`generation`] | the dictionaries that files carry and share |
 //! | `lifecycle` | when new files get a new generation |
 //! | [`rows`] | how a block is cut for the token encoder |
+//! | [`wal`] | the write-ahead log, in files with room, stored where memory persists |
 //! | [`counters`] | what was done, counted |
 //! | [`host`] | RocksDB itself, loaded at run time: its C API, and databases |
 
@@ -21,3 +22,4 @@ pub mod host;
 mod lifecycle;
 pub mod rows;
 pub mod settings;
+pub mod wal;

@@ -48,7 +48,7 @@ fn a_file_gets_the_generation_that_its_samples_made() {
     let Guidance::Use(next) = codec.guidance() else { panic!("the second file is not") };
     assert!(Arc::ptr_eq(&next, &generation));
     // Another process, with nothing but the file.
-    let loaded = Generation::load(&generation.as_bytes().to_vec()).unwrap();
+    let loaded = Generation::load(generation.as_bytes()).unwrap();
     round_trip(&token(), TOKENS, Some(&loaded), &blocks[0]);
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "compression.h"
+#include "secondary_cache.h"
 
 static_assert(ROCKSDB_MAJOR == 11 && ROCKSDB_MINOR == 8 && ROCKSDB_PATCH == 1, "made for RocksDB 11.8.1");
 
@@ -14,5 +15,6 @@ extern "C" void zt_register() {
   std::call_once(once, [] {
     auto& library = *ROCKSDB_NAMESPACE::ObjectLibrary::Default();
     ziptier::RegisterCompression(library);
+    ziptier::RegisterSecondaryCache(library);
   });
 }

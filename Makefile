@@ -30,7 +30,7 @@ ROCKSDB := $(abspath $(TARGET_DIR))/rocksdb
 export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin release
+.PHONY: help serve test test-model test-vm bench bench-eviction bench-rocksdb-cache figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -52,6 +52,10 @@ bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
 	cargo bench --locked --package ziptier-store --bench eviction
+
+bench-rocksdb-cache: setup setup-rocksdb ## RocksDB's reads after a restart, with its blocks kept on files and without
+	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

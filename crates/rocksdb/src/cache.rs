@@ -6,7 +6,7 @@
 //!
 //! RocksDB's keys never stand for other bytes, so nothing is ever updated, and no entry need be durable: whatever is lost or
 //! damaged is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of that; both go
-//! through the same [`Disk`].
+//! through [`ziptier_media::disk`].
 //!
 //! ```
 //! use ziptier_rocksdb::cache::{Cache, Kind, Settings};

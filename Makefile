@@ -31,7 +31,7 @@ export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin bench-rocksdb-wal release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin bench-rocksdb-wal bench-rocksdb-cache release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -57,6 +57,9 @@ bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO a
 bench-rocksdb-wal: setup setup-rocksdb ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
 	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
 	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
+bench-rocksdb-cache: setup setup-rocksdb ## RocksDB's reads after a restart, with its blocks kept on files and without
+	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

@@ -7,6 +7,7 @@
 
 #include "compression.h"
 #include "file_system.h"
+#include "secondary_cache.h"
 
 static_assert(ROCKSDB_MAJOR == 11 && ROCKSDB_MINOR == 8 && ROCKSDB_PATCH == 1, "made for RocksDB 11.8.1");
 
@@ -16,5 +17,6 @@ extern "C" void zt_register() {
     auto& library = *ROCKSDB_NAMESPACE::ObjectLibrary::Default();
     ziptier::RegisterCompression(library);
     ziptier::RegisterFileSystem(library);
+    ziptier::RegisterSecondaryCache(library);
   });
 }

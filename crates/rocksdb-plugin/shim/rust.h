@@ -1,4 +1,4 @@
-// What the classes of this folder call: functions of `src/ffi.rs`, which say what they take and give.
+// What the classes of this folder call: functions of `src/ffi/`, which say what they take and give.
 #pragma once
 
 #include <cstddef>
@@ -30,4 +30,19 @@ int zt_pack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* raw, 
             size_t* out_bytes);
 bool zt_unpack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* packed, size_t packed_bytes,
                char* out, size_t out_bytes, char* error, size_t error_bytes);
+
+struct ZtCache;
+
+ZtCache* zt_cache_open(const char* path, uint64_t capacity, const char* codec, const char* admission, bool direct,
+                       size_t buffer_bytes, char* error, size_t error_bytes);
+void zt_cache_close(ZtCache*);
+// Whether a block should be put: it is not there, and is forced or came before.
+bool zt_cache_wants(const ZtCache*, const char* key, size_t key_bytes, bool force);
+bool zt_cache_put(const ZtCache*, const char* key, size_t key_bytes, uint8_t compression, uint8_t tier, uint8_t role,
+                  const char* block, size_t block_bytes);
+// Lets `take` have the block, which is gone when that returns; whether there is one.
+bool zt_cache_get(const ZtCache*, const char* key, size_t key_bytes,
+                  void (*take)(void* state, const char* block, size_t block_bytes, uint8_t compression, uint8_t tier),
+                  void* state);
+void zt_cache_remove(const ZtCache*, const char* key, size_t key_bytes);
 }

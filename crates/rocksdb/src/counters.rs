@@ -100,6 +100,7 @@ impl fmt::Display for Counters {
         writeln!(f, "declined_blocks {}", self.declined_blocks.load(Ordering::Relaxed))?;
         writeln!(f, "declined_bytes {}", self.declined_bytes.load(Ordering::Relaxed))?;
         writeln!(f, "failures {}", self.failures.load(Ordering::Relaxed))?;
-        write!(f, "{}", crate::wal::WalCounters::of_process())
+        write!(f, "{}", crate::wal::WalCounters::of_process())?;
+        crate::cache::counters_of_all().map_or(Ok(()), |cache| cache.fmt(f))
     }
 }

@@ -6,6 +6,7 @@
 //! | [`settings`] | the options of a compression manager |
 //! | [`codec`] | a compression manager at work: which block becomes what |
 //! | [`generation`] | the dictionaries that files carry and share |
+//! | [`cache`] | the block cache that survives a restart |
 //! | `lifecycle` | when new files get a new generation |
 //! | [`rows`] | how a block is cut for the token encoder |
 //! | [`wal`] | the write-ahead log, in files with room, stored where memory persists |
@@ -14,6 +15,7 @@
 
 #![deny(missing_docs)]
 
+pub mod cache;
 pub mod codec;
 mod contexts;
 pub mod counters;

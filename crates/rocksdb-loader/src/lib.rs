@@ -35,6 +35,8 @@ static PLUGIN: Mutex<Option<Plugin>> = Mutex::new(None);
 #[derive(Clone, Copy)]
 struct Plugin {
     counters: unsafe extern "C" fn(*mut c_char, usize) -> usize,
+    migrate_off: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
+    inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int,
 }
 
 enum Failure {
@@ -85,6 +87,53 @@ pub unsafe extern "C" fn ziptier_rocksdb_counters(target: *mut c_char, room: usi
     let plugin = PLUGIN.lock().ok().and_then(|plugin| *plugin);
     // SAFETY: the caller's promise, passed on.
     plugin.map_or(0, |plugin| unsafe { (plugin.counters)(target, room) })
+}
+
+/// Runs `work` with the plugin; without it the sentence is that.
+///
+/// # Safety
+///
+/// `room` bytes, at least one, may be written at `message`.
+unsafe fn with_plugin(message: *mut c_char, room: usize, work: impl FnOnce(Plugin) -> c_int) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    if unsafe { ziptier_rocksdb_load(message, room) } != 0 {
+        return 1;
+    }
+    PLUGIN.lock().ok().and_then(|plugin| *plugin).map_or(1, work)
+}
+
+/// Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`, by
+/// its name in options (`kZSTD`), where ziptier's private format was asked for. 0, or 1 and the reason in `message`, a C string cut to
+/// `room` bytes.
+///
+/// # Safety
+///
+/// The first two are C strings, and `room` bytes, at least one, may be written at `message`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
+    dir: *const c_char,
+    compression: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { with_plugin(message, room, |plugin| (plugin.migrate_off)(dir, compression, message, room)) }
+}
+
+/// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and compression, with their
+/// names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and the reason in `message`.
+///
+/// # Safety
+///
+/// As for [`ziptier_rocksdb_migrate_off`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_rocksdb_inspect(
+    dir: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room)) }
 }
 
 /// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its business.
@@ -194,17 +243,25 @@ fn open(path: &Path) -> Result<Plugin, Failure> {
         let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
         if found.is_null() { Err(failed("a function is missing in")) } else { Ok(found) }
     };
-    // SAFETY: these are the plugin's functions of these names, with these signatures.
-    let (register, counters) = unsafe {
-        (
-            std::mem::transmute::<*mut c_void, extern "C" fn()>(find(c"zt_register_classes")?),
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, usize) -> usize>(find(
-                c"zt_counters",
-            )?),
-        )
-    };
-    register();
-    Ok(Plugin { counters })
+    /// A function of the plugin.
+    ///
+    /// # Safety
+    ///
+    /// `T` is the type of the plugin's function of this name.
+    unsafe fn bind<T: Copy>(address: *mut c_void) -> T {
+        const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
+        // SAFETY: a function pointer is as large as an address, and the type is what the caller promises.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+    // SAFETY: these are the types of the plugin's functions.
+    unsafe {
+        bind::<extern "C" fn()>(find(c"zt_register_classes")?)();
+        Ok(Plugin {
+            counters: bind(find(c"zt_counters")?),
+            migrate_off: bind(find(c"zt_plugin_migrate_off")?),
+            inspect: bind(find(c"zt_plugin_inspect")?),
+        })
+    }
 }
 
 fn loader_error() -> String {

@@ -8,6 +8,8 @@
 
 mod ffi;
 
+use std::ffi::{c_char, c_int};
+
 unsafe extern "C" {
     fn zt_register();
 }
@@ -21,6 +23,43 @@ pub fn register() {
 /// What was done so far in this process, one `name value` to a line.
 pub fn counters() -> String {
     ziptier_rocksdb::counters::Counters::of_process().to_string()
+}
+
+unsafe extern "C" {
+    fn zt_migrate_off(
+        dir: *const c_char,
+        compression: *const c_char,
+        message: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int;
+}
+
+/// `zt_migrate_off` of `shim/maintenance.cc`, for the loader.
+///
+/// # Safety
+///
+/// The first two are C strings, and `room` bytes, at least one, may be written at `message`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_migrate_off(
+    dir: *const c_char,
+    compression: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_migrate_off(dir, compression, message, room) }
+}
+
+/// `zt_inspect` of `shim/maintenance.cc`, for the loader.
+///
+/// # Safety
+///
+/// As for [`zt_plugin_migrate_off`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_inspect(dir, message, room) }
 }
 
 /// [`register`], for the loader.

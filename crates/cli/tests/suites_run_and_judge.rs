@@ -154,7 +154,7 @@ fn a_short_bypass_run_leaves_series_summary_and_plot() {
 #[test]
 fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
     for (arguments, words) in [
-        (&["--suite", "everything"][..], "codecs, bypass"),
+        (&["--suite", "everything"][..], "codecs, rocksdb, bypass"),
         (&["--suite", "codecs", "--codec", "snappy"], "unknown codec `snappy`; known: auto"),
         (&["--suite", "codecs", "--codec-engine", "abacus"], "abacus"),
         (&["--target", "store", "--huffman", "static"], "fixed, dynamic"),
@@ -170,6 +170,7 @@ fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
         (&["--suite", "bypass", "--distribution", "hot:100:95"], "above 0 and below 100"),
         (&["--suite", "bypass", "--interval-operations", "0"], "give 1 to 1000000000"),
         (&["--suite", "bypass", "--rounds", "3"], "no medians"),
+        (&["--suite", "bypass", "--value-bytes", "32,64"], "one shape"),
     ] {
         let output = bench(arguments);
         let said = text(&output.stderr);

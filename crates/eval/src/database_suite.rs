@@ -25,7 +25,7 @@ const THREADS_MAX: usize = 10;
 /// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
 ///
 /// # Errors
-/// None of the built-in names is unknown; the type is that of workloads by name.
+/// None for the usual workloads, whose names are known.
 pub fn database_suite(asked: Plan) -> Result<Plan, Error> {
     fn or<T>(asked: Vec<T>, usual: impl IntoIterator<Item = T>) -> Vec<T> {
         if asked.is_empty() { usual.into_iter().collect() } else { asked }

@@ -8,6 +8,7 @@ mod folder;
 mod heap;
 mod linked_versions;
 mod output;
+mod rocksdb;
 mod rocksdb_target;
 mod serve;
 mod store_target;
@@ -43,6 +44,9 @@ enum Command {
     Restore(folder::RestoreArguments),
     /// Say what this machine offers, which path each codec takes, and what would help
     Doctor(doctor::Arguments),
+    /// See how a RocksDB's files are packed, or rewrite them so that they need no plugin
+    #[command(subcommand)]
+    Rocksdb(rocksdb::Command),
     /// Serve a store to Redis clients
     Serve(Box<serve::Arguments>),
 }
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Rocksdb(command) => rocksdb::run(&command),
         Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }
 }

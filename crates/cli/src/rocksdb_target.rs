@@ -15,7 +15,7 @@ use ziptier_eval::{
 use ziptier_rocksdb::host::{Database, Error, LIBRARY_VARIABLE, Library, Table, Values, WriteLog};
 
 /// Which library is loaded.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub(crate) struct LibraryArgument {
     /// RocksDB's library, for target rocksdb [default: librocksdb.so, or where make setup-rocksdb puts it]
     #[arg(long, env = LIBRARY_VARIABLE, value_name = "FILE")]
@@ -28,6 +28,11 @@ impl LibraryArgument {
     /// Makes it the library of this process; the first call counts.
     pub(crate) fn set(&self) {
         LIBRARY.get_or_init(|| self.rocksdb_library.clone());
+    }
+
+    /// The library itself.
+    pub(crate) fn load(&self) -> Result<&'static Library, ziptier_rocksdb::host::Error> {
+        Library::load(self.rocksdb_library.as_deref())
     }
 
     /// The arguments that tell another process of this program the same.

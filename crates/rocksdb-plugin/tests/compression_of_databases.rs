@@ -9,7 +9,7 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use support::{compiled, complaint, printed, stock, with_plugin};
+use support::{compiled, complaint, printed, stock, with_plugin, ziptier};
 use tempfile::TempDir;
 
 const RECORDS: &str = "30000";
@@ -99,6 +99,26 @@ fn a_live_database_changes_its_compression() {
     // And back: without a manager, once everything is compacted, no plugin is needed.
     printed(run(with_plugin, "fill", &dir, "compression_manager=nullptr;compression=kZSTD", &[]));
     printed(run(stock, "read", &dir, "", &[]));
+}
+
+#[test]
+fn a_database_leaves_the_plugin() {
+    let dir = in_folder();
+    let private = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+    printed(run(with_plugin, "fill", &dir, private, &[]));
+    let folder = dir.path().to_str().unwrap();
+    let ziptier = |arguments: &[&str]| ziptier().arg("rocksdb").args(arguments).arg(folder).output().unwrap();
+    let before = String::from_utf8(ziptier(&["inspect"]).stdout).unwrap();
+    assert!(before.contains("ziptier: token"), "{before}");
+    let refused = complaint(ziptier(&["migrate-off", "--compression", "kCustomCompression81"]));
+    assert!(refused.contains("no compression of RocksDB's own"), "{refused}");
+    let migrated = ziptier(&["migrate-off"]);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    let after = String::from_utf8(migrated.stdout).unwrap();
+    assert!(after.contains(" zstd ") && !after.contains("ziptier"), "{after}");
+    printed(run(stock, "read", &dir, "", &[]));
+    // The options that were written down name no manager any more, either.
+    printed(run(stock, "reopen", &dir, "-", &[]));
 }
 
 #[test]

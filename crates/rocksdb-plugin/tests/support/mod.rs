@@ -1,12 +1,14 @@
 //! Programs in C++ against the RocksDB that its makers publish, with the plugin or without.
 
+#![allow(dead_code, reason = "each file of tests needs a part of it")]
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// The folder of the plugin's shared objects: `target/debug` of a test in `target/debug/deps`.
-fn objects() -> PathBuf {
+pub(crate) fn objects() -> PathBuf {
     let test = env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().to_path_buf()
 }
@@ -29,6 +31,13 @@ pub(crate) fn rocksdb() -> PathBuf {
     include.parent().unwrap().canonicalize().unwrap()
 }
 
+/// The command `ziptier`, with that RocksDB.
+pub(crate) fn ziptier() -> Command {
+    let mut command = Command::new(objects().join("ziptier"));
+    command.env("ZIPTIER_ROCKSDB_LIBRARY", rocksdb().join("librocksdb.so"));
+    command
+}
+
 /// Compiles a program, once for all tests of a file.
 pub(crate) fn compiled(source: &str) -> PathBuf {
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();
@@ -36,17 +45,22 @@ pub(crate) fn compiled(source: &str) -> PathBuf {
 }
 
 fn compile(source: &str) -> PathBuf {
-    let name = Path::new(source).file_stem().unwrap();
-    // Tests of several files may compile the same program at once.
-    let program =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{}", name.display(), std::process::id()));
+    linked(&Path::new("tests/programs").join(source), &[])
+}
+
+/// Compiles a program and links it with RocksDB, and with what else is said.
+pub(crate) fn linked(source: &Path, more: &[&str]) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().unwrap());
+    // Tests of several files may compile the same program at once: each puts its own in the place of the one before.
+    let made = program.with_extension(std::process::id().to_string());
     let rocksdb = rocksdb();
     let status = Command::new("g++")
         .args(["-std=c++20", "-O1", "-fno-rtti", "-isystem"])
         .arg(rocksdb.join("include"))
-        .arg(Path::new("tests/programs").join(source))
+        .arg(source)
+        .args(more)
         .arg("-o")
-        .arg(&program)
+        .arg(&made)
         .arg("-L")
         .arg(&rocksdb)
         .arg("-lrocksdb")
@@ -54,6 +68,7 @@ fn compile(source: &str) -> PathBuf {
         .status()
         .unwrap();
     assert!(status.success());
+    std::fs::rename(made, &program).unwrap();
     program
 }
 

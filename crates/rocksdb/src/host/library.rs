@@ -1,12 +1,14 @@
 //! Finding RocksDB's library, and ziptier's classes for it.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 use super::Error;
+use super::calls::c_string;
 use super::functions::Functions;
 
 /// Names a file to load instead of looking for RocksDB.
@@ -17,8 +19,8 @@ const LIBRARY_NAME: &str = "librocksdb.so";
 const BESIDE_EXECUTABLE: &str = "../rocksdb/librocksdb.so";
 /// ziptier's classes, beside the executable.
 const PLUGIN_NAME: &str = "libziptier_rocksdb.so";
-/// Bytes of the sentence that it may say.
-const MESSAGE_BYTES: usize = 1024;
+/// Bytes of what it may say: a sentence, or a line for each column family and compression.
+const MESSAGE_BYTES: usize = 64 << 10;
 
 /// RocksDB, loaded. It is never unloaded: its threads and its registered classes outlive every database.
 pub struct Library {
@@ -86,23 +88,107 @@ impl Library {
     /// # Errors
     /// [`Error::Plugin`] if `libziptier_rocksdb.so` is not beside the executable, or says why it does not go with this RocksDB.
     pub fn load_plugin(&self) -> Result<(), Error> {
-        let path = beside(PLUGIN_NAME).unwrap_or_else(|| PLUGIN_NAME.into());
-        let failed = |reason| Error::Plugin { path: path.clone(), reason };
-        // SAFETY: the file is the one that is built and shipped with this program.
-        let plugin = unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| failed(in_words(error)))?;
+        let plugin = Plugin::open()?;
         type Load = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
-        // SAFETY: that library exports the function with this type.
-        let load: Load =
-            *unsafe { plugin.get(b"ziptier_rocksdb_load\0") }.map_err(|error| failed(in_words(error)))?;
-        // What is registered must stay.
-        std::mem::forget(plugin);
-        let mut message = [0u8; MESSAGE_BYTES];
+        // SAFETY: the library exports the function with this type.
+        let load: Load = unsafe { plugin.function(c"ziptier_rocksdb_load") }?;
         // SAFETY: the function writes at most as many bytes as it is told there are, and leaves one for the zero that ends them.
-        match unsafe { load(message.as_mut_ptr().cast(), message.len()) } {
-            0 => Ok(()),
-            _ => Err(failed(sentence(&message))),
+        answered(|message, room| unsafe { load(message, room) })
+            .map(|_| ())
+            .map_err(|reason| Error::Plugin { path: plugin.path, reason })
+    }
+
+    /// How the files of the database in `folder` are packed, by column family and compression. The database may be in use.
+    ///
+    /// # Errors
+    /// As for [`Library::load_plugin`], and what RocksDB says.
+    pub fn inspect(&self, folder: &Path) -> Result<Vec<Packing>, Error> {
+        self.load_plugin()?;
+        type Inspect = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
+        // SAFETY: the library exports the function with this type.
+        let inspect: Inspect = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_inspect") }?;
+        let name = c_string(folder.as_os_str().as_bytes())?;
+        // SAFETY: the name is a C string; for the rest see `load_plugin`.
+        let report = answered(|message, room| unsafe { inspect(name.as_ptr(), message, room) })
+            .map_err(|status| Error::Status { action: "read the properties of the database", status })?;
+        Ok(report.lines().filter_map(Packing::parse).collect())
+    }
+
+    /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`, by its
+    /// name in options (`kZSTD`), where the private format was asked for.
+    ///
+    /// # Errors
+    /// As for [`Library::load_plugin`], and what RocksDB says; then the database is as readable as it was.
+    pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
+        self.load_plugin()?;
+        type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
+        // SAFETY: the library exports the function with this type.
+        let migrate: Migrate = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_migrate_off") }?;
+        let (name, compression) = (c_string(folder.as_os_str().as_bytes())?, c_string(compression)?);
+        // SAFETY: the names are C strings; for the rest see `load_plugin`.
+        answered(|message, room| unsafe { migrate(name.as_ptr(), compression.as_ptr(), message, room) })
+            .map(|_| ())
+            .map_err(|status| Error::Status { action: "rewrite the database", status })
+    }
+}
+
+/// How some files of a database are packed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packing {
+    /// The column family.
+    pub family: String,
+    /// What the files call it: the manager's compatibility name and the types in hexadecimal, such as `ZiptierV1;80;`.
+    pub compression: String,
+    /// Files.
+    pub files: u64,
+    /// Bytes of their data blocks.
+    pub data_bytes: u64,
+    /// Bytes of the keys and values in them.
+    pub raw_bytes: u64,
+}
+
+impl Packing {
+    fn parse(line: &str) -> Option<Packing> {
+        let mut fields = line.split('\t');
+        let (family, compression) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        let mut number = || fields.next()?.parse().ok();
+        Some(Packing { family, compression, files: number()?, data_bytes: number()?, raw_bytes: number()? })
+    }
+}
+
+/// `libziptier_rocksdb.so`, beside the executable. It is never unloaded: what it registered must stay.
+struct Plugin {
+    loaded: std::mem::ManuallyDrop<Loaded>,
+    path: PathBuf,
+}
+
+impl Plugin {
+    fn open() -> Result<Plugin, Error> {
+        let path = beside(PLUGIN_NAME).unwrap_or_else(|| PLUGIN_NAME.into());
+        // SAFETY: the file is the one that is built and shipped with this program.
+        match unsafe { Loaded::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(loaded) => Ok(Plugin { loaded: std::mem::ManuallyDrop::new(loaded), path }),
+            Err(error) => Err(Error::Plugin { path, reason: in_words(error) }),
         }
+    }
+
+    /// # Safety
+    ///
+    /// `T` is the type of the function of this name.
+    unsafe fn function<T: Copy>(&self, name: &CStr) -> Result<T, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.loaded.get::<T>(name.to_bytes_with_nul()) }
+            .map(|function| *function)
+            .map_err(|error| Error::Plugin { path: self.path.clone(), reason: in_words(error) })
+    }
+}
+
+/// What a function wrote into the room it was given: a result, or a reason if it did not return 0.
+fn answered(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<String, String> {
+    let mut message = vec![0u8; MESSAGE_BYTES];
+    match call(message.as_mut_ptr().cast(), message.len()) {
+        0 => Ok(sentence(&message)),
+        _ => Err(sentence(&message)),
     }
 }
 

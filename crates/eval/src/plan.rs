@@ -184,13 +184,14 @@ impl Plan {
                 let known = target.codecs.join(", ");
                 return Err(Error::Unknown { what: "codec", given: codec.into(), known });
             }
-            for coding in self.engines_for(codec, &target.engines_of(codec))? {
-                let sizes = swept(&self.block_bytes).into_iter();
-                let sized = |bytes: Option<usize>| bytes.or(coding.block_bytes);
-                codings.extend(sizes.map(|bytes| Coding { block_bytes: sized(bytes), ..coding }));
-            }
+            codings.extend(self.engines_for(codec, &target.engines_of(codec))?);
         }
-        Ok(codings)
+        // Codecs with blocks of one size stand, and are measured, side by side.
+        let sized = |bytes: Option<usize>| {
+            let codings = codings.iter();
+            codings.map(move |coding| Coding { block_bytes: bytes.or(coding.block_bytes), ..*coding })
+        };
+        Ok(swept(&self.block_bytes).into_iter().flat_map(sized).collect())
     }
 
     /// The engines of a codec to measure, of those that are `there`.

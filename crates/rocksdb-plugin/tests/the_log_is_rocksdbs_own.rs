@@ -5,10 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+mod support;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
+use support::{compiled, plugin};
 
 /// Values of RocksDB's `WALRecoveryMode`.
 const MODES: [(&str, &str); 4] =
@@ -17,37 +19,9 @@ const MODES: [(&str, &str); 4] =
 /// The exit code of a check for a database that does not open.
 const REFUSED: i32 = 3;
 
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let include = PathBuf::from(
-        std::env::var_os("ROCKSDB_INCLUDE_DIR").expect("ROCKSDB_INCLUDE_DIR, as the Makefile sets it"),
-    );
-    let library = include.parent().unwrap();
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wal");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/wal.cc");
-    let compiled = Command::new("g++")
-        .args(["-std=c++20", "-O1", "-fno-rtti", "-pthread"])
-        .arg(format!("-isystem{}", include.display()))
-        .arg(source)
-        .arg(format!("-L{}", library.display()))
-        .arg(format!("-Wl,-rpath,{}", library.display()))
-        .args(["-lrocksdb", "-ldl", "-o"])
-        .arg(&program)
-        .status();
-    assert!(compiled.unwrap().success(), "the program does not compile");
-    program
-});
-
-/// The plugin that was built with this test, beside it.
-fn plugin() -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    let found = deps.join("libziptier_rocksdb_plugin.so");
-    assert!(found.exists(), "looked for the plugin at {}, found none", found.display());
-    found
-}
-
 fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(&*PROGRAM);
-    command.env("ZIPTIER_PLUGIN", plugin()).args(arguments);
+    let mut command = Command::new(compiled("wal.cc"));
+    command.env("ZIPTIER_PLUGIN", plugin().with_file_name("libziptier_rocksdb_plugin.so")).args(arguments);
     command
 }
 

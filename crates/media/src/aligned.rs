@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 /// A fixed number of bytes at an aligned address: a longer vector, of which the front is skipped.
 #[derive(Debug)]
-pub(crate) struct AlignedBytes {
+pub struct AlignedBytes {
     /// Never grown, so that the bytes stay where they are.
     bytes: Vec<u8>,
     start: usize,
@@ -13,7 +13,8 @@ pub(crate) struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    pub(crate) fn zeroed(len: usize) -> AlignedBytes {
+    /// So many zeros.
+    pub fn zeroed(len: usize) -> AlignedBytes {
         let bytes = vec![0; len + DIRECT_ALIGNMENT_BYTES];
         let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT_BYTES).min(DIRECT_ALIGNMENT_BYTES);
         AlignedBytes { bytes, start, len }

@@ -13,6 +13,7 @@
 mod mapped;
 mod real;
 
+pub use crate::aligned::AlignedBytes;
 pub use real::RealDisk;
 
 use std::io;
@@ -87,8 +88,9 @@ pub enum Caching {
     /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the address
     /// of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
     Direct,
-    /// By stores into a mapping, where the file lies on a DAX file system and has all its bytes allocated; as [`Caching::Cached`]
-    /// elsewhere. For files that are written to the length they have when they are opened.
+    /// By stores into a mapping, where the file lies on a DAX file system or on tmpfs and has all its bytes allocated; as
+    /// [`Caching::Cached`] elsewhere ([`DiskFile::is_mapped`] tells). For files that are written to the length they have when they
+    /// are opened, or that [`DiskFile::preallocate`] gives them.
     Mapped,
 }
 
@@ -159,6 +161,11 @@ pub trait DiskFile: Send + Sync {
 
     /// Whether reads and writes go past the page cache and must be aligned.
     fn is_direct(&self) -> bool;
+
+    /// Whether writes are stores into a mapping, which a process that is killed may have made in part, byte by byte.
+    fn is_mapped(&self) -> bool {
+        false
+    }
 
     /// Where the file was opened, for messages.
     fn path(&self) -> &Path;

@@ -4,6 +4,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
+//! | [`aligned`] | bytes at addresses that direct reads and writes take |
 //! | [`disk`] | the one trait through which every operation on durable files goes, and the real disk behind it |
 //! | [`log`] | the write-ahead log: opaque records, group commit, replay that tells a torn tail from damage |
 //! | [`segments`] | segment files on SSD: immutable bodies, appended in large writes and read singly |
@@ -13,7 +14,7 @@
 //! | [`places`] | what of this the machine has |
 //! | `testing` | disks that record every operation and rebuild what a power cut would leave, and disks that fail on purpose |
 
-mod aligned;
+pub mod aligned;
 pub mod disk;
 pub mod far;
 pub mod log;

@@ -26,6 +26,13 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Whether a file lies in memory alone, on tmpfs.
+pub(crate) fn is_on_tmpfs(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}
+
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 impl Mapping {

@@ -30,6 +30,8 @@ enum Means {
     Stores { domain: Domain, copy: Copy, flush: Flush },
     /// Stores land in the page cache of this file.
     PageCache(File),
+    /// Stores land in a file of tmpfs, for which the kernel has nothing to sync.
+    Tmpfs,
     /// Stores land in memory that forgets.
     Forgotten,
 }
@@ -47,6 +49,11 @@ impl Persistence {
     /// For a shared mapping of `file` anywhere else.
     pub fn of_page_cache(file: File) -> Persistence {
         Persistence { means: Means::PageCache(file) }
+    }
+
+    /// For a shared mapping of a file on tmpfs: as durable as such a file can be, which is until the machine stops.
+    pub fn of_tmpfs() -> Persistence {
+        Persistence { means: Means::Tmpfs }
     }
 
     /// For anonymous memory.
@@ -75,7 +82,7 @@ impl Persistence {
             // SAFETY: the caller's promise; both kinds come from what is available.
             Means::Stores { copy, flush, .. } => unsafe { copy_past_caches(copy, flush, target, bytes) },
             // SAFETY: the caller's promise.
-            Means::PageCache(_) | Means::Forgotten => unsafe {
+            Means::PageCache(_) | Means::Tmpfs | Means::Forgotten => unsafe {
                 target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             },
         }
@@ -89,7 +96,10 @@ impl Persistence {
     pub unsafe fn flush(&self, start: *const u8, bytes: usize) {
         match self.means {
             // Under eADR the caches are durable.
-            Means::Stores { domain: Domain::Caches, .. } | Means::PageCache(_) | Means::Forgotten => {}
+            Means::Stores { domain: Domain::Caches, .. }
+            | Means::PageCache(_)
+            | Means::Tmpfs
+            | Means::Forgotten => {}
             // SAFETY: the caller's promise; the kind comes from what is available.
             Means::Stores { flush, .. } => unsafe { flush.range(start, bytes) },
         }
@@ -112,7 +122,7 @@ impl Persistence {
         match &self.means {
             Means::Stores { .. } => store_fence(),
             Means::PageCache(file) => file.sync_data()?,
-            Means::Forgotten => {}
+            Means::Tmpfs | Means::Forgotten => {}
         }
         Ok(())
     }
@@ -144,7 +154,7 @@ impl Persistence {
                     )?
                 };
             }
-            Means::Forgotten => {}
+            Means::Tmpfs | Means::Forgotten => {}
         }
         Ok(())
     }
@@ -156,6 +166,7 @@ impl fmt::Display for Persistence {
         let Means::Stores { domain, copy, flush } = &self.means else {
             return f.write_str(match self.means {
                 Means::PageCache(_) => "no DAX: durable after msync or fdatasync",
+                Means::Tmpfs => "tmpfs: survives the process, not the machine",
                 _ => "memory only: nothing survives the process",
             });
         };

@@ -1,1 +1,69 @@
 //! RocksDB's classes over [`ziptier_rocksdb`], for the RocksDB 11.8.1 of the process.
+//!
+//! `shim/` has the classes, in C++; `ffi` has what they call. As a shared object this is loaded by `libziptier_rocksdb.so`,
+//! which knows by then that the RocksDB of the process is the one that the classes were made for. A Rust program that links
+//! RocksDB statically calls [`register`] instead.
+
+#![deny(missing_docs)]
+
+mod ffi;
+
+use std::ffi::{c_char, c_int};
+
+unsafe extern "C" {
+    fn zt_register();
+}
+
+/// Makes the classes known to the RocksDB that this program is linked with. Doing so twice does nothing.
+pub fn register() {
+    // SAFETY: the function takes nothing, and is made for any thread and any number of calls.
+    unsafe { zt_register() }
+}
+
+/// What was done so far in this process, one `name value` to a line.
+pub fn counters() -> String {
+    ziptier_rocksdb::counters::Counters::of_process().to_string()
+}
+
+unsafe extern "C" {
+    fn zt_migrate_off(
+        dir: *const c_char,
+        compression: *const c_char,
+        message: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int;
+}
+
+/// `zt_migrate_off` of `shim/maintenance.cc`, for the loader.
+///
+/// # Safety
+///
+/// The first two are C strings, and `room` bytes, at least one, may be written at `message`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_migrate_off(
+    dir: *const c_char,
+    compression: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_migrate_off(dir, compression, message, room) }
+}
+
+/// `zt_inspect` of `shim/maintenance.cc`, for the loader.
+///
+/// # Safety
+///
+/// As for [`zt_plugin_migrate_off`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_inspect(dir, message, room) }
+}
+
+/// [`register`], for the loader.
+#[unsafe(no_mangle)]
+pub extern "C" fn zt_register_classes() {
+    register();
+}

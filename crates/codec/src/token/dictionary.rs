@@ -146,13 +146,46 @@ impl Dictionary {
         }
     }
 
+    /// Codes the rows of a block as one value: appends it to `coded`. It decodes to the rows, one after the other.
+    ///
+    /// The decoder does not know the rows. They are where the encoder begins anew, so that it works on several at once, and
+    /// finds the same tokens again where rows begin alike; each costs about half a token.
+    pub fn encode_rows(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], coded: &mut Vec<u8>) {
+        let mut numbers = encoder.take_joined();
+        match effort {
+            Effort::Fast => {
+                for row in encoder.parse_fast(&self.table, &self.matcher, rows) {
+                    numbers.extend_from_slice(row);
+                }
+            }
+            Effort::Dense => {
+                for row in rows {
+                    numbers.extend_from_slice(encoder.parse(&self.table, &self.matcher, row));
+                }
+            }
+        }
+        self.seal(&numbers, coded);
+        encoder.give_back_joined(numbers);
+    }
+
     /// Appends a coded value and its end.
     fn append(&self, numbers: &[u16], coded: &mut Vec<u8>, ends: &mut Vec<u32>) {
+        self.seal(numbers, coded);
+        ends.push(u32::try_from(coded.len()).expect("a group is coded into less than 4 GiB"));
+    }
+
+    /// Appends numbers and their check.
+    fn seal(&self, numbers: &[u16], coded: &mut Vec<u8>) {
         let start = coded.len();
         numbers::pack(numbers, self.bits(), coded);
         let check = check16(self.fingerprint, &coded[start..]);
         coded.extend_from_slice(&check.to_le_bytes());
-        ends.push(u32::try_from(coded.len()).expect("a group is coded into less than 4 GiB"));
+    }
+
+    /// The spare capacity of a buffer with which [`decode_append`](Self::decode_append) does not pass over so many coded bytes
+    /// twice, once to know how long the value is: 16 bytes for each number.
+    pub fn spare_bytes(&self, coded_bytes: usize) -> usize {
+        Table::spare_bytes(coded_bytes * 8 / self.bits() as usize * TOKEN_BYTES_MAX)
     }
 
     /// Appends the value to `out` and returns its length.
@@ -347,6 +380,21 @@ mod tests {
                 assert_eq!(dictionary.decode_append(&coded, &mut out, 1 << 20), Err(expected.clone()));
                 assert_eq!(out, b"kept");
                 assert_eq!(dictionary.raw_len(&coded), Err(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_decode_as_one_value() {
+        let rows: [&[u8]; 5] = [b"abcabcend", b"", b"abc", b"bcabcabcabcabcab", b"\0"];
+        for bits in super::super::BITS {
+            let dictionary = small(bits);
+            for effort in [Effort::Fast, Effort::Dense] {
+                let (mut encoder, mut coded) = (Encoder::new(), vec![7]);
+                dictionary.encode_rows(&mut encoder, effort, &rows, &mut coded);
+                let mut value = Vec::new();
+                dictionary.decode_append(&coded[1..], &mut value, 1 << 20).unwrap();
+                assert_eq!(value, rows.concat());
             }
         }
     }

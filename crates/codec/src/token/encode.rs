@@ -37,6 +37,8 @@ pub struct Encoder {
     lengths: Vec<u8>,
     numbers: Vec<u16>,
     greedy: Greedy,
+    /// The numbers of all rows of a block.
+    joined: Vec<u16>,
 }
 
 impl Encoder {
@@ -50,8 +52,20 @@ impl Encoder {
     pub fn memory_bytes(&self) -> usize {
         self.padded.capacity()
             + self.lengths.capacity()
-            + (self.longest.capacity() + self.numbers.capacity()) * size_of::<u16>()
+            + (self.longest.capacity() + self.numbers.capacity() + self.joined.capacity()) * size_of::<u16>()
             + self.greedy.memory_bytes()
+    }
+
+    /// An empty list that has grown before, for numbers of several values.
+    pub(super) fn take_joined(&mut self) -> Vec<u16> {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        joined
+    }
+
+    /// Keeps the list for the next block.
+    pub(super) fn give_back_joined(&mut self, joined: Vec<u16>) {
+        self.joined = joined;
     }
 
     /// The token numbers of a value.

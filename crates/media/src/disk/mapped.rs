@@ -1,13 +1,15 @@
-//! A file on a DAX file system, written by stores into a mapping: no system call to write, a fence to make durable.
+//! A file on a DAX file system, written by stores into a mapping: no system call to write, a fence to make durable. A file on tmpfs,
+//! too: there is nothing to wait for, and a store costs a tenth of a write.
 //!
 //! For files that have their full length before they are written, as segments of the log: what is written beyond goes through the
 //! file. Reads do, too; they come back with an error where the medium is damaged, and a load would kill the process.
 
 use super::real::RealFile;
 use super::{DiskError, DiskFile};
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping};
 use crate::persist::{Domain, Persistence};
 use parking_lot::Mutex;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,13 +17,13 @@ use std::path::Path;
 /// See the module.
 pub(super) struct MappedFile {
     file: RealFile,
-    mapping: Mapping,
     persistence: Persistence,
     state: Mutex<State>,
 }
 
 /// What only one thread at a time may know and change.
 struct State {
+    mapping: Mapping,
     /// Bytes of the mapping that the file has: stores beyond would kill the process.
     backed_bytes: u64,
     /// Whether something was changed through the file, which a fence does not make durable.
@@ -36,19 +38,40 @@ impl MappedFile {
         if found.len() == 0 || found.blocks() * 512 < found.len() {
             return Err(file);
         }
-        let Ok(mapping) = Mapping::of_dax_file(file.file(), found.len() as usize) else { return Err(file) };
-        let Ok(own) = file.file().try_clone() else { return Err(file) };
-        let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-        let persistence = Persistence::of_dax(own, Domain::of_device(Path::new("/sys"), major, minor));
-        if !persistence.is_immediate() {
+        let Ok((mapping, is_dax)) = Mapping::of_file(file.file(), found.len() as usize) else {
+            return Err(file);
+        };
+        let persistence = if is_dax {
+            let Ok(own) = file.file().try_clone() else { return Err(file) };
+            let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+            Persistence::of_dax(own, Domain::of_device(Path::new("/sys"), major, minor))
+        } else if mapping::is_on_tmpfs(file.file()) {
+            Persistence::of_tmpfs()
+        } else {
+            return Err(file);
+        };
+        if is_dax && !persistence.is_immediate() {
             return Err(file);
         }
         Ok(MappedFile::of(file, mapping, persistence))
     }
 
+    /// Maps the first `bytes` bytes in the way that the file was mapped first; what cannot be mapped is written through the file.
+    fn map(&self, bytes: u64) -> io::Result<Mapping> {
+        if self.persistence.is_immediate() {
+            Mapping::of_dax_file(self.file.file(), bytes as usize)
+        } else {
+            Mapping::of_file(self.file.file(), bytes as usize).map(|(mapping, _)| mapping)
+        }
+    }
+
     fn of(file: RealFile, mapping: Mapping, persistence: Persistence) -> MappedFile {
-        let state = State { backed_bytes: mapping.bytes() as u64, changed_in_file: false };
-        MappedFile { file, mapping, persistence, state: Mutex::new(state) }
+        let backed_bytes = mapping.bytes() as u64;
+        MappedFile {
+            file,
+            persistence,
+            state: Mutex::new(State { mapping, backed_bytes, changed_in_file: false }),
+        }
     }
 }
 
@@ -70,15 +93,22 @@ impl DiskFile for MappedFile {
         }
         // SAFETY: the bytes lie in the mapping and in the file, and nobody else writes there: the lock is held. Nobody reads through
         // the mapping.
-        unsafe { self.persistence.copy(self.mapping.at(offset as usize), &bytes[..room]) };
+        unsafe { self.persistence.copy(state.mapping.at(offset as usize), &bytes[..room]) };
         // Only the thread that stored can wait for its stores; whoever syncs may be another.
         self.persistence.drain();
         Ok(room)
     }
 
     fn preallocate(&self, len: u64) -> Result<(), DiskError> {
-        self.state.lock().changed_in_file = true;
-        self.file.preallocate(len)
+        let mut state = self.state.lock();
+        state.changed_in_file = true;
+        self.file.preallocate(len)?;
+        if len > state.backed_bytes
+            && let Ok(mapping) = self.map(len)
+        {
+            (state.mapping, state.backed_bytes) = (mapping, len);
+        }
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
@@ -99,6 +129,10 @@ impl DiskFile for MappedFile {
 
     fn is_direct(&self) -> bool {
         false
+    }
+
+    fn is_mapped(&self) -> bool {
+        true
     }
 
     fn path(&self) -> &Path {
@@ -175,6 +209,21 @@ mod tests {
         }
     }
 
+    #[test]
+    #[cfg(not(miri))]
+    fn a_file_on_tmpfs_grows_with_its_mapping() {
+        let Ok(file) = tempfile::tempfile_in("/dev/shm") else { return };
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; BYTES as usize], 0).unwrap();
+        let file = MappedFile::new(RealFile::of(file, Path::new("tmpfs"))).ok().unwrap();
+        assert!(file.durable_after().starts_with("tmpfs"));
+        file.preallocate(2 * BYTES).unwrap();
+        assert_eq!(file.state.lock().backed_bytes, 2 * BYTES);
+        write_all_at(&file, BYTES - 3, &[2; 6]).unwrap();
+        let mut read = [0; 8];
+        assert_eq!(read_full_at(&file, BYTES - 4, &mut read), Ok(8));
+        assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 0]);
+    }
+
     /// The stores themselves, on memory of the test's own.
     #[test]
     fn stores_stay_where_they_belong() {
@@ -184,8 +233,9 @@ mod tests {
             MappedFile::of(RealFile::of(file, Path::new("heap")), Mapping::of_heap(&[0; 300]), persistence);
         assert_eq!(file.write_at(100, &[7; 50]), Ok(50));
         assert_eq!(file.write_at(250, &[8; 90]), Ok(50), "the rest lies beyond the mapping");
+        let state = file.state.lock();
         // SAFETY: nobody writes any more.
-        let bytes = unsafe { file.mapping.slice(0, 300) };
+        let bytes = unsafe { state.mapping.slice(0, 300) };
         let counted = [0, 7, 8].map(|wanted| bytes.iter().filter(|byte| **byte == wanted).count());
         assert_eq!(counted, [200, 50, 50]);
         assert_eq!((bytes[99], bytes[100], bytes[149], bytes[150], bytes[250]), (0, 7, 7, 0, 8));

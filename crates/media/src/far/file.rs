@@ -12,10 +12,8 @@ use rustix::io::Errno;
 use super::error::FarError;
 use super::layout::{CHUNK_BYTES, FoundHead, HEAD_BYTES, HEAD_OFFSETS, Head, VERSION};
 use super::{FarKind, MIN_BYTES};
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping};
 use crate::persist::{Domain, Persistence};
-
-const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A file that is locked, allocated, mapped, and begins with a valid head.
 #[derive(Debug)]
@@ -218,10 +216,7 @@ pub(super) fn write_head(mapping: &Mapping, persistence: &Persistence, head: &He
 }
 
 fn kind_without_dax(file: &File) -> FarKind {
-    match rustix::fs::fstatfs(file) {
-        Ok(found) if found.f_type == TMPFS_MAGIC => FarKind::Tmpfs,
-        _ => FarKind::File,
-    }
+    if mapping::is_on_tmpfs(file) { FarKind::Tmpfs } else { FarKind::File }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FarError {

@@ -1,0 +1,32 @@
+/* ziptier for RocksDB 11.8.1: link with libziptier_rocksdb.so, beside which libziptier_rocksdb_plugin.so lies. */
+#ifndef ZIPTIER_ROCKSDB_H
+#define ZIPTIER_ROCKSDB_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Registers the compression manager `ziptier` with the RocksDB of this process. Returns 0; or 1, and one sentence in
+ * `message`, a C string of at most `room` bytes (`message` may be NULL). It does so by itself when the library is loaded after
+ * RocksDB; calling it tells whether that went well. */
+int ziptier_rocksdb_load(char *message, size_t room);
+
+/* Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes. Returns the
+ * bytes that the whole takes, the final zero included; 0 if the plugin is not loaded. */
+size_t ziptier_rocksdb_counters(char *target, size_t room);
+
+/* Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`
+ * (such as "kZSTD") where the private format was asked for. Returns 0, or 1 and the reason in `message` (`room` is at least 1). */
+int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
+
+/* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with their
+ * names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the reason. */
+int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,336 @@
+// The compression manager `ziptier`: RocksDB's classes around a codec of `ziptier_rocksdb`.
+//
+// With a standard format it keeps RocksDB's own compatibility name: files say that they were written by the built-in manager,
+// and any RocksDB reads them. The private format has a name of its own, under which a manager is registered, too, so that its
+// files are found to be readable wherever the plugin is loaded.
+
+#include "compression.h"
+
+#include <rocksdb/advanced_compression.h>
+#include <rocksdb/utilities/options_type.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "rust.h"
+
+namespace ziptier {
+namespace {
+
+using namespace ROCKSDB_NAMESPACE;
+
+constexpr const char* kName = "ziptier";
+constexpr const char* kPrivateName = "ZiptierV1";
+constexpr size_t kMessageBytes = 512;
+
+using Message = std::array<char, kMessageBytes>;
+
+struct CloseCodec {
+  void operator()(ZtCodec* codec) const { zt_codec_close(codec); }
+};
+using CodecPtr = std::shared_ptr<ZtCodec>;
+
+struct CloseGeneration {
+  void operator()(ZtGeneration* generation) const { zt_generation_close(generation); }
+};
+using GenerationPtr = std::shared_ptr<ZtGeneration>;
+
+GenerationPtr Own(ZtGeneration* generation) {
+  return generation == nullptr ? nullptr : GenerationPtr(generation, CloseGeneration());
+}
+
+Slice BytesOf(const GenerationPtr& generation) {
+  if (generation == nullptr) {
+    return Slice();
+  }
+  size_t length = 0;
+  const char* bytes = zt_generation_bytes(generation.get(), &length);
+  return Slice(bytes, length);
+}
+
+// Whether a type is one of the private format's.
+bool IsPrivate(CompressionType type) { return static_cast<uint8_t>(type) >= 0x80; }
+
+// Unpacks what a manager packs, and hands everything else to RocksDB.
+class ZiptierDecompressor : public Decompressor {
+ public:
+  ZiptierDecompressor(CodecPtr codec, std::shared_ptr<Decompressor> builtin, GenerationPtr generation, Slice dict)
+      : codec_(std::move(codec)),
+        builtin_(std::move(builtin)),
+        generation_(std::move(generation)),
+        dict_(dict) {}
+
+  const char* Name() const override { return "ZiptierDecompressor"; }
+
+  const Slice& GetSerializedDict() const override { return dict_; }
+
+  Status MaybeCloneForDict(const Slice& dict, std::unique_ptr<Decompressor>* out) override {
+    std::shared_ptr<Decompressor> builtin = builtin_;
+    GenerationPtr generation;
+    if (zt_generation_is_one(dict.data(), dict.size())) {
+      Message error{};
+      generation = Own(zt_generation_load(dict.data(), dict.size(), error.data(), error.size()));
+      if (generation == nullptr) {
+        return Status::Corruption(error.data());
+      }
+    } else {
+      std::unique_ptr<Decompressor> clone;
+      Status status = builtin_->MaybeCloneForDict(dict, &clone);
+      if (!status.ok()) {
+        return status;
+      }
+      builtin = std::move(clone);
+    }
+    *out = std::make_unique<ZiptierDecompressor>(codec_, std::move(builtin), std::move(generation), dict);
+    return Status::OK();
+  }
+
+  // A generation is shared by files, so each counts only what it has alone.
+  size_t ApproximateOwnedMemoryUsage() const override { return sizeof(*this); }
+
+  ManagedWorkingArea ObtainWorkingArea(CompressionType preferred) override {
+    return IsPrivate(preferred) ? ManagedWorkingArea{} : builtin_->ObtainWorkingArea(preferred);
+  }
+
+  Status ExtractUncompressedSize(Args& args) override {
+    return IsPrivate(args.compression_type) ? Decompressor::ExtractUncompressedSize(args)
+                                            : builtin_->ExtractUncompressedSize(args);
+  }
+
+  Status DecompressBlock(const Args& args, char* out) override {
+    const auto type = static_cast<uint8_t>(args.compression_type);
+    if (!IsPrivate(args.compression_type) && !zt_codec_unpacks_standard(codec_.get(), type)) {
+      return builtin_->DecompressBlock(args, out);
+    }
+    Message error;
+    if (zt_unpack(codec_.get(), generation_.get(), type, args.compressed_data.data(), args.compressed_data.size(), out,
+                  args.uncompressed_size, error.data(), error.size())) {
+      return Status::OK();
+    }
+    return Status::Corruption(error.data());
+  }
+
+ private:
+  CodecPtr codec_;
+  std::shared_ptr<Decompressor> builtin_;
+  GenerationPtr generation_;
+  Slice dict_;
+};
+
+// Packs the blocks of one file.
+class ZiptierCompressor : public Compressor {
+ public:
+  ZiptierCompressor(CodecPtr codec, std::shared_ptr<Decompressor> builtin, CompressionType type, uint32_t threads,
+                    GenerationPtr generation)
+      : codec_(std::move(codec)),
+        builtin_(std::move(builtin)),
+        type_(type),
+        threads_(threads),
+        generation_(std::move(generation)) {}
+
+  const char* Name() const override { return "ZiptierCompressor"; }
+
+  CompressionType GetPreferredCompressionType() const override { return type_; }
+
+  uint32_t GetRecommendedParallelThreads() const override { return threads_; }
+
+  Slice GetSerializedDict() const override { return BytesOf(generation_); }
+
+  DictConfig GetDictGuidance(CacheEntryRole role) const override {
+    if (role != CacheEntryRole::kDataBlock) {
+      return DictDisabled{};
+    }
+    size_t sample_bytes = 0;
+    GenerationPtr generation = Own(zt_codec_guidance(codec_.get(), &sample_bytes));
+    if (generation != nullptr) {
+      const Slice bytes = BytesOf(generation);
+      std::lock_guard<std::mutex> lock(guided_mutex_);
+      guided_ = std::move(generation);
+      return DictPreDefined{bytes.ToString()};
+    }
+    if (sample_bytes > 0) {
+      return DictSampling{sample_bytes};
+    }
+    return DictDisabled{};
+  }
+
+  std::unique_ptr<Compressor> Clone() const override {
+    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, generation_);
+  }
+
+  std::unique_ptr<Compressor> MaybeCloneSpecialized(CacheEntryRole role, DictConfigArgs&& args) const override {
+    if (role != CacheEntryRole::kDataBlock && role != CacheEntryRole::kMisc) {
+      return nullptr;
+    }
+    GenerationPtr generation;
+    if (auto* samples = std::get_if<DictSamples>(&args); samples != nullptr && !samples->empty()) {
+      generation = Own(zt_codec_train(codec_.get(), samples->sample_data.data(), samples->sample_lens.data(),
+                                      samples->sample_lens.size()));
+    } else if (auto* given = std::get_if<DictPreDefined>(&args); given != nullptr && !given->dict_data.empty()) {
+      Message error;
+      generation = Own(zt_generation_load(given->dict_data.data(), given->dict_data.size(), error.data(), error.size()));
+    }
+    if (generation == nullptr) {
+      return nullptr;
+    }
+    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, std::move(generation));
+  }
+
+  // RocksDB verifies blocks of a predefined dictionary with the decompressor of the compressor that has none, so that
+  // one must know the generation that was recommended.
+  std::shared_ptr<Decompressor> GetOptimizedDecompressor() const override {
+    std::lock_guard<std::mutex> lock(guided_mutex_);
+    return std::make_shared<ZiptierDecompressor>(codec_, builtin_, generation_ != nullptr ? generation_ : guided_, Slice());
+  }
+
+  Status CompressBlock(Slice raw, char* out, size_t* out_bytes, CompressionType* type, ManagedWorkingArea*) override {
+    const int made = zt_pack(codec_.get(), generation_.get(), static_cast<uint8_t>(type_), raw.data(), raw.size(), out,
+                             out_bytes);
+    if (made < 0) {
+      *type = kNoCompression;
+      *out_bytes = 1;  // tried, and declined
+    } else {
+      *type = static_cast<CompressionType>(made);
+    }
+    return Status::OK();
+  }
+
+ private:
+  CodecPtr codec_;
+  std::shared_ptr<Decompressor> builtin_;
+  CompressionType type_;
+  uint32_t threads_;
+  GenerationPtr generation_;
+  mutable std::mutex guided_mutex_;
+  mutable GenerationPtr guided_;
+};
+
+struct ManagerOptions {
+  std::string format = "auto";
+  std::string path = "auto";
+  std::string huffman = "dynamic";
+  std::string model;
+  int level = 0;
+  uint32_t parallel_threads = 0;
+  bool verify = false;
+  bool force = false;
+};
+
+template <typename Field>
+OptionTypeInfo Option(Field ManagerOptions::* field, OptionType type) {
+  // The offset of a member, as `offsetof` gives it for a class that is no standard layout.
+  static const ManagerOptions kSample;
+  const auto at = reinterpret_cast<const char*>(&(kSample.*field)) - reinterpret_cast<const char*>(&kSample);
+  return {static_cast<int>(at), type};
+}
+
+const std::unordered_map<std::string, OptionTypeInfo>& OptionTypes() {
+  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {
+      {"format", Option(&ManagerOptions::format, OptionType::kString)},
+      {"path", Option(&ManagerOptions::path, OptionType::kString)},
+      {"huffman", Option(&ManagerOptions::huffman, OptionType::kString)},
+      {"model", Option(&ManagerOptions::model, OptionType::kString)},
+      {"level", Option(&ManagerOptions::level, OptionType::kInt)},
+      {"parallel_threads", Option(&ManagerOptions::parallel_threads, OptionType::kUInt32T)},
+      {"verify", Option(&ManagerOptions::verify, OptionType::kBoolean)},
+      {"force", Option(&ManagerOptions::force, OptionType::kBoolean)},
+  };
+  return kTypes;
+}
+
+class ZiptierManager : public CompressionManager {
+ public:
+  explicit ZiptierManager(const char* format) : builtin_(GetBuiltinV2CompressionManager()) {
+    options_.format = format;
+    RegisterOptions("ZiptierOptions", &options_, &OptionTypes());
+  }
+
+  const char* Name() const override { return kName; }
+
+  const char* CompatibilityName() const override {
+    return options_.format == "token" ? kPrivateName : builtin_->CompatibilityName();
+  }
+
+  Status PrepareOptions(const ConfigOptions& config) override {
+    Status status = Open();
+    return status.ok() ? Customizable::PrepareOptions(config) : status;
+  }
+
+  bool SupportsCompressionType(CompressionType type) const override {
+    return (options_.format == "token" && type == kCustomCompression80) || builtin_->SupportsCompressionType(type);
+  }
+
+  std::string CompressionTypeToString(CompressionType type) const override {
+    switch (static_cast<uint8_t>(type)) {
+      case 0x80:
+        return "ZiptierToken";
+      case 0x81:
+        return "ZiptierZstd";
+      default:
+        return builtin_->CompressionTypeToString(type);
+    }
+  }
+
+  std::unique_ptr<Compressor> GetCompressor(const CompressionOptions& options, CompressionType preferred) override {
+    if (preferred == kNoCompression || preferred == kDisableCompressionOption) {
+      return nullptr;
+    }
+    if (Open().ok()) {
+      const int type = zt_codec_takes(codec_.get(), static_cast<uint8_t>(preferred), options_.force);
+      if (type >= 0) {
+        const uint32_t threads = options_.parallel_threads > 0 ? options_.parallel_threads : options.parallel_threads;
+        return std::make_unique<ZiptierCompressor>(codec_, builtin_->GetDecompressor(),
+                                                   static_cast<CompressionType>(type), threads, nullptr);
+      }
+    }
+    return IsPrivate(preferred) ? nullptr : builtin_->GetCompressor(options, preferred);
+  }
+
+  std::shared_ptr<Decompressor> GetDecompressor() override {
+    if (!Open().ok()) {
+      return builtin_->GetDecompressor();
+    }
+    return std::make_shared<ZiptierDecompressor>(codec_, builtin_->GetDecompressor(), nullptr, Slice());
+  }
+
+ private:
+  // Opens the codec when it is first needed: options may still be set one by one until then.
+  Status Open() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (codec_ == nullptr) {
+      Message error{};
+      ZtCodec* codec =
+          zt_codec_open(options_.format.c_str(), options_.path.c_str(), options_.huffman.c_str(), options_.level,
+                        options_.verify, options_.model.c_str(), error.data(), error.size());
+      if (codec == nullptr) {
+        return Status::InvalidArgument(error.data());
+      }
+      codec_ = CodecPtr(codec, CloseCodec());
+    }
+    return Status::OK();
+  }
+
+  std::shared_ptr<CompressionManager> builtin_;
+  ManagerOptions options_;
+  std::mutex mutex_;
+  CodecPtr codec_;
+};
+
+}  // namespace
+
+void RegisterCompression(ObjectLibrary& library) {
+  for (const auto& [name, format] : {std::pair{kName, "auto"}, std::pair{kPrivateName, "token"}}) {
+    library.AddFactory<CompressionManager>(
+        name, [format = format](const std::string&, std::unique_ptr<CompressionManager>* guard, std::string*) {
+          guard->reset(new ZiptierManager(format));
+          return guard->get();
+        });
+  }
+}
+
+}  // namespace ziptier

@@ -1,0 +1,245 @@
+// The secondary cache `ziptier`: what falls out of the block cache, kept on files over restarts by a cache of
+// `ziptier_rocksdb`, which does all the work.
+//
+// Blocks stay here when they are found, so that nothing is written twice: no forced erasing, and every hit says "kept".
+
+#include "secondary_cache.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/secondary_cache.h>
+#include <rocksdb/utilities/options_type.h>
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "rust.h"
+
+namespace ziptier {
+namespace {
+
+using namespace ROCKSDB_NAMESPACE;
+
+constexpr const char* kName = "ziptier";
+constexpr const char* kBlockCacheName = "ziptier://";
+
+struct CloseCache {
+  void operator()(ZtCache* cache) const { zt_cache_close(cache); }
+};
+
+struct CacheOptions {
+  std::string path;
+  std::string codec = "lz4";
+  std::string admission = "ghost";
+  uint64_t capacity = 0;
+  uint64_t buffer = 16 << 20;
+  uint64_t memory = 32 << 20;
+  bool direct = false;
+};
+
+template <typename Field>
+OptionTypeInfo Option(Field CacheOptions::* field, OptionType type) {
+  // The offset of a member, as `offsetof` gives it for a class that is no standard layout.
+  static const CacheOptions kSample;
+  const auto at = reinterpret_cast<const char*>(&(kSample.*field)) - reinterpret_cast<const char*>(&kSample);
+  return {static_cast<int>(at), type};
+}
+
+const std::unordered_map<std::string, OptionTypeInfo>& SecondaryOptionTypes() {
+  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {
+      {"path", Option(&CacheOptions::path, OptionType::kString)},
+      {"codec", Option(&CacheOptions::codec, OptionType::kString)},
+      {"admission", Option(&CacheOptions::admission, OptionType::kString)},
+      {"capacity", Option(&CacheOptions::capacity, OptionType::kUInt64T)},
+      {"buffer", Option(&CacheOptions::buffer, OptionType::kUInt64T)},
+      {"direct", Option(&CacheOptions::direct, OptionType::kBoolean)},
+  };
+  return kTypes;
+}
+
+const std::unordered_map<std::string, OptionTypeInfo>& BlockCacheOptionTypes() {
+  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = [] {
+    auto types = SecondaryOptionTypes();
+    types.emplace("memory", Option(&CacheOptions::memory, OptionType::kUInt64T));
+    return types;
+  }();
+  return kTypes;
+}
+
+// A block that was found, ready at once.
+class Found : public SecondaryCacheResultHandle {
+ public:
+  Found(Cache::ObjectPtr object, size_t charge) : object_(object), charge_(charge) {}
+  bool IsReady() override { return true; }
+  void Wait() override {}
+  Cache::ObjectPtr Value() override { return object_; }
+  size_t Size() override { return charge_; }
+
+ private:
+  Cache::ObjectPtr object_;
+  size_t charge_;
+};
+
+// Makes RocksDB's object of the bytes that were found.
+struct Maker {
+  const Cache::CacheItemHelper* helper;
+  Cache::CreateContext* context;
+  Cache::ObjectPtr object = nullptr;
+  size_t charge = 0;
+
+  static void Take(void* state, const char* bytes, size_t length, uint8_t compression, uint8_t tier) {
+    auto* maker = static_cast<Maker*>(state);
+    const Status status = maker->helper->create_cb(
+        Slice(bytes, length), static_cast<CompressionType>(compression), static_cast<CacheTier>(tier), maker->context,
+        /*allocator=*/nullptr, &maker->object, &maker->charge);
+    if (!status.ok()) {
+      maker->object = nullptr;
+    }
+  }
+};
+
+class ZiptierSecondaryCache : public SecondaryCache {
+ public:
+  explicit ZiptierSecondaryCache(CacheOptions options = {}) : options_(std::move(options)) {
+    RegisterOptions("ZiptierCacheOptions", &options_, &SecondaryOptionTypes());
+  }
+
+  const char* Name() const override { return kName; }
+
+  Status PrepareOptions(const ConfigOptions& config) override {
+    const Status status = Open();
+    return status.ok() ? Customizable::PrepareOptions(config) : status;
+  }
+
+  Status Open() {
+    if (cache_ != nullptr) {
+      return Status::OK();
+    }
+    std::array<char, 512> error{};
+    cache_.reset(zt_cache_open(options_.path.c_str(), options_.capacity, options_.codec.c_str(),
+                               options_.admission.c_str(), options_.direct, options_.buffer, error.data(),
+                               error.size()));
+    return cache_ != nullptr ? Status::OK() : Status::IOError(error.data());
+  }
+
+  Status Insert(const Slice& key, Cache::ObjectPtr object, const Cache::CacheItemHelper* helper, bool force) override {
+    if (!Wants(key, force)) {
+      return Status::OK();
+    }
+    const size_t length = helper->size_cb(object);
+    const std::unique_ptr<char[]> bytes(new char[length]);
+    const Status status = helper->saveto_cb(object, 0, length, bytes.get());
+    if (status.ok()) {
+      Put(key, Slice(bytes.get(), length), kNoCompression, CacheTier::kVolatileTier, static_cast<uint8_t>(helper->role));
+    }
+    return status;
+  }
+
+  Status InsertSaved(const Slice& key, const Slice& saved, CompressionType type, CacheTier source) override {
+    constexpr uint8_t kUnknownRole = 255;
+    if (Wants(key, false)) {
+      Put(key, saved, type, source, kUnknownRole);
+    }
+    return Status::OK();
+  }
+
+  std::unique_ptr<SecondaryCacheResultHandle> Lookup(const Slice& key, const Cache::CacheItemHelper* helper,
+                                                     Cache::CreateContext* context, bool, bool, Statistics*,
+                                                     bool& kept) override {
+    Maker maker{helper, context};
+    kept = true;
+    if (cache_ == nullptr || !zt_cache_get(cache_.get(), key.data(), key.size(), Maker::Take, &maker)) {
+      return nullptr;
+    }
+    if (maker.object == nullptr) {
+      Erase(key);
+      return nullptr;
+    }
+    return std::make_unique<Found>(maker.object, maker.charge);
+  }
+
+  bool SupportForceErase() const override { return false; }
+
+  void Erase(const Slice& key) override {
+    if (cache_ != nullptr) {
+      zt_cache_remove(cache_.get(), key.data(), key.size());
+    }
+  }
+
+  void WaitAll(std::vector<SecondaryCacheResultHandle*>) override {}
+
+  Status GetCapacity(size_t& capacity) override {
+    capacity = options_.capacity;
+    return Status::OK();
+  }
+
+ private:
+  bool Wants(const Slice& key, bool force) const {
+    return cache_ != nullptr && zt_cache_wants(cache_.get(), key.data(), key.size(), force);
+  }
+
+  void Put(const Slice& key, const Slice& bytes, CompressionType type, CacheTier tier, uint8_t role) {
+    zt_cache_put(cache_.get(), key.data(), key.size(), static_cast<uint8_t>(type), static_cast<uint8_t>(tier), role,
+                 bytes.data(), bytes.size());
+  }
+
+  CacheOptions options_;
+  std::unique_ptr<ZtCache, CloseCache> cache_;
+};
+
+// `block_cache={id=ziptier://;memory=...;path=...;capacity=...}`: for interfaces where a block cache is set by a string and
+// a secondary cache cannot be. A folder that cannot be used leaves the cache in memory alone.
+class ZiptierBlockCache : public CacheWrapper {
+ public:
+  ZiptierBlockCache() : CacheWrapper(NewLRUCache(CacheOptions().memory)) {
+    RegisterOptions("ZiptierBlockCacheOptions", &options_, &BlockCacheOptionTypes());
+  }
+
+  const char* Name() const override { return kBlockCacheName; }
+
+  // Where a cache is an option within others, RocksDB prepares neither it nor anything in it.
+  Status ConfigureOptions(const ConfigOptions& config, const std::unordered_map<std::string, std::string>& options,
+                          std::unordered_map<std::string, std::string>* unused) override {
+    const Status status = CacheWrapper::ConfigureOptions(config, options, unused);
+    if (status.ok()) {
+      Open();
+    }
+    return status;
+  }
+
+ private:
+  void Open() {
+    LRUCacheOptions memory;
+    memory.capacity = options_.memory;
+    auto secondary = std::make_shared<ZiptierSecondaryCache>(options_);
+    const Status status = secondary->Open();
+    if (status.ok()) {
+      memory.secondary_cache = std::move(secondary);
+    } else {
+      std::fprintf(stderr, "ziptier: the block cache is in memory alone: %s\n", status.getState());
+    }
+    target_ = memory.MakeSharedCache();
+  }
+
+  CacheOptions options_;
+};
+
+}  // namespace
+
+void RegisterSecondaryCache(ObjectLibrary& library) {
+  library.AddFactory<SecondaryCache>(
+      kName, [](const std::string&, std::unique_ptr<SecondaryCache>* guard, std::string*) {
+        guard->reset(new ZiptierSecondaryCache());
+        return guard->get();
+      });
+  library.AddFactory<Cache>(kBlockCacheName, [](const std::string&, std::unique_ptr<Cache>* guard, std::string*) {
+    guard->reset(new ZiptierBlockCache());
+    return guard->get();
+  });
+}
+
+}  // namespace ziptier

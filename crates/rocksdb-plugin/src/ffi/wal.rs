@@ -1,0 +1,147 @@
+//! What the file system in C++ calls: `shim/wal.h` says what each function takes.
+
+use super::{bytes, guarded, write_message};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+use ziptier_media::disk::DiskError;
+use ziptier_rocksdb::wal::{Length, LogFile, length_of};
+
+/// What a function returns.
+const DONE: i32 = 0;
+const FAILED: i32 = 1;
+const FULL: i32 = 2;
+
+/// # Safety
+///
+/// `path` is a C string for as long as the result lives.
+unsafe fn path_of<'a>(path: *const c_char) -> &'a Path {
+    // SAFETY: the caller's promise.
+    Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()))
+}
+
+/// Runs `work` and tells how it ended.
+///
+/// # Safety
+///
+/// `error_bytes` bytes may be written at `error`.
+unsafe fn told(error: *mut c_char, error_bytes: usize, work: impl FnOnce() -> Result<(), DiskError>) -> i32 {
+    let ended = guarded(Err((FAILED, "the log panicked".to_owned())), || {
+        work().map_err(|error| match error {
+            DiskError::Full { .. } => (FULL, error.to_string()),
+            _ => (FAILED, error.to_string()),
+        })
+    });
+    let Err((code, reason)) = ended else { return DONE };
+    // SAFETY: the caller's promise.
+    unsafe { write_message(&reason, error, error_bytes) };
+    code
+}
+
+/// # Safety
+///
+/// `path` is a C string, `log` may be written, and `error_bytes` bytes at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_begin(
+    path: *const c_char,
+    log: *mut *const LogFile,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        told(error, error_bytes, || {
+            let begun = LogFile::begin(path_of(path))?;
+            *log = Box::into_raw(Box::new(begun));
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+///
+/// `log` is open; `length` bytes may be read at `start`, and `error_bytes` written at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_append(
+    log: *const LogFile,
+    start: *const c_char,
+    length: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { told(error, error_bytes, || (*log).append(bytes(start, length))) }
+}
+
+/// # Safety
+///
+/// `log` is open; `error_bytes` bytes may be written at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_sync(log: *const LogFile, error: *mut c_char, error_bytes: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { told(error, error_bytes, || (*log).sync()) }
+}
+
+/// # Safety
+///
+/// `log` is open; `error_bytes` bytes may be written at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_truncate(
+    log: *const LogFile,
+    length: u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { told(error, error_bytes, || (*log).truncate(length)) }
+}
+
+/// # Safety
+///
+/// `log` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_bytes(log: *const LogFile) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { &*log }.bytes()
+}
+
+/// # Safety
+///
+/// `log` is open, and not used after this; `error_bytes` bytes may be written at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_close(log: *mut LogFile, error: *mut c_char, error_bytes: usize) -> i32 {
+    // SAFETY: the caller's promise; it came from a box.
+    unsafe { told(error, error_bytes, || Box::from_raw(log).close()) }
+}
+
+/// # Safety
+///
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_length_of(path: *const c_char) -> *const Length {
+    let found = guarded(None, || {
+        // SAFETY: the caller's promise.
+        length_of(unsafe { path_of(path) })
+    });
+    found.map_or(ptr::null(), Arc::into_raw)
+}
+
+/// # Safety
+///
+/// `length` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_length_bytes(length: *const Length) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { &*length }.bytes()
+}
+
+/// # Safety
+///
+/// `length` came from [`zt_length_of`], and is not used after this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_length_close(length: *const Length) {
+    // SAFETY: the caller's promise.
+    guarded((), || drop(unsafe { Arc::from_raw(length) }));
+}

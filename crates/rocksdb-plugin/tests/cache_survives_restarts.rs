@@ -1,0 +1,207 @@
+//! Blocks that fell out of memory are served from the cache's files after the process ended, however it did, and are right.
+//!
+//! The failure to guard against: a damaged or foreign block that a database takes for its own, and a cache whose trouble becomes
+//! the database's.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::{compiled, complaint, plugin, printed, stock, with_plugin};
+use tempfile::TempDir;
+
+const CAPACITY: u64 = 16 << 20;
+
+struct Database {
+    folder: TempDir,
+}
+
+impl Database {
+    /// A database of 20,000 records of 256 bytes.
+    fn filled() -> Database {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let database = Database { folder };
+        printed(database.run("fill", &[]));
+        database
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
+    }
+
+    fn secondary(&self) -> String {
+        format!("cache=id=ziptier;path={};capacity={CAPACITY};admission=all", self.cache().display())
+    }
+
+    fn run(&self, command: &str, more: &[&str]) -> std::process::Output {
+        let dir = self.folder.path().join("db");
+        with_plugin(&compiled("cached.cc"), &[&[command, dir.to_str().unwrap()], more].concat())
+    }
+
+    /// Reads all records, which checks them.
+    fn read(&self, more: &[&str]) -> Reads {
+        Reads(printed(self.run("read", &[&[self.secondary().as_str()], more].concat())))
+    }
+}
+
+/// What a process tells of its reads.
+struct Reads(String);
+
+impl Reads {
+    /// The figure behind a name, in the last line that has it.
+    fn figure(&self, name: &str) -> u64 {
+        let line = self.0.lines().rev().find(|line| line.split(' ').any(|word| word == name));
+        let mut words = line.unwrap_or_else(|| panic!("no {name} in {}", self.0)).split(' ');
+        words.find(|word| *word == name);
+        words.next().unwrap().parse().unwrap()
+    }
+
+    /// That at least 99 of 100 blocks came from the cache.
+    fn needed_no_files(&self) {
+        let (hits, from_sst) = (self.figure("hits"), self.figure("from_sst"));
+        assert!(hits > 1000 && from_sst * 99 <= hits, "{}", self.0);
+    }
+}
+
+fn files(cache: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(cache).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn after_a_clean_end() {
+    let database = Database::filled();
+    database.read(&["passes=2"]).needed_no_files();
+    let again = database.read(&[]);
+    again.needed_no_files();
+    assert_eq!(again.figure("cache_restored_from_index"), 1);
+    assert_eq!(again.figure("cache_damaged"), 0);
+}
+
+#[test]
+fn after_a_kill() {
+    let database = Database::filled();
+    let killed = database.run("read", &[&database.secondary(), "passes=2", "end=kill"]);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
+    let again = database.read(&[]);
+    again.needed_no_files();
+    assert_eq!(again.figure("cache_restored_from_index"), 0);
+}
+
+#[test]
+fn by_a_string_where_only_strings_can_be_set() {
+    let database = Database::filled();
+    let block_cache = format!(
+        "block_cache=id=ziptier://;memory=256K;path={};capacity={CAPACITY};admission=all;codec=zstd",
+        database.cache().display()
+    );
+    printed(database.run("read", &[&block_cache, "passes=2"]));
+    Reads(printed(database.run("read", &[&block_cache]))).needed_no_files();
+    // A folder that cannot be used: the database does without, and says so.
+    let blocked = database.run("read", &[&block_cache.replace("/cache;", "/db;")]);
+    assert!(blocked.status.success());
+    let told = String::from_utf8(blocked.stderr).unwrap();
+    assert!(told.contains("holds a database"), "{told}");
+}
+
+#[test]
+fn first_timers_are_turned_away() {
+    let database = Database::filled();
+    let ghost = database.secondary().replace("admission=all", "admission=ghost");
+    let first = Reads(printed(database.run("read", &[&ghost])));
+    assert!(first.figure("cache_turned_away") > 1000);
+    assert!(first.figure("from_sst") > first.figure("cache_turned_away"));
+    printed(database.run("read", &[&ghost, "passes=4"]));
+    Reads(printed(database.run("read", &[&ghost]))).needed_no_files();
+}
+
+#[test]
+fn flipped_bits_are_never_returned() {
+    let database = Database::filled();
+    database.read(&["passes=2"]);
+    let sound: Vec<_> =
+        files(&database.cache()).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    let mut seed = 1_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let mut damaged_entries = 0;
+    for round in 0..8 {
+        for (path, bytes) in &sound {
+            let mut bytes = bytes.clone();
+            // Every second round leaves the index, so that flips in entries are met by reading them.
+            let is_spared = bytes.is_empty() || (round % 2 == 0 && path.ends_with("index"));
+            for _ in 0..if is_spared { 0 } else { 40 } {
+                let first = if round == 7 { 0 } else { 4096.min(bytes.len() / 2) };
+                let at = first + random(bytes.len() - first);
+                bytes[at] ^= 1 << random(8);
+            }
+            fs::write(path, bytes).unwrap();
+        }
+        // It compares every value.
+        let reads = database.read(&[]);
+        damaged_entries += reads.figure("cache_damaged");
+        assert!(round == 7 || reads.figure("cache_hits") > 1000, "round {round}: {}", reads.0);
+    }
+    assert!(damaged_entries > 50, "{damaged_entries}");
+}
+
+#[test]
+fn the_capacity_holds_on_disk() {
+    let database = Database::filled();
+    let small = database.secondary().replace(&CAPACITY.to_string(), "8388608") + ";codec=none";
+    printed(database.run("fill", &["records=60000"]));
+    for _ in 0..2 {
+        printed(database.run("read", &[&small, "records=60000"]));
+        let bytes: u64 = files(&database.cache()).iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!(bytes <= 8 << 20, "{bytes}");
+    }
+}
+
+#[test]
+fn a_second_process_is_told_in_a_sentence() {
+    let database = Database::filled();
+    let mut holder = Command::new(compiled("cached.cc"))
+        .args(["hold", "-", &database.secondary()])
+        .env("LD_PRELOAD", plugin())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = [0; 5];
+    holder.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"open\n");
+    let told = complaint(database.run("read", &[&database.secondary()]));
+    assert!(told.contains("in use by another process") && told.lines().count() == 1, "{told}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    database.read(&[]);
+}
+
+#[test]
+fn what_cannot_be_is_told_in_a_sentence() {
+    let database = Database::filled();
+    fs::write(database.folder.path().join("file"), "").unwrap();
+    let secondary = database.secondary();
+    for (options, part) in [
+        ("cache=id=ziptier;capacity=1G", "path=DIR"),
+        (&secondary.replace("/cache;", "/file;"), "cannot create"),
+        (&secondary.replace(&CAPACITY.to_string(), "1000"), "8388608"),
+        (&(secondary.clone() + ";codec=gzip"), "lz4, zstd, none"),
+        (&(secondary.clone() + ";colour=blue"), "colour"),
+    ] {
+        let told = complaint(database.run("read", &[options]));
+        assert!(told.contains(part) && told.lines().count() == 1, "{options}: {told}");
+    }
+    // Without the plugin there is no such cache, and the database is as it was.
+    let dir = database.folder.path().join("db");
+    let told = complaint(stock(&compiled("cached.cc"), &["read", dir.to_str().unwrap(), &secondary]));
+    assert!(told.contains("SecondaryCache"), "{told}");
+    printed(stock(&compiled("cached.cc"), &["read", dir.to_str().unwrap()]));
+}

@@ -1,0 +1,315 @@
+//! A block cache that survives: behind RocksDB's own in memory, on files, in front of the SST files.
+//!
+//! A log of segment files of a fixed total length, used in turn, the oldest again when all are full; what was read since it was
+//! written moves on then. Blocks are packed, each entry names its key and has a checksum that holds for its place alone, so that
+//! the index, which is in memory, comes back by reading the segments, or from a file of a clean stop.
+//!
+//! RocksDB's keys never stand for other bytes, so nothing is ever updated, and no entry need be durable: whatever is lost or
+//! damaged is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of that; both go
+//! through [`ziptier_media::disk`].
+//!
+//! ```
+//! use ziptier_rocksdb::cache::{Cache, Kind, Settings};
+//! let folder = tempfile::tempdir()?;
+//! let settings = Settings::new(folder.path(), 8 << 20);
+//! let cache = Cache::open(&settings)?;
+//! cache.put(b"0123456789abcdef", Kind::default(), b"a block");
+//! drop(cache);
+//!
+//! let cache = Cache::open(&settings)?;
+//! assert_eq!(cache.get(b"0123456789abcdef", |_, block| block.to_vec()).unwrap(), b"a block");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod counters;
+mod format;
+mod ghost;
+mod index;
+mod open;
+mod packing;
+mod settings;
+mod slots;
+mod snapshot;
+mod tail;
+mod writer;
+
+pub use counters::{Count, Counters};
+pub use format::Kind;
+pub use open::counters_of_all;
+pub use settings::{Admission, CAPACITY_BYTES_MIN, CacheError, Codec, Settings};
+
+use format::Entry;
+use ghost::Ghosts;
+use index::{Index, Place};
+use packing::Packer;
+use slots::{Folder, Slot};
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use tail::Tail;
+use ziptier_media::aligned::AlignedBytes;
+use ziptier_media::disk::{DirLock, DiskError};
+
+/// The longest block that is stored.
+const BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// A thread keeps no more scratch than this between two lookups.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
+/// A cache in a folder. All methods may be called from any thread.
+///
+/// Dropping it writes what is left and the index.
+pub struct Cache {
+    shared: Arc<Shared>,
+    settings: Settings,
+    writer: Option<JoinHandle<()>>,
+    _lock: Box<dyn DirLock>,
+}
+
+/// What callers and the writing thread share.
+struct Shared {
+    folder: Folder,
+    slots: Vec<Slot>,
+    index: Index,
+    tail: Mutex<Tail>,
+    /// The writer has work.
+    wake: Condvar,
+    /// The writer has done some.
+    idle: Condvar,
+    counters: Counters,
+    admits_all: bool,
+    ghosts: Ghosts,
+    packer: Packer,
+}
+
+/// What a thread keeps between blocks.
+struct Scratch {
+    pages: AlignedBytes,
+    bytes: Vec<u8>,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch { pages: AlignedBytes::zeroed(0), bytes: Vec::new() }
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// Lets `work` have the thread's scratch; a call within a call gets a new one.
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let result = work(&mut scratch);
+    if scratch.pages.len() + scratch.bytes.capacity() <= SCRATCH_BYTES_MAX {
+        SCRATCH.set(Some(scratch));
+    }
+    result
+}
+
+fn hash_of(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+impl Cache {
+    /// What it was opened with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether a block should be [put](Cache::put): it is not there, and `force` is set or it came before.
+    pub fn wants(&self, key: &[u8], force: bool) -> bool {
+        let hash = hash_of(key);
+        if self.shared.index.contains(hash) {
+            return false;
+        }
+        let is_admitted = force || self.shared.admits_all || self.shared.ghosts.knows(hash);
+        if !is_admitted {
+            self.shared.counters.turned_away.one();
+        }
+        is_admitted
+    }
+
+    /// Stores a block, if there is room for it now; whether it did. The key has 255 bytes at most.
+    pub fn put(&self, key: &[u8], kind: Kind, block: &[u8]) -> bool {
+        let shared = &self.shared;
+        let longest = BLOCK_BYTES_MAX.min(shared.folder.segment_bytes / 2);
+        if block.len() > longest || key.len() > usize::from(u8::MAX) {
+            shared.counters.too_long.one();
+            return false;
+        }
+        with_scratch(|scratch| {
+            let Scratch { bytes, .. } = scratch;
+            bytes.clear();
+            let packing = shared.packer.pack(block, bytes);
+            let packed_bytes = if packing == format::Packing::Raw { block.len() } else { bytes.len() };
+            let mut entry = Vec::with_capacity(format::entry_bytes(key.len(), packed_bytes));
+            let packed = if packing == format::Packing::Raw { block } else { bytes };
+            Entry { key, kind, packing, raw_bytes: block.len() as u32, packed }.encode(&mut entry);
+            let is_stored = shared.append(hash_of(key), &mut entry);
+            if is_stored {
+                shared.counters.stored.one();
+                shared.counters.stored_raw_bytes.add(block.len() as u64);
+                shared.counters.stored_packed_bytes.add(entry.len() as u64);
+            } else {
+                shared.counters.dropped.one();
+            }
+            is_stored
+        })
+    }
+
+    /// Lets `take` have a block, if it is there and whole.
+    pub fn get<T>(&self, key: &[u8], take: impl FnOnce(Kind, &[u8]) -> T) -> Option<T> {
+        with_scratch(|scratch| {
+            let found = self.shared.read(key, scratch);
+            let counter =
+                if found.is_some() { &self.shared.counters.hits } else { &self.shared.counters.misses };
+            counter.one();
+            found.map(|kind| take(kind, &scratch.bytes))
+        })
+    }
+
+    /// Forgets a key. After a restart without a clean stop it may be there again.
+    pub fn remove(&self, key: &[u8]) {
+        self.shared.index.remove(hash_of(key));
+    }
+
+    /// Waits until everything that was stored is in files.
+    pub fn flush(&self) {
+        let shared = &self.shared;
+        let mut tail = shared.tail();
+        tail.flush();
+        while tail.next().is_some() {
+            shared.wake.notify_one();
+            tail = shared.idle.wait(tail).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What was done since it was opened.
+    pub fn counters(&self) -> &Counters {
+        let counters = &self.shared.counters;
+        counters.entries.set(self.shared.index.len());
+        counters.index_bytes.set(self.shared.index.memory_bytes() + self.shared.ghosts.memory_bytes());
+        counters.buffered_bytes.set(self.shared.tail().buffered_bytes());
+        counters
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        {
+            let mut tail = self.shared.tail();
+            tail.flush();
+            tail.is_stopping = true;
+        }
+        self.shared.wake.notify_one();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+        self.write_index();
+    }
+}
+
+impl Shared {
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(&self, hash: u64, entry: &mut [u8]) -> bool {
+        let mut tail = self.tail();
+        let place = tail.append(&self.slots, entry);
+        if let Some(place) = place {
+            self.index.put(hash, place);
+        }
+        if tail.next().is_some() || tail.wants_segment() {
+            self.wake.notify_one();
+        }
+        place.is_some()
+    }
+
+    /// Nothing more is written. What is in files is still read.
+    fn fail(&self, error: &DiskError) {
+        self.tail().fail();
+        self.idle.notify_all();
+        if self.counters.stopped.get() == 0 {
+            self.counters.stopped.set(1);
+            eprintln!("ziptier: the block cache stores nothing more, and serves what it has: {error}");
+        }
+    }
+
+    /// Brings a block into the scratch. Whatever is damaged is forgotten.
+    fn read(&self, key: &[u8], scratch: &mut Scratch) -> Option<Kind> {
+        let hash = hash_of(key);
+        // Once more, if the segment was used again while it was read.
+        for _ in 0..3 {
+            let place = self.index.get(hash)?;
+            let slot = self.slots.get(place.slot() as usize)?;
+            let salt = slot.salt();
+            let Scratch { pages, bytes } = scratch;
+            bytes.clear();
+            let read = self.unpack_at(place, salt, key, pages, bytes);
+            match read {
+                Read::Block(kind) => return Some(kind),
+                Read::OtherKey => return None,
+                Read::Nothing if salt == slot.salt() && self.index.remove_at(hash, place) => {
+                    self.counters.damaged.one();
+                    return None;
+                }
+                Read::Nothing => {}
+            }
+        }
+        None
+    }
+
+    fn unpack_at(
+        &self,
+        place: Place,
+        salt: u64,
+        key: &[u8],
+        pages: &mut AlignedBytes,
+        out: &mut Vec<u8>,
+    ) -> Read {
+        let slot = &self.slots[place.slot() as usize];
+        let pending;
+        let entry = if slot.has_written(place) {
+            slot.read(place.offset(), place.bytes(), pages).unwrap_or_default()
+        } else {
+            let copied = self.tail().get(place).map(<[u8]>::to_vec);
+            match copied {
+                Some(bytes) => {
+                    pending = bytes;
+                    &pending
+                }
+                // It may have been written meanwhile.
+                None if slot.has_written(place) => {
+                    slot.read(place.offset(), place.bytes(), pages).unwrap_or_default()
+                }
+                None => return Read::Nothing,
+            }
+        };
+        let Some((entry, _)) = Entry::decode(entry, salt, place.offset()) else { return Read::Nothing };
+        if entry.key != key {
+            return Read::OtherKey;
+        }
+        let raw_bytes = entry.raw_bytes as usize;
+        if raw_bytes > BLOCK_BYTES_MAX
+            || self.packer.unpack(entry.packing, entry.packed, raw_bytes, out).is_err()
+            || out.len() != raw_bytes
+        {
+            return Read::Nothing;
+        }
+        Read::Block(entry.kind)
+    }
+}
+
+/// What stands where a block should be.
+enum Read {
+    Block(Kind),
+    /// An entry of a key with the same hash.
+    OtherKey,
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests;

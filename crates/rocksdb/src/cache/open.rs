@@ -1,0 +1,207 @@
+//! Opens a cache: takes the folder, finds its segments, and brings the index back.
+
+use super::format::{self, Header, HeaderFault};
+use super::ghost::Ghosts;
+use super::index::{Index, Place};
+use super::packing::Packer;
+use super::settings::{Admission, CacheError, Settings};
+use super::slots::{Filled, Folder, Slot, read_header};
+use super::tail::{CHUNK_BYTES, Tail};
+use super::writer::Writer;
+use super::{Cache, Counters, Shared, hash_of, snapshot};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use ziptier_media::aligned::AlignedBytes;
+use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk};
+
+/// The caches of this process, by their folder.
+static OPEN: Mutex<Vec<(PathBuf, Weak<Cache>)>> = Mutex::new(Vec::new());
+
+/// Counters of all caches that this process has [open and shared](Cache::open_shared), summed; `None` if there is none.
+pub fn counters_of_all() -> Option<Counters> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let caches: Vec<Arc<Cache>> = open.iter().filter_map(|(_, cache)| cache.upgrade()).collect();
+    drop(open);
+    let sum = Counters::default();
+    caches.iter().for_each(|cache| sum.add_all(cache.counters()));
+    (!caches.is_empty()).then_some(sum)
+}
+
+/// A segment file that was found.
+struct Found {
+    file: Arc<dyn DiskFile>,
+    header: Header,
+    file_bytes: usize,
+}
+
+impl Cache {
+    /// The cache of a folder, which all databases of the process share.
+    pub fn open_shared(settings: &Settings) -> Result<Arc<Cache>, CacheError> {
+        settings.check()?;
+        RealDisk.create_dir(&settings.path)?;
+        let path = settings.path.canonicalize().unwrap_or_else(|_| settings.path.clone());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, cache)| cache.strong_count() > 0);
+        let found = open.iter().find(|(other, _)| *other == path).and_then(|(_, cache)| cache.upgrade());
+        match found {
+            Some(cache) if cache.settings == *settings => Ok(cache),
+            Some(_) => Err(CacheError::OtherOptions { path }),
+            None => {
+                let cache = Arc::new(Cache::open(settings)?);
+                open.push((path, Arc::downgrade(&cache)));
+                Ok(cache)
+            }
+        }
+    }
+
+    /// Opens the cache of a folder, which is made if it is missing; nobody else may have it open.
+    ///
+    /// Without an index from a clean stop all segments are read.
+    pub fn open(settings: &Settings) -> Result<Cache, CacheError> {
+        Cache::open_on(Arc::new(RealDisk), settings)
+    }
+
+    /// [`Cache::open`] on another disk.
+    pub fn open_on(disk: Arc<dyn Disk>, settings: &Settings) -> Result<Cache, CacheError> {
+        settings.check()?;
+        let dir = settings.path.clone();
+        disk.create_dir(&dir)?;
+        if disk.list(&dir)?.iter().any(|name| name == "CURRENT") {
+            return Err(CacheError::Database { path: dir });
+        }
+        let lock = disk.lock_dir(&dir)?;
+        let caching = if settings.direct { Caching::Direct } else { Caching::Mapped };
+        let counters = Counters::default();
+        let (segment_bytes, found) = find_segments(&*disk, &dir, caching, settings, &counters)?;
+
+        let slots: Vec<Slot> = (0..settings.slots(segment_bytes)).map(|_| Slot::default()).collect();
+        let sequence = found.last().map_or(0, |found| found.header.sequence);
+        let order: VecDeque<u32> = found.iter().map(|found| found.header.slot).collect();
+        for Found { file, header, file_bytes } in found {
+            slots[header.slot as usize].adopt(file, &header, file_bytes);
+        }
+        let segment_bytes = segment_bytes as usize;
+        let shared = Arc::new(Shared {
+            folder: Folder { disk, dir, caching, segment_bytes },
+            slots,
+            index: Index::new(),
+            tail: Mutex::new(Tail::new(segment_bytes, settings.buffer_bytes.max(4 * CHUNK_BYTES))),
+            wake: Condvar::new(),
+            idle: Condvar::new(),
+            counters,
+            admits_all: settings.admission == Admission::All,
+            ghosts: Ghosts::new(settings.capacity_bytes),
+            packer: Packer::new(settings.codec)?,
+        });
+        shared.restore(&order);
+        shared.resume(&order);
+        let mut writer = Writer::new(shared.clone(), order, sequence);
+        let thread = std::thread::Builder::new()
+            .name("block cache".into())
+            .spawn(move || writer.run())
+            .map_err(|error| CacheError::Thread(error.to_string()))?;
+        Ok(Cache { shared, settings: settings.clone(), writer: Some(thread), _lock: lock })
+    }
+
+    /// Called when nobody writes any more.
+    pub(super) fn write_index(&self) {
+        let Shared { folder, slots, index, .. } = &*self.shared;
+        let filled = slots.iter().enumerate().map(|(at, slot)| slot.filled(at as u32));
+        let mut segments: Vec<Filled> = filled.filter(|segment| segment.written > 0).collect();
+        segments.sort_by_key(|segment| segment.sequence);
+        let bytes_max = self.settings.index_bytes_max();
+        // Without it the segments are read.
+        let _ = snapshot::write(&*folder.disk, &folder.dir, &segments, index, bytes_max);
+    }
+}
+
+impl Shared {
+    /// Brings the index back, from its file or else from the segments.
+    fn restore(&self, order: &VecDeque<u32>) {
+        let segments: Vec<Filled> =
+            order.iter().map(|&slot| self.slots[slot as usize].filled(slot)).collect();
+        let Folder { disk, dir, segment_bytes, .. } = &self.folder;
+        if let Some(written) = snapshot::take(&**disk, dir, &segments, &self.index) {
+            for (segment, written) in segments.iter().zip(written) {
+                self.slots[segment.slot as usize].set_written(written);
+            }
+            self.counters.restored_from_index.set(1);
+        } else if !segments.is_empty() {
+            let mut pages = AlignedBytes::zeroed(*segment_bytes);
+            segments.iter().for_each(|segment| self.scan(segment, &mut pages));
+        }
+        self.counters.restored.set(self.index.len());
+    }
+
+    /// Goes on with the newest segment that holds entries; one that was begun for the time after it is ready.
+    fn resume(&self, order: &VecDeque<u32>) {
+        let is_empty = |slot: u32| self.slots[slot as usize].filled(slot).written <= format::PAGE_BYTES;
+        let mut newest = order.iter().rev().copied();
+        let mut tail = self.tail();
+        let mut open = newest.next();
+        if let Some(slot) = open.filter(|&slot| is_empty(slot)) {
+            tail.ready = Some(slot);
+            open = newest.next();
+        }
+        if let Some(slot) = open {
+            tail.resume(slot, self.slots[slot as usize].filled(slot).written);
+        }
+    }
+
+    /// Enters every whole entry of a segment; what is written ends behind the last of them.
+    fn scan(&self, segment: &Filled, pages: &mut AlignedBytes) {
+        let slot = &self.slots[segment.slot as usize];
+        let start = format::PAGE_BYTES;
+        let bytes = slot.read(start, segment.written.saturating_sub(start), pages).unwrap_or_default();
+        let end = format::walk(bytes, segment.salt, start, |entry, offset, length| {
+            self.index.put(hash_of(entry.key), Place::new(segment.slot, offset, length));
+        });
+        slot.set_written(end.next_multiple_of(format::PAGE_BYTES));
+    }
+}
+
+/// The segments of a folder, the oldest first, and how long they are. Files that cannot be gone on with are removed.
+fn find_segments(
+    disk: &dyn Disk,
+    dir: &Path,
+    caching: Caching,
+    settings: &Settings,
+    counters: &Counters,
+) -> Result<(u64, Vec<Found>), CacheError> {
+    let (mut found, mut useless) = (Vec::<Found>::new(), Vec::new());
+    for name in disk.list(dir)? {
+        let Some(slot) = format::slot_of(&name) else { continue };
+        let path = dir.join(name);
+        let (file, page) = read_header(disk, &path, caching)?;
+        match Header::decode(&page) {
+            Ok(header) if header.slot == slot => {
+                let file_bytes = file.len()?.min(header.segment_bytes) as usize;
+                found.push(Found { file, header, file_bytes });
+            }
+            Err(HeaderFault::Version(version)) => {
+                return Err(CacheError::Version { path, found: version });
+            }
+            Ok(_) | Err(HeaderFault::Damaged) => {
+                counters.damaged_segments.one();
+                useless.push(path);
+            }
+        }
+    }
+    found.sort_by_key(|found| found.header.sequence);
+    let newest = found.last().map(|found| found.header.segment_bytes);
+    let segment_bytes =
+        newest.filter(|&bytes| settings.takes_segments_of(bytes)).unwrap_or(settings.segment_bytes());
+    let fits = |found: &Found| {
+        found.header.segment_bytes == segment_bytes
+            && u64::from(found.header.slot) < settings.slots(segment_bytes)
+            && found.file_bytes as u64 == segment_bytes
+    };
+    useless.extend(found.iter().filter(|found| !fits(found)).map(|found| found.file.path().to_path_buf()));
+    found.retain(fits);
+    useless
+        .iter()
+        .try_for_each(|path| disk.remove(path))
+        .map_err(|error: DiskError| CacheError::Disk(error))?;
+    Ok((segment_bytes, found))
+}

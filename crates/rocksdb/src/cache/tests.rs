@@ -1,0 +1,377 @@
+//! What is stored comes back or is a miss, whatever happens to the files.
+
+use super::*;
+use std::fs;
+use std::path::Path;
+use ziptier_media::disk::RealDisk;
+use ziptier_media::testing::{FailingDisk, Fault};
+
+const CAPACITY: u64 = 8 << 20;
+
+fn settings(folder: &Path) -> Settings {
+    Settings { admission: Admission::All, ..Settings::new(folder.join("cache"), CAPACITY) }
+}
+
+fn key(i: u64) -> [u8; 16] {
+    let mut key = [7; 16];
+    key[3..11].copy_from_slice(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    key
+}
+
+/// Blocks of a few kilobytes: text, bytes that do not pack, and now and then an empty one.
+fn block(i: u64) -> Vec<u8> {
+    let bytes = (i * 31 % 9000) as usize;
+    if i.is_multiple_of(3) {
+        let mut random = fastrand::Rng::with_seed(i);
+        return (0..bytes).map(|_| random.u8(..)).collect();
+    }
+    format!("block {i} of this test, and so on; ").bytes().cycle().take(bytes).collect()
+}
+
+fn kind(i: u64) -> Kind {
+    Kind { compression: (i % 8) as u8, tier: (i % 3) as u8, role: (i % 5) as u8 }
+}
+
+/// Puts a block, waiting for room.
+fn put(cache: &Cache, i: u64) {
+    while !cache.put(&key(i), kind(i), &block(i)) {
+        cache.flush();
+    }
+}
+
+/// Whether the block is there; if so, it is right.
+fn has(cache: &Cache, i: u64) -> bool {
+    cache
+        .get(&key(i), |kind_found, found| assert!(kind_found == kind(i) && found == block(i), "block {i}"))
+        .is_some()
+}
+
+fn count(cache: &Cache, keys: impl Iterator<Item = u64>) -> u64 {
+    keys.filter(|&i| has(cache, i)).count() as u64
+}
+
+/// The files as a kill would leave them: the cache is open.
+fn copy_files(cache: &Cache, to: &Path) {
+    cache.flush();
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(&cache.settings().path).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+fn file_bytes(folder: &Path) -> u64 {
+    fs::read_dir(folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn blocks_come_back_after_a_clean_stop() {
+    for (codec, direct) in [(Codec::Lz4, false), (Codec::Zstd, true), (Codec::None, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { codec, direct, ..settings(folder.path()) };
+        let cache = Cache::open(&settings).unwrap();
+        (0..500).for_each(|i| put(&cache, i));
+        assert_eq!(count(&cache, 0..600), 500);
+        drop(cache);
+        // Packed by one codec, read with another as the choice.
+        let cache = Cache::open(&Settings { codec: Codec::None, ..settings.clone() }).unwrap();
+        assert_eq!(cache.counters().restored_from_index.get(), 1);
+        assert_eq!(count(&cache, 0..600), 500);
+        // The index was true only once, and the segment is gone on with.
+        (500..520).for_each(|i| put(&cache, i));
+        assert!(!settings.path.join("index").exists());
+        drop(cache);
+        let cache = Cache::open(&settings).unwrap();
+        assert_eq!(count(&cache, 0..600), 520);
+        assert_eq!(cache.counters().damaged.get(), 0);
+    }
+}
+
+#[test]
+fn a_restart_costs_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    for i in 0..30 {
+        put(&Cache::open(&settings).unwrap(), i);
+    }
+    let cache = Cache::open(&settings).unwrap();
+    assert_eq!(count(&cache, 0..30), 30);
+    // A segment, the one after it, and the lock.
+    assert_eq!(fs::read_dir(&settings.path).unwrap().count(), 3);
+}
+
+#[test]
+fn blocks_come_back_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&settings(folder.path())).unwrap();
+    (0..500).for_each(|i| put(&cache, i));
+    let killed = Settings { path: folder.path().join("killed"), ..settings(folder.path()) };
+    copy_files(&cache, &killed.path);
+    (500..700).for_each(|i| put(&cache, i));
+    let cache = Cache::open(&killed).unwrap();
+    assert_eq!(cache.counters().restored_from_index.get(), 0);
+    assert_eq!(count(&cache, 0..700), 500);
+    (1000..1100).for_each(|i| put(&cache, i));
+    assert_eq!(count(&cache, 0..1100), 600);
+}
+
+#[test]
+fn the_capacity_holds_and_what_is_read_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let cache = Cache::open(&settings).unwrap();
+    for i in 0..12_000 {
+        put(&cache, i);
+        if i % 100 == 99 {
+            count(&cache, 0..20);
+        }
+        if i % 1000 == 0 {
+            assert!(file_bytes(&settings.path) <= CAPACITY);
+        }
+    }
+    assert!(count(&cache, 0..20) >= 15);
+    assert!(count(&cache, 11_900..12_000) == 100);
+    assert_eq!(count(&cache, 3000..4000), 0);
+    assert!(cache.counters().kept.get() > 0);
+    drop(cache);
+    assert!(file_bytes(&settings.path) <= CAPACITY);
+    let cache = Cache::open(&settings).unwrap();
+    assert_eq!(count(&cache, 11_900..12_000), 100);
+    drop(cache);
+    // Twice the capacity goes on with what is there.
+    let cache = Cache::open(&Settings { capacity_bytes: 2 * CAPACITY, ..settings }).unwrap();
+    assert_eq!(count(&cache, 11_900..12_000), 100);
+}
+
+#[test]
+fn first_timers_are_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&Settings { admission: Admission::Ghost, ..settings(folder.path()) }).unwrap();
+    assert!(!cache.wants(&key(1), false));
+    assert!(cache.wants(&key(1), false));
+    assert!(cache.wants(&key(2), true));
+    put(&cache, 1);
+    assert!(!cache.wants(&key(1), true));
+    cache.remove(&key(1));
+    assert!(!has(&cache, 1));
+    assert!(cache.wants(&key(1), true));
+}
+
+/// The folder after so many blocks, closed; its files.
+fn filled(folder: &Path, blocks: u64) -> (Settings, Vec<(std::path::PathBuf, Vec<u8>)>) {
+    let settings = settings(folder);
+    let cache = Cache::open(&settings).unwrap();
+    (0..blocks).for_each(|i| put(&cache, i));
+    drop(cache);
+    let paths = fs::read_dir(&settings.path).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = paths.map(|path| (path.clone(), fs::read(&path).unwrap())).collect();
+    files.sort();
+    (settings, files)
+}
+
+#[test]
+fn no_flipped_bit_is_returned() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, files) = filled(folder.path(), 300);
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..60 {
+        let damaged = &files[random.usize(..files.len())];
+        for (path, bytes) in &files {
+            fs::write(path, bytes).unwrap();
+        }
+        if damaged.1.is_empty() {
+            continue;
+        }
+        let mut bytes = damaged.1.clone();
+        for _ in 0..1 + round % 20 {
+            // Headers as often as what follows them.
+            let most = if random.bool() { 64 } else { bytes.len() };
+            let at = random.usize(..most.min(bytes.len()));
+            bytes[at] ^= 1 << random.u8(..8);
+        }
+        fs::write(&damaged.0, bytes).unwrap();
+        let cache = Cache::open(&settings).unwrap();
+        let found = count(&cache, 0..300);
+        put(&cache, 1000);
+        assert!(has(&cache, 1000));
+        // A segment without a header is lost, with all its blocks.
+        let is_headless = cache.counters().damaged_segments.get() > 0;
+        assert!(found >= 200 || is_headless, "{found} in round {round}, {}", damaged.0.display());
+    }
+}
+
+#[test]
+fn a_block_damaged_while_open_is_dropped_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let cache = Cache::open(&settings).unwrap();
+    (0..100).for_each(|i| put(&cache, i));
+    cache.flush();
+    let path = settings.path.join("blocks-00000");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[4096..].iter_mut().step_by(50).for_each(|byte| *byte ^= 0x10);
+    fs::write(&path, bytes).unwrap();
+    let found = count(&cache, 0..100);
+    assert!(found < 60, "{found}");
+    assert_eq!(cache.counters().damaged.get(), 100 - found);
+    assert_eq!(count(&cache, 0..100), found);
+    assert_eq!(cache.counters().damaged.get(), 100 - found);
+}
+
+/// Files of any bytes, also such whose checksums are right.
+#[test]
+fn hostile_files_are_misses() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, files) = filled(folder.path(), 200);
+    let mut random = fastrand::Rng::with_seed(2);
+    for round in 0..150 {
+        for (path, bytes) in &files {
+            let mut bytes = bytes.clone();
+            match random.u8(..6) {
+                0 => bytes.truncate(random.usize(..=bytes.len())),
+                1 => bytes.extend((0..random.usize(..10_000)).map(|_| random.u8(..))),
+                2 if !bytes.is_empty() => {
+                    let start = random.usize(..bytes.len());
+                    bytes[start..].iter_mut().take(5000).for_each(|byte| *byte = random.u8(..));
+                }
+                3 if bytes.len() > 44 => {
+                    let at = 8 * random.usize(1..5);
+                    bytes[at..at + 8].copy_from_slice(&random.u64(..).to_le_bytes());
+                    bytes[8..12].copy_from_slice(&1_u32.to_le_bytes());
+                    let crc = crc32c::crc32c(&bytes[..40]);
+                    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+                }
+                4 if path.ends_with("index") => {
+                    let at = random.usize(12..bytes.len() - 12);
+                    bytes[at..at + 8].copy_from_slice(&random.u64(..).to_le_bytes());
+                    let end = bytes.len() - 4;
+                    let crc = crc32c::crc32c(&bytes[..end]);
+                    bytes[end..].copy_from_slice(&crc.to_le_bytes());
+                }
+                _ => {}
+            }
+            fs::write(path, bytes).unwrap();
+        }
+        let cache = Cache::open(&settings).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        count(&cache, 0..300);
+        put(&cache, 500);
+        assert!(has(&cache, 500));
+    }
+}
+
+/// An entry whose check is right and whose words are lies.
+#[test]
+fn a_lying_entry_is_a_miss() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&settings(folder.path())).unwrap();
+    for i in 0..2000 {
+        let packed = block(i % 50);
+        let packing = [format::Packing::Raw, format::Packing::Lz4, format::Packing::Zstd][random.usize(..3)];
+        let raw_bytes = if random.bool() { random.u32(..) } else { random.u32(..20_000) };
+        let mut entry = Vec::new();
+        Entry { key: &key(i), kind: kind(i), packing, raw_bytes, packed: &packed }.encode(&mut entry);
+        while !cache.shared.append(hash_of(&key(i)), &mut entry) {
+            cache.flush();
+        }
+        let truth = packing == format::Packing::Raw && raw_bytes as usize == packed.len();
+        if packing == format::Packing::Raw {
+            assert_eq!(cache.get(&key(i), |_, found| assert_eq!(found, packed)).is_some(), truth);
+        } else {
+            cache.get(&key(i), |_, found| assert_eq!(found.len(), raw_bytes as usize));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_told_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, _) = filled(folder.path(), 10);
+    let told = |settings: &Settings| {
+        let told = Cache::open(settings).err().unwrap().to_string();
+        assert!(!told.contains('\n'));
+        told
+    };
+    let cache = Cache::open(&settings).unwrap();
+    assert!(told(&settings).contains("in use by another process"));
+    drop(cache);
+
+    let path = settings.path.join("blocks-00000");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8] = 2;
+    let crc = crc32c::crc32c(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    assert!(told(&settings).contains("version 2"));
+
+    fs::write(folder.path().join("file"), b"").unwrap();
+    assert!(
+        told(&Settings { path: folder.path().join("file"), ..settings.clone() }).contains("cannot create")
+    );
+    assert!(told(&Settings { path: "".into(), ..settings.clone() }).contains("path=DIR"));
+    assert!(told(&Settings { capacity_bytes: 5, ..settings.clone() }).contains("8388608"));
+    fs::create_dir(folder.path().join("db")).unwrap();
+    fs::write(folder.path().join("db/CURRENT"), b"").unwrap();
+    assert!(told(&Settings { path: folder.path().join("db"), ..settings.clone() }).contains("database"));
+    assert!(settings.clone().set("codec", "gzip").unwrap_err().to_string().contains("lz4, zstd, none"));
+}
+
+#[test]
+fn databases_of_a_process_share_a_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let cache = Cache::open_shared(&settings).unwrap();
+    let same = Cache::open_shared(&settings).unwrap();
+    put(&cache, 3);
+    assert!(has(&same, 3));
+    let other = Settings { codec: Codec::Zstd, ..settings.clone() };
+    assert!(Cache::open_shared(&other).is_err_and(|error| error.to_string().contains("other options")));
+    assert!(counters_of_all().unwrap().to_string().contains("cache_stored 1\n"));
+    drop((cache, same));
+    Cache::open_shared(&other).unwrap();
+}
+
+/// The cache does without what the disk refuses, and says once that it does.
+#[test]
+fn a_failing_disk_makes_a_smaller_cache_or_none() {
+    for fault in [Fault::Full, Fault::Io] {
+        for nth in 0..60 {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = settings(folder.path());
+            let disk = Arc::new(FailingDisk::new(Arc::new(RealDisk), fault, nth));
+            let Ok(cache) = Cache::open_on(disk, &settings) else { continue };
+            for i in 0..300 {
+                cache.put(&key(i), kind(i), &block(i));
+                cache.flush();
+            }
+            count(&cache, 0..300);
+            drop(cache);
+            let cache = Cache::open(&settings).unwrap();
+            count(&cache, 0..300);
+            put(&cache, 700);
+            assert!(has(&cache, 700));
+        }
+    }
+}
+
+#[test]
+fn threads_find_what_is_right_while_segments_are_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::open(&settings(folder.path())).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                for _ in 0..4000 {
+                    let i = random.u64(..4000);
+                    if !has(cache, i) {
+                        cache.put(&key(i), kind(i), &block(i));
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(cache.counters().damaged.get(), 0);
+    assert!(cache.counters().hits.get() > 0);
+}

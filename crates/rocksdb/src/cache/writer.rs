@@ -1,0 +1,167 @@
+//! The thread that writes: chunks as they are sealed, and the next segment before it is needed.
+
+use super::format::Entry;
+use super::index::Place;
+use super::tail::Tail;
+use super::{Shared, hash_of};
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+use ziptier_media::aligned::AlignedBytes;
+use ziptier_media::disk::DiskError;
+
+/// What is stored is written after this long at the latest.
+const FLUSH_AFTER: Duration = Duration::from_secs(1);
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    /// Segments in use, the oldest first.
+    order: VecDeque<u32>,
+    /// Slots that were never used.
+    fresh: Vec<u32>,
+    sequence: u64,
+}
+
+enum Work {
+    Begin,
+    Write,
+    Wait,
+    Stop,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, order: VecDeque<u32>, sequence: u64) -> Writer {
+        let mut fresh: Vec<u32> =
+            (0..shared.slots.len() as u32).filter(|slot| !order.contains(slot)).collect();
+        fresh.reverse();
+        shared.tail().is_growing = !fresh.is_empty();
+        Writer { shared, order, fresh, sequence }
+    }
+
+    pub(super) fn run(&mut self) {
+        loop {
+            let tail = self.shared.tail();
+            let done = match self.work(&tail) {
+                Work::Stop => return,
+                Work::Wait => {
+                    self.wait(tail);
+                    Ok(())
+                }
+                Work::Begin => {
+                    drop(tail);
+                    self.begin()
+                }
+                Work::Write => {
+                    drop(tail);
+                    self.write_next()
+                }
+            };
+            if let Err(error) = done {
+                self.shared.fail(&error);
+            }
+        }
+    }
+
+    fn work(&self, tail: &Tail) -> Work {
+        let has_work = tail.next().is_some();
+        let can_begin =
+            !self.fresh.is_empty() || self.order.front().is_some_and(|&oldest| !tail.holds(oldest));
+        if tail.is_stopping && !has_work {
+            Work::Stop
+        } else if tail.wants_segment() && can_begin {
+            Work::Begin
+        } else if has_work {
+            Work::Write
+        } else {
+            Work::Wait
+        }
+    }
+
+    fn wait(&self, tail: MutexGuard<'_, Tail>) {
+        let waited = self.shared.wake.wait_timeout(tail, FLUSH_AFTER);
+        let (mut tail, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        if result.timed_out() {
+            tail.flush();
+        }
+    }
+
+    fn write_next(&self) -> Result<(), DiskError> {
+        let Some(chunk) = self.shared.tail().next() else { return Ok(()) };
+        let slot = &self.shared.slots[chunk.slot as usize];
+        slot.write(chunk.start, chunk.pages())?;
+        slot.set_written(chunk.end());
+        let mut tail = self.shared.tail();
+        tail.written();
+        self.shared.counters.written_bytes.add(chunk.pages().len() as u64);
+        self.shared.counters.buffered_bytes.set(tail.buffered_bytes());
+        drop(tail);
+        self.shared.idle.notify_all();
+        Ok(())
+    }
+
+    /// Begins the next segment: a new file while there is room for one, then the oldest again.
+    fn begin(&mut self) -> Result<(), DiskError> {
+        self.sequence += 1;
+        if let Some(slot) = self.fresh.pop() {
+            match self.shared.folder.begin(&self.shared.slots, slot, self.sequence) {
+                Ok(()) => {
+                    self.offer(slot);
+                    return Ok(());
+                }
+                // A full disk leaves a smaller cache, if that is one at all.
+                Err(DiskError::Full { .. }) if self.order.len() >= 2 => self.fresh.clear(),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(slot) = self.order.pop_front() else { return Ok(()) };
+        if self.shared.tail().holds(slot) {
+            self.order.push_front(slot);
+            return Ok(());
+        }
+        let kept = self.read_kept(&self.shared.index.evict(slot));
+        self.shared.folder.begin(&self.shared.slots, slot, self.sequence)?;
+        self.offer(slot);
+        self.move_on(kept)
+    }
+
+    fn offer(&mut self, slot: u32) {
+        self.order.push_back(slot);
+        let mut tail = self.shared.tail();
+        tail.ready = Some(slot);
+        tail.is_growing = !self.fresh.is_empty();
+    }
+
+    /// Entries of the segment that comes to its end, half of it at most, the youngest first.
+    fn read_kept(&self, places: &[Place]) -> Vec<(u64, Vec<u8>)> {
+        let mut places = places.to_vec();
+        places.sort_by_key(|place| std::cmp::Reverse(place.offset()));
+        let (mut pages, mut room, mut kept) =
+            (AlignedBytes::zeroed(0), self.shared.folder.segment_bytes / 2, Vec::new());
+        for place in places {
+            let slot = &self.shared.slots[place.slot() as usize];
+            let Some(rest) = room.checked_sub(place.bytes()) else { break };
+            let Ok(bytes) = slot.read(place.offset(), place.bytes(), &mut pages) else { continue };
+            if let Some((entry, _)) = Entry::decode(bytes, slot.salt(), place.offset()) {
+                kept.push((hash_of(entry.key), bytes.to_vec()));
+                room = rest;
+            } else {
+                self.shared.counters.damaged.one();
+            }
+        }
+        kept
+    }
+
+    /// Appends entries anew, and writes whatever that needs.
+    fn move_on(&self, kept: Vec<(u64, Vec<u8>)>) -> Result<(), DiskError> {
+        for (hash, mut entry) in kept {
+            while !self.shared.append(hash, &mut entry) {
+                if self.shared.tail().next().is_none() {
+                    return Ok(());
+                }
+                self.write_next()?;
+            }
+            self.shared.counters.kept.one();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,346 @@
+//! One compression manager at work: which generation new files get, and what becomes of each block.
+
+use crate::contexts::Contexts;
+use crate::counters::Counters;
+use crate::generation::Generation;
+use crate::lifecycle::Lifecycle;
+use crate::rows;
+use crate::settings::{Output, Settings};
+use std::cell::RefCell;
+use std::sync::Arc;
+use ziptier_codec::block::{BlockError, Engine, Path, Setting};
+use ziptier_codec::format::Format;
+use ziptier_codec::token::{Dictionary, Effort, Encoder};
+
+/// RocksDB's number of what a block's bytes are.
+pub type BlockType = u8;
+
+/// `kZlibCompression`: a varint length, then raw DEFLATE.
+pub const ZLIB: BlockType = 2;
+/// `kLZ4Compression`: a varint length, then an LZ4 block.
+pub const LZ4: BlockType = 4;
+/// `kCustomCompression80`: a varint length, then token numbers of the file's generation and their check.
+pub const TOKENS: BlockType = 0x80;
+/// `kCustomCompression81`: a varint length, then zstd without its magic number, by the file's generation if that has a dictionary
+/// for it.
+pub const ZSTD: BlockType = 0x81;
+
+/// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
+/// What a block came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// So many bytes of a type were written.
+    Into(BlockType, usize),
+    /// It does not fit: RocksDB stores the block raw.
+    Declined,
+}
+
+/// What a new file is to be packed with.
+pub enum Guidance {
+    /// No dictionary.
+    Plain,
+    /// A dictionary made of samples of the file, of so many bytes at most.
+    Sample(usize),
+    /// This one.
+    Use(Arc<Generation>),
+}
+
+/// Why a block cannot be unpacked: what is wrong with it, or that the engine failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnpackError(String);
+
+/// A compression manager's engines, shared by all its threads.
+pub struct Codec {
+    settings: Settings,
+    zstd: Contexts,
+    standard: Option<Standard>,
+    lifecycle: Lifecycle,
+    counters: Arc<Counters>,
+}
+
+/// The engines of standard formats.
+struct Standard {
+    deflate: Contexts,
+    lz4: Contexts,
+}
+
+/// What a thread keeps between blocks.
+#[derive(Default)]
+struct Scratch {
+    encoder: Encoder,
+    bytes: Vec<u8>,
+    check: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Codec {
+    /// Opens the engines, or says in one sentence why one cannot work.
+    pub fn open(settings: Settings) -> Result<Codec, String> {
+        let zstd = Contexts::new(Setting::new(Format::Zstd).engine().map_err(|error| error.to_string())?);
+        let standard = (!settings.output.is_private()).then(|| Standard::open(&settings)).transpose()?;
+        Ok(Codec {
+            zstd,
+            standard,
+            lifecycle: Lifecycle::new(settings.token_level()),
+            counters: Counters::of_process(),
+            settings,
+        })
+    }
+
+    /// What blocks of a file with RocksDB's type `preferred` become; `None` leaves them to RocksDB.
+    ///
+    /// With `force` every type is taken for ours.
+    pub fn takes(&self, preferred: BlockType, force: bool) -> Option<BlockType> {
+        match (self.settings.output, preferred) {
+            (Output::Token, _) if force || preferred >= TOKENS => Some(TOKENS),
+            (Output::Deflate, _) if force || preferred == ZLIB => Some(ZLIB),
+            (Output::Lz4, _) if force || preferred == LZ4 => Some(LZ4),
+            (Output::Auto, ZLIB) => Some(ZLIB),
+            (Output::Auto, LZ4) => Some(LZ4),
+            (Output::Auto, _) if force => Some(ZLIB),
+            _ => None,
+        }
+    }
+
+    /// Whether this unpacks blocks of a standard type itself, on a device.
+    pub fn unpacks_standard(&self, packed_as: BlockType) -> bool {
+        self.standard.as_ref().is_some_and(|standard| match packed_as {
+            ZLIB => standard.deflate.engine().name() == "iaa",
+            LZ4 => self.settings.output == Output::Lz4,
+            _ => false,
+        })
+    }
+
+    /// Who works on blocks of standard formats, in the words of result tables.
+    pub fn worker(&self) -> &'static str {
+        self.standard.as_ref().map_or("cpu", |standard| standard.deflate.engine().worker())
+    }
+
+    /// What the next file is to be packed with.
+    pub fn guidance(&self) -> Guidance {
+        if self.settings.output.is_private() { self.lifecycle.guidance() } else { Guidance::Plain }
+    }
+
+    /// The generation for a file, from samples of its blocks; `None` where it would cost more than it saves.
+    pub fn train(&self, blocks: &[&[u8]]) -> Option<Arc<Generation>> {
+        self.lifecycle.train(blocks, &self.zstd)
+    }
+
+    /// Packs a block into `out`, with the generation that the file carries.
+    ///
+    /// Nothing that an engine fails at is an error here: the block is declined, and counted.
+    pub fn pack(
+        &self,
+        packed_as: BlockType,
+        generation: Option<&Generation>,
+        raw: &[u8],
+        out: &mut [u8],
+    ) -> Packed {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.bytes.clear();
+            append_varint(raw.len(), &mut scratch.bytes);
+            let made = self.append(packed_as, generation, raw, scratch, out.len());
+            let fits = made.filter(|_| scratch.bytes.len() <= out.len());
+            let Some(made) = fits.filter(|&made| self.verified(made, generation, raw, scratch)) else {
+                self.counters.declined(raw.len());
+                return Packed::Declined;
+            };
+            self.lifecycle.packed(raw.len(), scratch.bytes.len());
+            self.counters.packed(made, raw.len(), scratch.bytes.len());
+            out[..scratch.bytes.len()].copy_from_slice(&scratch.bytes);
+            Packed::Into(made, scratch.bytes.len())
+        })
+    }
+
+    /// Appends the packed block behind its length.
+    fn append(
+        &self,
+        packed_as: BlockType,
+        generation: Option<&Generation>,
+        raw: &[u8],
+        scratch: &mut Scratch,
+        max_bytes: usize,
+    ) -> Option<BlockType> {
+        let standard = self.standard.as_ref();
+        match packed_as {
+            ZLIB => self.append_block(&standard?.deflate, raw, &mut scratch.bytes, max_bytes).then_some(ZLIB),
+            LZ4 => self.append_block(&standard?.lz4, raw, &mut scratch.bytes, max_bytes).then_some(LZ4),
+            _ => self.append_private(generation, raw, scratch, max_bytes),
+        }
+    }
+
+    /// Tokens, unless the generation's samples say that zstd would be shorter by more than it is slower, and it is.
+    fn append_private(
+        &self,
+        generation: Option<&Generation>,
+        raw: &[u8],
+        scratch: &mut Scratch,
+        max_bytes: usize,
+    ) -> Option<BlockType> {
+        let zstd = generation.and_then(Generation::zstd).unwrap_or(&self.zstd);
+        let start = scratch.bytes.len();
+        let Some(tokens) = generation.and_then(Generation::tokens) else {
+            return self.append_block(zstd, raw, &mut scratch.bytes, max_bytes).then_some(ZSTD);
+        };
+        append_tokens(tokens, self.effort(), raw, scratch);
+        let token_bytes = scratch.bytes.len() - start;
+        if !self.lifecycle.suspects(token_bytes, raw.len()) {
+            return Some(TOKENS);
+        }
+        let limit = crate::lifecycle::zstd_bytes_worth(token_bytes).min(max_bytes - start.min(max_bytes));
+        let end = scratch.bytes.len();
+        let won = self.append_block(zstd, raw, &mut scratch.bytes, end + limit);
+        self.lifecycle.tried_zstd(won);
+        if won {
+            scratch.bytes.drain(start..end);
+            return Some(ZSTD);
+        }
+        Some(TOKENS)
+    }
+
+    fn effort(&self) -> Effort {
+        if self.settings.token_level() == 1 { Effort::Fast } else { Effort::Dense }
+    }
+
+    /// Appends a block so that `bytes` has at most `max_bytes`; whether it did.
+    fn append_block(&self, contexts: &Contexts, raw: &[u8], bytes: &mut Vec<u8>, max_bytes: usize) -> bool {
+        let room = max_bytes.saturating_sub(bytes.len());
+        match contexts.with(|codec| codec.compress(raw, bytes, room)) {
+            Ok(packed) => packed.is_some(),
+            Err(_) => {
+                self.counters.failed();
+                false
+            }
+        }
+    }
+
+    /// With `verify`: whether the block in the scratch comes back.
+    fn verified(
+        &self,
+        made: BlockType,
+        generation: Option<&Generation>,
+        raw: &[u8],
+        scratch: &mut Scratch,
+    ) -> bool {
+        if !self.settings.verify {
+            return true;
+        }
+        let Some((_, payload_at)) = rows::varint(&scratch.bytes, 0) else { return false };
+        let Scratch { bytes, check, .. } = scratch;
+        check.clear();
+        let unpacked = self.append_unpacked(made, generation, &bytes[payload_at..], raw.len(), check);
+        let same = unpacked.is_ok() && check == raw;
+        if !same {
+            self.counters.failed();
+        }
+        same
+    }
+
+    /// Unpacks what follows a block's length into `out`, which is as long as the block.
+    pub fn unpack(
+        &self,
+        packed_as: BlockType,
+        generation: Option<&Generation>,
+        packed: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), UnpackError> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.bytes.clear();
+            self.append_unpacked(packed_as, generation, packed, out.len(), &mut scratch.bytes)?;
+            if scratch.bytes.len() != out.len() {
+                return Err(UnpackError(format!(
+                    "a block of {} bytes unpacks to {}",
+                    out.len(),
+                    scratch.bytes.len()
+                )));
+            }
+            out.copy_from_slice(&scratch.bytes);
+            self.counters.unpacked(packed_as, packed.len(), out.len());
+            Ok(())
+        })
+    }
+
+    fn append_unpacked(
+        &self,
+        packed_as: BlockType,
+        generation: Option<&Generation>,
+        packed: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), UnpackError> {
+        let standard = || self.standard.as_ref().ok_or_else(|| no_such(packed_as));
+        let contexts = match packed_as {
+            TOKENS => {
+                let tokens = generation.and_then(Generation::tokens);
+                let tokens = tokens.ok_or_else(|| {
+                    UnpackError("a block of tokens in a file without their dictionary".into())
+                })?;
+                out.reserve(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
+                let unpacked = tokens.decode_append(packed, out, raw_bytes);
+                return unpacked.map(|_| ()).map_err(|error| UnpackError(error.to_string()));
+            }
+            ZSTD => generation.and_then(Generation::zstd).unwrap_or(&self.zstd),
+            ZLIB => &standard()?.deflate,
+            LZ4 => &standard()?.lz4,
+            _ => return Err(no_such(packed_as)),
+        };
+        contexts
+            .with(|codec| codec.decompress(packed, out, raw_bytes))
+            .map_err(|error: BlockError| UnpackError(error.to_string()))
+    }
+}
+
+fn no_such(packed_as: BlockType) -> UnpackError {
+    UnpackError(format!("a block of type {packed_as:#04x}, which the format of this manager does not have"))
+}
+
+impl Standard {
+    fn open(settings: &Settings) -> Result<Standard, String> {
+        let deflate = settings.block(Format::Deflate);
+        let engine = match settings.path {
+            Path::Auto if settings.model.is_none() => device_or_software(&deflate),
+            _ => deflate.engine(),
+        };
+        // LZ4 has its own levels, and no choice of path.
+        let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4).engine();
+        let contexts = |engine: Arc<dyn Engine>| Contexts::new(engine);
+        Ok(Standard {
+            deflate: engine.map(contexts).map_err(|error| error.to_string())?,
+            lz4: lz4.map(contexts).map_err(|error| error.to_string())?,
+        })
+    }
+}
+
+/// The machine's devices, if it has any that this process may use.
+fn device_or_software(
+    setting: &Setting,
+) -> Result<Arc<dyn Engine>, ziptier_codec::block::setting::SettingError> {
+    match setting.clone().with_path(Path::Hardware).engine() {
+        Ok(_) => setting.engine_named("iaa"),
+        Err(_) => setting.engine_named("software"),
+    }
+}
+
+/// Appends a block as tokens.
+fn append_tokens(tokens: &Dictionary, effort: Effort, raw: &[u8], scratch: &mut Scratch) {
+    let mut cut = Vec::new();
+    rows::cut(raw, &mut cut);
+    tokens.encode_rows(&mut scratch.encoder, effort, &cut, &mut scratch.bytes);
+}
+
+fn append_varint(mut number: usize, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+
+/// Blocks as RocksDB's, of text with a rhythm.
+fn blocks(count: usize) -> Vec<Vec<u8>> {
+    let words =
+        ["alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett"];
+    let mut seed = 7u64;
+    let mut word = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        words[(seed >> 33) as usize % words.len()]
+    };
+    (0..count)
+        .map(|i| (0..600).flat_map(|j| format!("{} {};", word(), i * j).into_bytes()).collect())
+        .collect()
+}
+
+fn open(settings: Settings) -> Codec {
+    Codec::open(settings).unwrap()
+}
+
+fn token() -> Codec {
+    open(Settings { output: Output::Token, verify: true, ..Settings::default() })
+}
+
+fn round_trip(codec: &Codec, packed_as: BlockType, generation: Option<&Generation>, raw: &[u8]) -> BlockType {
+    let mut out = vec![0; raw.len()];
+    let Packed::Into(made, length) = codec.pack(packed_as, generation, raw, &mut out) else {
+        panic!("{} bytes do not shrink", raw.len());
+    };
+    let (raw_bytes, at) = rows::varint(&out[..length], 0).unwrap();
+    assert_eq!(raw_bytes as usize, raw.len());
+    let mut back = vec![0; raw.len()];
+    codec.unpack(made, generation, &out[at..length], &mut back).unwrap();
+    assert!(back == raw);
+    made
+}
+
+#[test]
+fn a_file_gets_the_generation_that_its_samples_made() {
+    let codec = token();
+    let Guidance::Sample(bytes) = codec.guidance() else { panic!("the first file is sampled") };
+    let blocks = blocks(bytes / 5000);
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation = codec.train(&samples).unwrap();
+    for block in blocks.iter().step_by(20) {
+        assert_eq!(round_trip(&codec, TOKENS, Some(&generation), block), TOKENS);
+    }
+    let Guidance::Use(next) = codec.guidance() else { panic!("the second file is not") };
+    assert!(Arc::ptr_eq(&next, &generation));
+    // Another process, with nothing but the file.
+    let loaded = Generation::load(generation.as_bytes()).unwrap();
+    round_trip(&token(), TOKENS, Some(&loaded), &blocks[0]);
+}
+
+#[test]
+fn without_a_generation_blocks_are_zstd() {
+    let codec = token();
+    assert!(codec.train(&[b"too little".as_slice()]).is_none());
+    assert_eq!(round_trip(&codec, TOKENS, None, &blocks(1)[0]), ZSTD);
+}
+
+#[test]
+fn standard_formats_come_back() {
+    let codec = open(Settings { verify: true, ..Settings::default() });
+    assert_eq!(codec.takes(ZLIB, false), Some(ZLIB));
+    assert_eq!(codec.takes(7, false), None);
+    assert_eq!(codec.takes(7, true), Some(ZLIB));
+    let block = &blocks(1)[0];
+    assert_eq!(round_trip(&codec, ZLIB, None, block), ZLIB);
+    assert_eq!(round_trip(&codec, LZ4, None, block), LZ4);
+}
+
+#[test]
+fn noise_is_declined() {
+    let mut seed = 1u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 56) as u8
+    })
+    .take(4096)
+    .collect();
+    let mut out = vec![0; 4096 * 7 / 8];
+    assert_eq!(token().pack(TOKENS, None, &noise, &mut out), Packed::Declined);
+    let standard = open(Settings::default());
+    assert_eq!(standard.pack(ZLIB, None, &noise, &mut out), Packed::Declined);
+}
+
+#[test]
+fn damaged_blocks_are_errors() {
+    let codec = token();
+    let blocks = blocks(400);
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation = codec.train(&samples);
+    let raw = &blocks[3];
+    let mut out = vec![0; raw.len()];
+    let Packed::Into(made, length) = codec.pack(TOKENS, generation.as_deref(), raw, &mut out) else {
+        panic!("text shrinks")
+    };
+    let (_, at) = rows::varint(&out, 0).unwrap();
+    let mut back = vec![0; raw.len()];
+    for bit in (0..(length - at) * 8).step_by(37) {
+        let mut packed = out[at..length].to_vec();
+        packed[bit / 8] ^= 1 << (bit % 8);
+        assert!(codec.unpack(made, generation.as_deref(), &packed, &mut back).is_err(), "bit {bit}");
+    }
+    assert!(codec.unpack(made, None, &out[at..length], &mut back).is_err());
+    assert!(codec.unpack(0x99, None, &out[at..length], &mut back).is_err());
+    assert!(codec.unpack(made, generation.as_deref(), &out[at..length], &mut back[1..]).is_err());
+}
+
+#[test]
+fn settings_that_cannot_be_are_sentences() {
+    let parse = |format, path, huffman, level, model| Settings::parse(format, path, huffman, level, model);
+    assert!(parse("auto", "auto", "dynamic", 0, "").is_ok());
+    for (format, path, huffman, level) in [
+        ("brotli", "auto", "dynamic", 0),
+        ("token", "auto", "dynamic", 9),
+        ("token", "hardware", "dynamic", 0),
+        ("deflate", "sideways", "dynamic", 0),
+        ("deflate", "auto", "arithmetic", 0),
+        ("deflate", "auto", "canned", 0),
+    ] {
+        let sentence = parse(format, path, huffman, level, "").unwrap_err();
+        assert!(sentence.len() > 20 && !sentence.contains('\n'), "{sentence}");
+    }
+    let hardware = parse("deflate", "hardware", "dynamic", 0, "").unwrap();
+    assert!(Codec::open(hardware).err().is_none_or(|reason| !reason.is_empty()));
+}

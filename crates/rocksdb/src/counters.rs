@@ -1,0 +1,106 @@
+//! What all managers of this process have done, so that users see who does the work.
+
+use crate::codec::{BlockType, LZ4, TOKENS, ZLIB, ZSTD};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// Blocks and bytes of one type.
+#[derive(Debug, Default)]
+struct Flow {
+    blocks: AtomicU64,
+    raw_bytes: AtomicU64,
+    packed_bytes: AtomicU64,
+}
+
+impl Flow {
+    fn add(&self, raw_bytes: usize, packed_bytes: usize) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        self.raw_bytes.fetch_add(raw_bytes as u64, Ordering::Relaxed);
+        self.packed_bytes.fetch_add(packed_bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Flow {
+    /// Nothing is said of what never happened.
+    fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        if self.blocks.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let counters =
+            [("blocks", &self.blocks), ("raw_bytes", &self.raw_bytes), ("packed_bytes", &self.packed_bytes)];
+        counters
+            .iter()
+            .try_for_each(|(what, counter)| writeln!(f, "{name}_{what} {}", counter.load(Ordering::Relaxed)))
+    }
+}
+
+/// The types in the order of [`TYPES`], for one direction.
+#[derive(Debug, Default)]
+struct Flows([Flow; TYPES.len()]);
+
+const TYPES: [(BlockType, &str); 4] = [(TOKENS, "token"), (ZSTD, "zstd"), (ZLIB, "deflate"), (LZ4, "lz4")];
+
+impl Flows {
+    fn of(&self, packed_as: BlockType) -> Option<&Flow> {
+        let at = TYPES.iter().position(|(number, _)| *number == packed_as)?;
+        Some(&self.0[at])
+    }
+}
+
+/// Counters of all managers of the process.
+#[derive(Debug, Default)]
+pub struct Counters {
+    packed: Flows,
+    unpacked: Flows,
+    declined_blocks: AtomicU64,
+    declined_bytes: AtomicU64,
+    failures: AtomicU64,
+}
+
+static OF_PROCESS: LazyLock<Arc<Counters>> = LazyLock::new(Arc::default);
+
+impl Counters {
+    /// Those of the process.
+    pub fn of_process() -> Arc<Counters> {
+        Arc::clone(&OF_PROCESS)
+    }
+
+    pub(crate) fn packed(&self, packed_as: BlockType, raw_bytes: usize, packed_bytes: usize) {
+        if let Some(flow) = self.packed.of(packed_as) {
+            flow.add(raw_bytes, packed_bytes);
+        }
+    }
+
+    pub(crate) fn unpacked(&self, packed_as: BlockType, packed_bytes: usize, raw_bytes: usize) {
+        if let Some(flow) = self.unpacked.of(packed_as) {
+            flow.add(raw_bytes, packed_bytes);
+        }
+    }
+
+    pub(crate) fn declined(&self, raw_bytes: usize) {
+        self.declined_blocks.fetch_add(1, Ordering::Relaxed);
+        self.declined_bytes.fetch_add(raw_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// An engine failed, or a block did not verify; the block was stored raw.
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Display for Counters {
+    /// One line for each figure, `name value`, as metrics are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (direction, flows) in [("packed", &self.packed), ("unpacked", &self.unpacked)] {
+            for ((_, name), flow) in TYPES.iter().zip(&flows.0) {
+                flow.write(f, &format!("{direction}_{name}"))?;
+            }
+        }
+        writeln!(f, "declined_blocks {}", self.declined_blocks.load(Ordering::Relaxed))?;
+        writeln!(f, "declined_bytes {}", self.declined_bytes.load(Ordering::Relaxed))?;
+        writeln!(f, "failures {}", self.failures.load(Ordering::Relaxed))?;
+        write!(f, "{}", crate::wal::WalCounters::of_process())?;
+        crate::cache::counters_of_all().map_or(Ok(()), |cache| cache.fmt(f))
+    }
+}

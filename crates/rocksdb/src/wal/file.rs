@@ -1,0 +1,195 @@
+//! One log file that is being written.
+
+use super::WalCounters;
+use super::direct::Direct;
+use super::live::{self, FileId, Length};
+use parking_lot::Mutex;
+use std::iter;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk, write_all_at};
+
+/// What a file has in the beginning, and gets at least and at most when it is full: as much as it has.
+const ROOM_BYTES_MIN: u64 = 256 << 10;
+const ROOM_BYTES_MAX: u64 = 4 << 20;
+const PAGE_BYTES: u64 = 4096;
+
+/// RocksDB's reader goes by blocks of this size, and looks at the head of the first record in each.
+const BLOCK_BYTES: usize = 32 << 10;
+/// Check, length and type of a record lie in its first 7 bytes; a store of 8 is not torn.
+const HEAD_BYTES: usize = 8;
+
+/// Appends that were each synced before the next one came, after which the next are taken to be such, too.
+const SYNCED_APPENDS: u32 = 8;
+
+/// A log file: appended to by one thread at a time, synced by any.
+///
+/// Behind the log's end the file has zeros, or what a former log left in a file that is used again. [`LogFile::close`] cuts
+/// them off.
+pub struct LogFile {
+    file: Arc<dyn DiskFile>,
+    id: FileId,
+    length: Arc<Length>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Bytes that the file has allocated and written.
+    room_bytes: u64,
+    is_unsynced: bool,
+    /// Appends in a row that came after a sync.
+    synced_appends: u32,
+    direct: Option<Direct>,
+}
+
+impl LogFile {
+    /// Begins an empty log in the file at `path`, which is either empty or a former log.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk: [`DiskError::Full`] if there is no room to begin with.
+    pub fn begin(path: &Path) -> Result<LogFile, DiskError> {
+        let cached = RealDisk.open(path, Caching::Cached)?;
+        let mut room_bytes = cached.len()?;
+        if room_bytes == 0 {
+            room_bytes = fill(&*cached, 0, ROOM_BYTES_MIN)?;
+        }
+        drop(cached);
+        let file = RealDisk.open(path, Caching::Mapped)?;
+        let direct = if file.is_mapped() { None } else { Direct::new(RealDisk.open(path, Caching::Direct)?) };
+        let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
+        WalCounters::of_process().opened(&file.durable_after());
+        let state = State { room_bytes, is_unsynced: false, synced_appends: 0, direct };
+        Ok(LogFile { file, id, length, state: Mutex::new(state) })
+    }
+
+    /// Bytes of the log.
+    pub fn bytes(&self) -> u64 {
+        self.length.bytes()
+    }
+
+    /// Appends bytes: they outlive the process, and the machine after [`LogFile::sync`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk; [`DiskError::Full`] leaves the log as it was.
+    pub fn append(&self, bytes: &[u8]) -> Result<(), DiskError> {
+        let mut state = self.state.lock();
+        let at = self.length.bytes();
+        let end = at + bytes.len() as u64;
+        if end > state.room_bytes {
+            state.room_bytes = self.grow(state.room_bytes, end)?;
+        }
+        state.synced_appends = if state.is_unsynced { 0 } else { state.synced_appends.saturating_add(1) };
+        state.is_unsynced = true;
+        self.write(&mut state, at, bytes)?;
+        self.length.set(end);
+        WalCounters::of_process().bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    fn write(&self, state: &mut State, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
+        if self.file.is_mapped() {
+            return store_heads_last(&*self.file, at, bytes);
+        }
+        let (room_bytes, is_synced) = (state.room_bytes, state.synced_appends >= SYNCED_APPENDS);
+        match &mut state.direct {
+            Some(direct) if is_synced && direct.takes(at, bytes.len(), room_bytes) => {
+                WalCounters::of_process().direct_appends.fetch_add(1, Relaxed);
+                direct.append(&*self.file, at, bytes)
+            }
+            _ => write_all_at(&*self.file, at, bytes),
+        }
+    }
+
+    /// Room for `end` bytes, and some more while the disk has it.
+    fn grow(&self, room_bytes: u64, end: u64) -> Result<u64, DiskError> {
+        let step = room_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
+        let needed = end.next_multiple_of(PAGE_BYTES);
+        match fill(&*self.file, room_bytes, needed + step) {
+            Err(DiskError::Full { .. }) => fill(&*self.file, room_bytes, needed),
+            other => other,
+        }
+    }
+
+    /// Makes durable what was appended before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk, after which nobody knows what is durable.
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.state.lock().is_unsynced = false;
+        WalCounters::of_process().syncs.fetch_add(1, Relaxed);
+        self.file.sync_data()
+    }
+
+    /// Cuts the log.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn truncate(&self, bytes: u64) -> Result<(), DiskError> {
+        let mut state = self.state.lock();
+        self.file.set_len(bytes)?;
+        state.room_bytes = bytes;
+        self.length.set(bytes);
+        Ok(())
+    }
+
+    /// Ends the log, and with it the file, unless another log was begun in the file meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk; then zeros stay behind the log.
+    pub fn close(self) -> Result<(), DiskError> {
+        self.cut()
+    }
+
+    fn cut(&self) -> Result<(), DiskError> {
+        live::end(self.id, &self.length, || self.file.set_len(self.bytes())).unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        // Nobody is there to hear of a failure.
+        let _ = self.cut();
+    }
+}
+
+/// Allocates a file up to `end` and writes zeros from `start` on, durably, so that syncing later writes touches no metadata. The new
+/// end.
+fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
+    file.preallocate(end)?;
+    let zeros = vec![0; (end - start).min(1 << 20) as usize];
+    let mut at = start;
+    while at < end {
+        let count = zeros.len().min((end - at) as usize);
+        write_all_at(file, at, &zeros[..count])?;
+        at += count as u64;
+    }
+    file.sync_data()?;
+    Ok(end)
+}
+
+/// Stores bytes so that a process that is killed meanwhile leaves no record half made: the head of the first one comes last, and until
+/// then a reader finds zeros there, the end of the log. The same for each block that begins in the midst, the last one first.
+fn store_heads_last(file: &dyn DiskFile, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let block_left = |start: usize| BLOCK_BYTES - (at as usize + start) % BLOCK_BYTES;
+    let starts = iter::once(0).chain((block_left(0)..bytes.len()).step_by(BLOCK_BYTES));
+    let parts = starts.map(|start| {
+        let end = bytes.len().min(start + block_left(start));
+        (start, end.min(start + HEAD_BYTES), end)
+    });
+    for (_, body, end) in parts.clone() {
+        write_all_at(file, at + body as u64, &bytes[body..end])?;
+    }
+    for (start, body, _) in parts.rev() {
+        write_all_at(file, at + start as u64, &bytes[start..body])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

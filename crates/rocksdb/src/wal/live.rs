@@ -1,0 +1,64 @@
+//! Where a log that is being written ends.
+//!
+//! Its file is longer than the log. Whoever reads it in this process, under whichever name, must not go beyond; so lengths are
+//! kept by inode, which links and renames leave as it is.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The bytes of a log, as far as they are there for readers.
+#[derive(Debug, Default)]
+pub struct Length(AtomicU64);
+
+impl Length {
+    /// Bytes that may be read.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, bytes: u64) {
+        self.0.store(bytes, Ordering::Release);
+    }
+}
+
+/// Device and inode.
+pub(super) type FileId = (u64, u64);
+
+static LENGTHS: Mutex<Option<HashMap<FileId, Arc<Length>>>> = Mutex::new(None);
+
+fn id_of(path: &Path) -> io::Result<FileId> {
+    let found = fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// The length of the log that is being written at `path`; none if no log of this process is.
+pub fn length_of(path: &Path) -> Option<Arc<Length>> {
+    let id = id_of(path).ok()?;
+    LENGTHS.lock().as_ref()?.get(&id).cloned()
+}
+
+/// Begins an empty log in the file at `path`. A log that was there before loses its claim on the file.
+pub(super) fn begin(path: &Path) -> io::Result<(FileId, Arc<Length>)> {
+    let id = id_of(path)?;
+    let length = Arc::<Length>::default();
+    LENGTHS.lock().get_or_insert_default().insert(id, Arc::clone(&length));
+    Ok((id, length))
+}
+
+/// Ends a log: `cut` is run if the file is still this log's, and no other can begin in it meanwhile.
+pub(super) fn end<T>(id: FileId, length: &Arc<Length>, cut: impl FnOnce() -> T) -> Option<T> {
+    let mut lengths = LENGTHS.lock();
+    let logs = lengths.as_mut()?;
+    if !logs.get(&id).is_some_and(|found| Arc::ptr_eq(found, length)) {
+        return None;
+    }
+    let result = cut();
+    logs.remove(&id);
+    Some(result)
+}

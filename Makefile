@@ -28,9 +28,10 @@ export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 # RocksDB as its makers ship it, and its headers: only the plugin's crates need them.
 ROCKSDB := $(abspath $(TARGET_DIR))/rocksdb
 export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
+export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction bench-rocksdb-wal figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb release
+.PHONY: help serve test test-model test-vm bench bench-eviction bench-rocksdb-wal figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -38,7 +39,7 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test setup-rocksdb shuttle miri test-vm ## set up and run every test
+test: setup-test rocksdb-plugin shuttle miri test-vm ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked --no-fail-fast
 
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
@@ -108,6 +109,9 @@ setup:
 
 setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its makers' jar
 	@scripts/setup-rocksdb $(ROCKSDB)
+
+rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads
+	cargo build --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
 
 setup-test: setup
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \

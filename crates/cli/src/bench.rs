@@ -8,10 +8,11 @@ use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, Verdicts, Workload,
+    Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder, Verdicts, Workload,
 };
 
-use crate::{codec_checks, heap, linked_versions, output, store_target};
+use crate::rocksdb_target::LibraryArgument;
+use crate::{codec_checks, heap, linked_versions, output, rocksdb_target, store_target};
 
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
@@ -29,9 +30,9 @@ fn modelled() -> ModelledWork {
     }
 }
 
-/// Every target that can be benchmarked. Ours come first, then eval's own yardsticks.
+/// Every target that can be benchmarked. Ours comes first, eval's own yardsticks last.
 fn registry() -> Registry {
-    Registry::with(vec![store_target::registration()])
+    Registry::with(vec![store_target::registration(), rocksdb_target::registration()])
 }
 
 /// What is compared unless the user says otherwise: us, an uncompressed map, and the harness.
@@ -69,16 +70,20 @@ pub(crate) struct Arguments {
     /// Run a whole suite; other arguments narrow it
     #[arg(long, value_enum, value_name = "NAME")]
     suite: Option<Suite>,
-    /// Stores to measure: store, btreemap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, skiplist, null (the harness itself)
+    /// [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     target: Vec<String>,
-    /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8 [default: all five]
+    /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself), readrandom and
+    /// readrandomwriterandom (80:20), loaded in order of keys [default: the first five]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     workload: Vec<String>,
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token, lz4, zstd, deflate [default: each target's own; suites: all]
+    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, builtin-zstd-dict, builtin-lz4, builtin-zlib,
+    /// builtin-none, and with our compression manager ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's
+    /// own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
     /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's own; suites: all]
@@ -96,8 +101,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE")]
     zlib_accel: Option<PathBuf>,
     /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
-    #[arg(long, value_name = "N")]
-    block_bytes: Option<usize>,
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    block_bytes: Vec<usize>,
     /// How hard the codec tries
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     level: Option<i32>,
@@ -125,6 +130,9 @@ pub(crate) struct Arguments {
     /// Bytes of a value: 128, or a range such as 16..512
     #[arg(long, default_value = "128", value_name = "N|A..B")]
     value_bytes: ValueBytes,
+    /// strangers (a key's value is some part of the corpus) or neighbours (the part after that of the key before)
+    #[arg(long, default_value = "strangers", value_name = "ORDER")]
+    value_order: ValueOrder,
     /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of zeros)
     #[arg(long, default_value = "json", value_name = "CORPUS")]
     corpus: String,
@@ -184,6 +192,8 @@ pub(crate) struct Arguments {
     /// suite bypass: bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    rocksdb: LibraryArgument,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
     #[arg(long)]
     smoke: bool,
@@ -219,7 +229,7 @@ impl Arguments {
 
     fn plan(&self) -> Result<Plan, Error> {
         let workloads = match self.asked_workloads()? {
-            none if none.is_empty() => Workload::all_named(),
+            none if none.is_empty() => Workload::usual(),
             asked => asked,
         };
         Ok(Plan {
@@ -232,11 +242,12 @@ impl Arguments {
             landing_bytes: self.landing_bytes.clone(),
             background: self.background.clone(),
             background_threads: self.background_threads,
+            block_bytes: self.block_bytes.clone(),
             options: TargetOptions {
                 engine: None,
                 path: self.path,
                 model: self.model.clone(),
-                block_bytes: self.block_bytes,
+                block_bytes: None,
                 level: self.level,
                 huffman: self.huffman,
                 context_cache: self.context_cache,
@@ -248,6 +259,7 @@ impl Arguments {
             key_shape: self.key_shape,
             multi_get: self.multi_get,
             value_bytes: self.value_bytes,
+            value_order: self.value_order,
             corpus: self.corpus.clone(),
             train_on: self.train_on,
             distribution: self.distribution.unwrap_or(Distribution::Uniform),
@@ -288,7 +300,9 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
         path: "ziptier".into(),
         source,
     })?;
-    let launcher = Launcher { program, arguments: vec![RUN_COMMAND.into()] };
+    arguments.rocksdb.set();
+    let run = std::iter::once(RUN_COMMAND.into()).chain(arguments.rocksdb.to_arguments());
+    let launcher = Launcher { program, arguments: run.collect() };
     let bench = Bench { registry, launcher, format: arguments.format };
     match arguments.suite {
         _ if arguments.smoke => {
@@ -368,6 +382,7 @@ impl Bench {
 }
 
 /// Does one run of a benchmark on behalf of the process that started this one.
-pub(crate) fn run_one() -> ExitCode {
+pub(crate) fn run_one(rocksdb: &LibraryArgument) -> ExitCode {
+    rocksdb.set();
     ExitCode::from(ziptier_eval::serve_child(&registry(), &METERS))
 }

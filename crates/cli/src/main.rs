@@ -8,6 +8,7 @@ mod folder;
 mod heap;
 mod linked_versions;
 mod output;
+mod rocksdb_target;
 mod serve;
 mod store_target;
 
@@ -33,7 +34,7 @@ enum Command {
     Bench(Box<bench::Arguments>),
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
-    BenchRun,
+    BenchRun(rocksdb_target::LibraryArgument),
     /// Verify the folder of a store, and list what is damaged
     Check(folder::CheckArguments),
     /// Write the folder of a store, which may be served meanwhile, as one stream
@@ -49,7 +50,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(arguments) => bench::bench(*arguments),
-        Command::BenchRun => bench::run_one(),
+        Command::BenchRun(library) => bench::run_one(&library),
         Command::Check(arguments) => folder::check(&arguments),
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),

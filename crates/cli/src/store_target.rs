@@ -175,6 +175,7 @@ impl Target for StoreTarget {
             fg_compactions: Some(stats.packs_foreground),
             coded_raw_bytes: Some(stats.coded_raw_bytes),
             coded_bytes: Some(stats.coded_bytes),
+            files: None,
             // Landings and values outside the leaves are raw bytes, too.
             reads_raw: Some(stats.reads_raw + stats.reads_landing + stats.reads_large),
             reads_coded: Some(stats.reads_coded),

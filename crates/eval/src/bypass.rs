@@ -119,7 +119,7 @@ pub(crate) fn run<T: Target>(
 
     let mut mistakes = Mistakes::default();
     progress("loading");
-    load(&target, &spaces.measured, 1, &mut mistakes);
+    load(&target, &spaces.measured, 1, run.workload.load, &mut mistakes);
     progress("settling");
     target.settle().map_err(fail("did not settle"))?;
 

@@ -12,9 +12,11 @@ use crate::run::{check_all, load};
 use crate::target::{Config, Target};
 use crate::values::{ValueBytes, Values};
 use crate::worker::{Buffers, Control, Mistakes, Phase, Worker};
-use crate::workload::Mix;
+use crate::workload::{LoadOrder, Mix};
 
 const KEYS: u64 = 3_000;
+/// About as many as are loaded.
+const RAW_BYTES: u64 = KEYS * 200;
 const MIXED_MS: u64 = 100;
 
 /// Runs the suite with a codec; the error says what was wrong first.
@@ -25,12 +27,16 @@ pub fn check<T: Target>(codec: &str) -> Result<(), String> {
                 format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
             };
             let oracle = Arc::new(Oracle::new(shape, 0, KEYS, values(bytes)));
-            let config =
-                Config { codec: codec.into(), oracles: vec![Arc::clone(&oracle)], ..Config::default() };
+            let config = Config {
+                codec: codec.into(),
+                raw_bytes: RAW_BYTES,
+                oracles: vec![Arc::clone(&oracle)],
+                ..Config::default()
+            };
             let target = T::open(&config).map_err(|error| what("opening", error.to_string()))?;
             empty_store_has_nothing(&target, &oracle).map_err(|error| what("an empty store", error))?;
             let mut mistakes = Mistakes::default();
-            load(&target, &oracle, 1, &mut mistakes);
+            load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
             check_all(&target, &oracle, &mut mistakes);
             verdict(mistakes).map_err(|error| what("loading", error))?;
             for threads in [1, 3] {

@@ -88,6 +88,6 @@ pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};
 pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError};
 pub use target_options::{ContextCache, Huffman, Path, TargetOptions};
-pub use values::{ValueBytes, Values};
+pub use values::{ValueBytes, ValueOrder, Values};
 pub use verdict::{Verdict, Verdicts};
-pub use workload::{Mix, SCAN_RECORDS, Workload};
+pub use workload::{LoadOrder, Mix, SCAN_RECORDS, Workload};

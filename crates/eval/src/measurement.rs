@@ -64,6 +64,8 @@ pub struct Measurement {
     pub memory: Growth,
     /// The same after the idle time, if there was any.
     pub settled: Option<Growth>,
+    /// Held bytes when loading was done and nothing else had begun, for a target that keeps its data in files.
+    pub loaded_held_bytes: Option<u64>,
     /// Seconds that loading took.
     pub load_sec: f64,
     /// CPU seconds that loading took.
@@ -136,6 +138,7 @@ impl Counters {
                     engine: self.engine.clone(),
                     qpl_mode: self.qpl_mode.clone(),
                     bg_threads: self.bg_threads,
+                    files: self.files,
                     $($field: both(self.$field, other.$field, join),)*
                 }
             };

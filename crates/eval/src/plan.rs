@@ -10,7 +10,7 @@ use crate::registry::{CodecEngine, Registration, Registry};
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::{Config, EngineUnavailable};
 use crate::target_options::{Huffman, Path, TargetOptions};
-use crate::values::ValueBytes;
+use crate::values::{ValueBytes, ValueOrder};
 use crate::workload::Workload;
 
 /// Starting a process and reading a corpus, and loading and checking one key: measured, for estimates.
@@ -51,7 +51,9 @@ pub struct Plan {
     pub background: Vec<bool>,
     /// Threads for background work; `None` for the target's default.
     pub background_threads: Option<usize>,
-    /// What else is asked of the targets, but for the engine.
+    /// Raw bytes of blocks; empty for the target's default.
+    pub block_bytes: Vec<usize>,
+    /// What else is asked of the targets, but for the engine and the bytes of a block.
     pub options: TargetOptions,
     /// How often everything is repeated, in turns.
     pub rounds: usize,
@@ -63,6 +65,8 @@ pub struct Plan {
     pub multi_get: usize,
     /// Lengths of values.
     pub value_bytes: ValueBytes,
+    /// Which part of the corpus a key's value is.
+    pub value_order: ValueOrder,
     /// Name of the corpus.
     pub corpus: String,
     /// Which part of it is loaded first.
@@ -182,7 +186,11 @@ impl Plan {
                 let known = target.codecs.join(", ");
                 return Err(Error::Unknown { what: "codec", given: codec.into(), known });
             }
-            codings.extend(self.engines_for(codec, &target.engines_of(codec))?);
+            for coding in self.engines_for(codec, &target.engines_of(codec))? {
+                let sizes = swept(&self.block_bytes).into_iter();
+                let sized = |bytes: Option<usize>| bytes.or(coding.block_bytes);
+                codings.extend(sizes.map(|bytes| Coding { block_bytes: sized(bytes), ..coding }));
+            }
         }
         Ok(codings)
     }
@@ -194,7 +202,7 @@ impl Plan {
             engine: None,
             path: self.options.path,
             huffman: self.options.huffman,
-            block_bytes: self.options.block_bytes,
+            block_bytes: None,
             takes_model: !self.compares_codecs,
             is_preloaded: false,
         };
@@ -214,7 +222,7 @@ impl Plan {
             let asked = self.engines.is_empty() || self.engines.iter().any(|name| name == engine.name);
             let coding = Coding {
                 engine: Some(engine.name),
-                block_bytes: own.block_bytes.or(engine.block_bytes),
+                block_bytes: engine.block_bytes,
                 // Of several engines that are compared, those with a model for a device get it.
                 takes_model: engine.takes_model || own.takes_model && self.engines.len() < 2,
                 is_preloaded: engine.is_preloaded,
@@ -276,6 +284,7 @@ impl Plan {
             background: run.background,
             background_threads: run.background_threads,
             heating: false,
+            raw_bytes: run.raw_bytes(),
             options: run.options.clone(),
             oracles: Vec::new(),
         };
@@ -300,7 +309,8 @@ impl Plan {
     fn check_somebody_takes_options(&self, runs: &[RunSpec]) -> Result<(), Error> {
         let unused =
             |given: &str| Error::invalid("option", given, "no target of this benchmark compresses anything");
-        if let Some((flag, value)) = self.options.asked().first()
+        let blocks = self.block_bytes.first().map(|bytes| ("--block-bytes", bytes.to_string()));
+        if let Some((flag, value)) = self.options.asked().into_iter().chain(blocks).next()
             && !runs.iter().any(|run| run.tunable)
         {
             return Err(unused(&format!("{flag} {value}")));
@@ -358,6 +368,7 @@ impl Plan {
             key_shape: self.key_shape,
             multi_get: self.multi_get,
             value_bytes: self.value_bytes,
+            value_order: self.value_order,
             train_on: self.train_on,
             distribution: self.distribution,
             seconds: self.seconds,

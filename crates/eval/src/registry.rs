@@ -49,6 +49,8 @@ pub struct Registration {
     pub tunable: bool,
     /// Whether it is the harness itself.
     pub is_harness: bool,
+    /// Whether it is somebody else's database, which a machine may lack: smoke checks, and suites that are not told to, leave it alone.
+    pub is_foreign: bool,
     pub(crate) run: Run,
     pub(crate) bypass: Bypass,
     pub(crate) check: fn(&Config) -> Result<(), TargetError>,
@@ -65,11 +67,18 @@ impl Registration {
             engines: Vec::new(),
             tunable: codecs != ["none"],
             is_harness: false,
+            is_foreign: false,
             run: crate::run::run::<T>,
             bypass: crate::bypass::run::<T>,
             check: T::check,
             conformance: conformance::check::<T>,
         }
+    }
+
+    /// Says that it is somebody else's database.
+    pub fn foreign(mut self) -> Self {
+        self.is_foreign = true;
+        self
     }
 
     /// Adds an engine that the user may choose for `codec`. The suite of codecs measures it in each of its Huffman modes, which
@@ -187,9 +196,10 @@ impl Registry {
         self.registrations.iter()
     }
 
-    /// The names of the targets that compress.
+    /// The names of our own targets that compress.
     pub fn compressing(&self) -> Vec<String> {
-        self.iter().filter(|target| target.tunable).map(|target| target.name.to_owned()).collect()
+        let ours = |target: &&Registration| target.tunable && !target.is_foreign;
+        self.iter().filter(ours).map(|target| target.name.to_owned()).collect()
     }
 
     /// The target of this name.

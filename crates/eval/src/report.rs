@@ -254,6 +254,13 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         "\nper CPU-s: CPU time of the whole process, background threads included. held: bytes in the allocator's active\n\
          pages, less those before the store was opened; raw: bytes of live keys and values.",
     );
+    if outcome
+        .configurations
+        .iter()
+        .any(|one| one.rounds.iter().any(|round| round.loaded_held_bytes.is_some()))
+    {
+        text += " For a database on disk, held: bytes of its files.";
+    }
     if plan.settle_seconds > 0.0 {
         text += &format!(" settled: after {} s of idling.", plan.settle_seconds);
     }

@@ -226,6 +226,9 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("modelled_late_us_mean", Cell::number(modelled.map(|m| m.late_sec * 1e6 / m.jobs as f64), 3)),
         ("modelled_cpu_sec", Cell::number(modelled.map(|m| m.cpu_sec), 3)),
         ("modelled_memo_bytes", modelled.map_or(Cell::Missing, |m| Cell::Count(m.memo_bytes as i64))),
+        ("files", Cell::count(counters.files)),
+        ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
+        ("value_order", Cell::Text(spec.value_order.to_string())),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -14,13 +14,14 @@ use quanta::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::measurement::{Latency, Measurement, Step};
-use crate::meters::{Memory, Meters, ModelledWork, Usage};
+use crate::meters::{Growth, Memory, Meters, ModelledWork, Usage};
 use crate::oracle::Oracle;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::{Config, Counters, Target, TargetError};
-use crate::values::Values;
+use crate::values::{ValueOrder, Values};
 use crate::worker::{Buffers, Control, Mistakes, Phase, Worker, failed, wrong_answer};
+use crate::workload::LoadOrder;
 
 /// Idle time after the first half was loaded, if the run has none of its own.
 const TRAIN_SETTLE_SECONDS: f64 = 10.0;
@@ -66,7 +67,7 @@ pub(crate) fn run<T: Target>(
         progress("loading the first half");
         for (target, spaces) in targets.iter().zip(&spaces) {
             let train = spaces.train.as_deref().expect("every store has a training space in this mode");
-            load(target, train, spec.threads, &mut mistakes);
+            load(target, train, spec.threads, spec.workload.load, &mut mistakes);
         }
         progress("settling the first half");
         let idle = if spec.settle_seconds > 0.0 { spec.settle_seconds } else { TRAIN_SETTLE_SECONDS };
@@ -75,16 +76,25 @@ pub(crate) fn run<T: Target>(
     }
 
     progress("loading");
+    let files_before = file_bytes(&targets);
     let (load_start, load_usage) = (Instant::now(), Usage::now());
     for (target, spaces) in targets.iter().zip(&spaces) {
-        load(target, &spaces.measured, spec.threads, &mut mistakes);
+        load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
+    }
+    for target in &targets {
+        target.loaded().map_err(fail("did not come to rest"))?;
     }
     let load_sec = load_start.elapsed().as_secs_f64();
-    let load_cpu_sec = Usage::now().since(load_usage).cpu_sec();
+    let load_usage = Usage::now().since(load_usage);
+    let files_grown = || Some(file_bytes(&targets)?.saturating_sub(files_before?));
+    let loaded_held_bytes = files_grown();
 
     progress("measuring");
     let arena = Arena { spec, meters, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
-    let mut window = arena.window(&mut buffers, None);
+    let mut window = match spec.workload.is_fill() {
+        true => Window::of_load(spec, load_sec, load_usage, arena.counters()),
+        false => arena.window(&mut buffers, None),
+    };
     let mut steps = Vec::new();
     if let Some(limit_us) = spec.until_p99_us {
         (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
@@ -92,12 +102,17 @@ pub(crate) fn run<T: Target>(
 
     let (keys, raw_bytes) = live(&spaces);
     let end = meters.memory();
+    let in_files = |memory: Growth| Growth {
+        held_bytes: files_grown().map_or(memory.held_bytes, |bytes| bytes as i64),
+        ..memory
+    };
+    let memory = in_files(end.since(before_measured));
     let describe = || targets.iter().map(T::describe).filter(|words| !words.is_empty()).collect::<Vec<_>>();
     let mut descriptions = describe();
     let settled = (spec.settle_seconds > 0.0).then(|| {
         progress("settling");
         thread::sleep(Duration::from_secs_f64(spec.settle_seconds));
-        let settled = meters.memory().since(before_measured);
+        let settled = in_files(meters.memory().since(before_measured));
         descriptions.extend(describe());
         settled
     });
@@ -125,11 +140,13 @@ pub(crate) fn run<T: Target>(
         first_mismatch: mistakes.first,
         keys,
         raw_bytes,
-        memory: end.since(before_measured),
+        memory,
         settled,
+        loaded_held_bytes,
         load_sec,
-        load_cpu_sec,
+        load_cpu_sec: load_usage.cpu_sec(),
         counters: Counters {
+            files: counters.files,
             coded_bytes: counters.coded_bytes,
             coded_raw_bytes: counters.coded_raw_bytes,
             ..window.counters
@@ -147,13 +164,16 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
     let corpus = spec.read_corpus()?;
     let len = corpus.bytes.len();
     let values = |region| {
-        Values::new(Arc::clone(&corpus.bytes), region, spec.value_bytes, spec.seed).ok_or_else(|| {
-            Error::CorpusShorterThanValue {
-                path: spec.corpus.clone(),
-                corpus_bytes: len as u64,
-                half: "",
-                value_bytes: spec.value_bytes.max,
-            }
+        let values = Values::new(Arc::clone(&corpus.bytes), region, spec.value_bytes, spec.seed);
+        let values = values.ok_or_else(|| Error::CorpusShorterThanValue {
+            path: spec.corpus.clone(),
+            corpus_bytes: len as u64,
+            half: "",
+            value_bytes: spec.value_bytes.max,
+        })?;
+        Ok(match spec.value_order {
+            ValueOrder::Strangers => values,
+            ValueOrder::Neighbours => values.in_order(),
         })
     };
     (0..spec.instances)
@@ -190,18 +210,34 @@ pub(crate) fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
         background: spec.background,
         background_threads: spec.background_threads,
         heating: false,
+        raw_bytes: spec.raw_bytes(),
         options: spec.options.clone(),
         oracles: spaces.train.iter().chain([&spaces.measured]).cloned().collect(),
     }
 }
 
-/// Puts every key once, in random order.
-pub(crate) fn load<T: Target>(target: &T, oracle: &Oracle, threads: u64, mistakes: &mut Mistakes) {
-    let order = Permutation::new(oracle.len(), 0x10ad);
+/// Bytes in files of all targets, if that is where they keep their data.
+fn file_bytes<T: Target>(targets: &[T]) -> Option<u64> {
+    targets.iter().map(T::held_bytes).sum()
+}
+
+/// Puts every key once.
+pub(crate) fn load<T: Target>(
+    target: &T,
+    oracle: &Oracle,
+    threads: u64,
+    order: LoadOrder,
+    mistakes: &mut Mistakes,
+) {
+    let random = Permutation::new(oracle.len(), 0x10ad);
+    let threads = if order == LoadOrder::Sequential { 1 } else { threads };
     let part = |thread: u64| {
         let mut part = Mistakes::default();
         for position in (thread..oracle.len()).step_by(threads as usize) {
-            let index = order.at(position);
+            let index = match order {
+                LoadOrder::Random => random.at(position),
+                LoadOrder::Sequential => position,
+            };
             let value = oracle.begin_put(index);
             if let Err(error) = target.put(&oracle.key(index), value) {
                 part.add(|| failed("put", index, &error));
@@ -294,6 +330,15 @@ struct Window {
     usage: Usage,
     modelled: ModelledWork,
     counters: Counters,
+}
+
+impl Window {
+    /// Loading as what was measured.
+    fn of_load(spec: &RunSpec, wall_sec: f64, usage: Usage, counters: Counters) -> Self {
+        let operations = spec.keys * spec.instances;
+        let modelled = ModelledWork::default();
+        Window { operations, read: None, write: None, wall_sec, usage, modelled, counters }
+    }
 }
 
 impl<T: Target> Arena<'_, T> {

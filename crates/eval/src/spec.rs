@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::corpus::Corpus;
 use crate::distribution::Distribution;
 use crate::error::Error;
-use crate::keys::KeyShape;
+use crate::keys::{KEY_BYTES, KeyShape};
 use crate::target_options::TargetOptions;
-use crate::values::ValueBytes;
-use crate::workload::{Mix, Workload};
+use crate::values::{ValueBytes, ValueOrder};
+use crate::workload::{LoadOrder, Mix, Workload};
 
 /// Which part of the corpus is loaded before the keys that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,8 @@ pub struct RunSpec {
     pub multi_get: usize,
     /// Lengths of values.
     pub value_bytes: ValueBytes,
+    /// Which part of the corpus a key's value is.
+    pub value_order: ValueOrder,
     /// Name of the corpus.
     pub corpus: String,
     /// Which part is loaded first.
@@ -117,12 +119,14 @@ impl RunSpec {
             workload: Workload {
                 name: "read_only".into(),
                 mix: Mix { read: 100, write: 0, delete: 0, scan: 0 },
+                load: LoadOrder::Random,
             },
             threads: 1,
             keys: 50_000,
             key_shape: KeyShape::Decimal,
             multi_get: 1,
             value_bytes: ValueBytes { min: 128, max: 128 },
+            value_order: ValueOrder::Strangers,
             corpus: corpus.into(),
             train_on: TrainOn::All,
             distribution: Distribution::Uniform,
@@ -158,6 +162,9 @@ impl RunSpec {
         }
         if self.preload.is_some() {
             name += "-preloaded";
+        }
+        if let Some(bytes) = self.options.block_bytes {
+            name += &format!("_b{bytes}");
         }
         if let Some(bytes) = self.landing_bytes {
             name += &format!("_l{bytes}");
@@ -204,6 +211,13 @@ impl RunSpec {
                 return wrong(what, seconds.to_string(), "give seconds, up to 86400");
             }
         }
+        if self.until_p99_us.is_some() && self.workload.is_fill() {
+            return wrong(
+                "--until-p99",
+                self.workload.name.clone(),
+                "loading is offered no rates; leave one of them out",
+            );
+        }
         if self.until_p99_us.is_some_and(|us| !(us > 0.0 && us <= 1e6)) {
             return wrong(
                 "--until-p99",
@@ -212,6 +226,15 @@ impl RunSpec {
             );
         }
         Ok(())
+    }
+
+    /// Bytes of the keys and values that one store is loaded with, about.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        let spaces = match self.train_on {
+            TrainOn::All => 1,
+            TrainOn::FirstHalf => 2,
+        };
+        spaces * self.keys * (KEY_BYTES as u64 + (self.value_bytes.min + self.value_bytes.max) / 2)
     }
 
     /// Reads the corpus this run needs.

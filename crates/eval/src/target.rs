@@ -26,6 +26,8 @@ pub struct Config {
     pub background_threads: Option<usize>,
     /// Whether hot data is to be kept uncompressed where the target has that choice.
     pub heating: bool,
+    /// Bytes of keys and values that will be loaded, for targets that are set up for a size.
+    pub raw_bytes: u64,
     /// What else was asked for.
     pub options: TargetOptions,
     /// What every key must answer: only a target that measures the harness itself may look at it.
@@ -64,6 +66,16 @@ pub trait Target: Sized + Send + Sync {
 
     /// Appends up to `limit` records in key order, from `from` on, to `records`.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
+
+    /// Told once, when all keys are loaded: a target that is usually measured after it came to rest does so here. That counts as loading.
+    fn loaded(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    /// Bytes that hold the data now, for a target that keeps it in files; `None` where the allocator's bytes do.
+    fn held_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it; a bypass run does,
     /// before its first operation.
@@ -211,6 +223,8 @@ pub struct Counters {
     pub coded_raw_bytes: Option<u64>,
     /// Bytes the codec made of them.
     pub coded_bytes: Option<u64>,
+    /// Files of data that there are now.
+    pub files: Option<u64>,
     /// Reads answered from raw bytes.
     pub reads_raw: Option<u64>,
     /// Reads that decoded one value.

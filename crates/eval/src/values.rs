@@ -56,38 +56,96 @@ impl fmt::Display for ValueBytes {
     }
 }
 
+/// Which part of the corpus a key's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueOrder {
+    /// Some part: neighbouring keys have nothing to do with each other.
+    Strangers,
+    /// The part after that of the key before, as long as nobody overwrites either.
+    Neighbours,
+}
+
+impl FromStr for ValueOrder {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "strangers" => Ok(ValueOrder::Strangers),
+            "neighbours" => Ok(ValueOrder::Neighbours),
+            _ => {
+                let known = "strangers, neighbours".into();
+                Err(Error::Unknown { what: "--value-order", given: name.into(), known })
+            }
+        }
+    }
+}
+
+impl fmt::Display for ValueOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ValueOrder::Strangers => "strangers",
+            ValueOrder::Neighbours => "neighbours",
+        })
+    }
+}
+
 /// The values of one key space, cut from one region of a corpus.
 #[derive(Debug, Clone)]
 pub struct Values {
     corpus: Arc<Vec<u8>>,
     start: usize,
-    offsets: Permutation,
+    offsets: Offsets,
     offset_count: u64,
     version_stride: u64,
     bytes: ValueBytes,
 }
 
+/// Bijections from steps to offsets, both below the number of offsets.
+#[derive(Debug, Clone)]
+enum Offsets {
+    Strangers(Permutation),
+    /// Each lies so many bytes behind the one before; coprime to their number, so that none is met again before all were.
+    Neighbours {
+        apart: u64,
+    },
+}
+
 impl Values {
-    /// Values of the given lengths from `region` of `corpus`; nothing when the region is shorter than a value.
+    /// Values of the given lengths from `region` of `corpus`, those of neighbouring keys strangers to each other; nothing when the region
+    /// is shorter than a value.
     pub fn new(corpus: Arc<Vec<u8>>, region: Range<usize>, bytes: ValueBytes, seed: u64) -> Option<Self> {
         let region_bytes = region.len() as u64;
         if region.end > corpus.len() || region_bytes < bytes.max || region_bytes == 0 {
             return None;
         }
         let offset_count = region_bytes - bytes.max + 1;
+        let offsets = Offsets::Strangers(Permutation::new(offset_count, seed));
+        Some(Self::with(corpus, region.start, bytes, offsets, offset_count))
+    }
+
+    /// The same values for other keys: each begins where that of the key before ends (where the longest would end, if lengths vary).
+    pub fn in_order(self) -> Self {
+        let (bytes, mut offset_count) = (self.bytes, self.offset_count);
+        while gcd(bytes.max, offset_count) != 1 {
+            offset_count -= 1;
+        }
+        Self::with(self.corpus, self.start, bytes, Offsets::Neighbours { apart: bytes.max }, offset_count)
+    }
+
+    fn with(
+        corpus: Arc<Vec<u8>>,
+        start: usize,
+        bytes: ValueBytes,
+        offsets: Offsets,
+        offset_count: u64,
+    ) -> Self {
         // The golden section spreads the versions of a key; coprime, so that it meets every offset before any twice.
         let mut version_stride = (offset_count as f64 * 0.618_033_988_749_895) as u64;
         while gcd(version_stride.max(1), offset_count) != 1 {
             version_stride += 1;
         }
-        Some(Values {
-            corpus,
-            start: region.start,
-            offsets: Permutation::new(offset_count, seed),
-            offset_count,
-            version_stride: version_stride.max(1),
-            bytes,
-        })
+        Values { corpus, start, offsets, offset_count, version_stride: version_stride.max(1), bytes }
     }
 
     /// How many different offsets there are: more keys than this must share.
@@ -118,7 +176,12 @@ impl Values {
     #[inline]
     pub(crate) fn place(&self, key: u64, version: u32) -> Range<usize> {
         let step = key.wrapping_add(u64::from(version).wrapping_mul(self.version_stride)) % self.offset_count;
-        let start = self.start + self.offsets.at(step) as usize;
+        let offset = match &self.offsets {
+            Offsets::Strangers(offsets) => offsets.at(step),
+            // Both factors are below 2^32: a corpus has at most so many bytes.
+            Offsets::Neighbours { apart } => step * apart % self.offset_count,
+        };
+        let start = self.start + offset as usize;
         start..start + self.len(key, version)
     }
 
@@ -158,6 +221,19 @@ mod tests {
         }
         let one: HashSet<&[u8]> = (1..10_000).map(|version| values.slice(77, version)).collect();
         assert_eq!(one.len(), 9_999);
+    }
+
+    #[test]
+    fn neighbours_have_neighbouring_values_and_still_none_twice() {
+        let corpus = counting_corpus(5_000);
+        let region = 0..corpus.len();
+        let strangers = Values::new(corpus.clone(), region, ValueBytes { min: 16, max: 16 }, 3).unwrap();
+        let values = strangers.in_order();
+        assert_eq!([0, 1, 2].map(|key| values.slice(key, 0)), [0, 16, 32].map(|at| &corpus[at..at + 16]));
+        for version in 0..3 {
+            let all: HashSet<&[u8]> = (0..10_000).map(|key| values.slice(key, version)).collect();
+            assert_eq!(all.len(), 10_000);
+        }
     }
 
     #[test]

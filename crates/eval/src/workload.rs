@@ -1,4 +1,4 @@
-//! Workloads: what share of the operations reads, writes, deletes and scans.
+//! Workloads: what share of the operations reads, writes, deletes and scans, and how the keys are loaded before.
 
 use std::fmt;
 
@@ -22,6 +22,16 @@ pub struct Mix {
 /// Records that one scan asks for.
 pub const SCAN_RECORDS: usize = 100;
 
+/// In which order keys are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoadOrder {
+    /// At random, by all threads.
+    Random,
+    /// One after the other, by one thread.
+    Sequential,
+}
+
 /// A named mix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
@@ -29,25 +39,38 @@ pub struct Workload {
     pub name: String,
     /// What it does.
     pub mix: Mix,
+    /// How its keys are loaded.
+    pub load: LoadOrder,
 }
 
-const NAMED: [(&str, u32, u32); 5] = [
-    ("read_only", 100, 0),
-    ("write_only", 0, 100),
-    ("read_write_8_2", 80, 20),
-    ("read_write_5_5", 50, 50),
-    ("read_write_2_8", 20, 80),
+/// The workload that is loading itself.
+const FILL: &str = "fillseq";
+
+/// Name, shares of reads and writes, and order of loading: first the five of the published evaluation of the store's codecs, then those
+/// of `db_bench` that RocksDB's was done with.
+const NAMED: [(&str, u32, u32, LoadOrder); 8] = [
+    ("read_only", 100, 0, LoadOrder::Random),
+    ("write_only", 0, 100, LoadOrder::Random),
+    ("read_write_8_2", 80, 20, LoadOrder::Random),
+    ("read_write_5_5", 50, 50, LoadOrder::Random),
+    ("read_write_2_8", 20, 80, LoadOrder::Random),
+    (FILL, 0, 100, LoadOrder::Sequential),
+    ("readrandom", 100, 0, LoadOrder::Sequential),
+    ("readrandomwriterandom", 80, 20, LoadOrder::Sequential),
 ];
+/// How many of them are run unless others are asked for.
+const USUAL: usize = 5;
 
 impl Workload {
-    /// One of the five named workloads.
+    /// One of the named workloads.
     pub fn named(name: &str) -> Result<Self, Error> {
         NAMED
             .iter()
             .find(|(known, ..)| *known == name)
-            .map(|&(name, read, write)| Workload {
+            .map(|&(name, read, write, load)| Workload {
                 name: name.into(),
                 mix: Mix { read, write, delete: 0, scan: 0 },
+                load,
             })
             .ok_or_else(|| Error::Unknown {
                 what: "workload",
@@ -56,9 +79,14 @@ impl Workload {
             })
     }
 
-    /// All five named workloads.
-    pub fn all_named() -> Vec<Workload> {
-        NAMED.iter().filter_map(|(name, ..)| Self::named(name).ok()).collect()
+    /// Whether it is the loading of the keys that is measured, and nothing after it.
+    pub fn is_fill(&self) -> bool {
+        self.name == FILL
+    }
+
+    /// The five that are run unless others are asked for.
+    pub fn usual() -> Vec<Workload> {
+        NAMED[..USUAL].iter().filter_map(|(name, ..)| Self::named(name).ok()).collect()
     }
 
     /// A mix such as `read=80,write=20,delete=0,scan=0`; what is left out is 0, and the sum must be 100.
@@ -85,7 +113,7 @@ impl Workload {
         if mix.read + mix.write + mix.delete + mix.scan != 100 {
             return Err(bad());
         }
-        Ok(Workload { name: mix.to_string(), mix })
+        Ok(Workload { name: mix.to_string(), mix, load: LoadOrder::Random })
     }
 }
 
@@ -141,7 +169,10 @@ mod tests {
 
     #[test]
     fn the_named_workloads_are_those_of_the_published_evaluation() {
-        assert_eq!(Workload::all_named().len(), 5);
+        assert_eq!(Workload::usual().len(), 5);
+        assert!(
+            Workload::named("fillseq").unwrap().is_fill() && !Workload::usual().iter().any(Workload::is_fill)
+        );
         assert_eq!(Workload::named("read_write_2_8").unwrap().mix.write, 80);
         assert!(Workload::named("read").unwrap_err().to_string().contains("read_only"));
     }

@@ -107,6 +107,8 @@ fn plan(target: &str) -> Plan {
         key_shape: usual.key_shape,
         multi_get: 1,
         value_bytes: usual.value_bytes,
+        value_order: usual.value_order,
+        block_bytes: vec![],
         corpus: usual.corpus,
         train_on: TrainOn::All,
         distribution: usual.distribution,

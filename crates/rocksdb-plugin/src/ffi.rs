@@ -10,7 +10,6 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use ziptier_rocksdb::codec::{Codec, Guidance, Packed};
-use ziptier_rocksdb::counters::Counters;
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
 
@@ -275,7 +274,7 @@ unsafe extern "C" fn zt_unpack(
 /// `room` bytes may be written at `target`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_counters(target: *mut c_char, room: usize) -> usize {
-    let counters = guarded(String::new(), || Counters::register().to_string());
+    let counters = guarded(String::new(), crate::counters);
     // SAFETY: the caller's promise.
     unsafe { write_message(&counters, target, room) };
     counters.len() + 1

@@ -18,6 +18,11 @@ pub fn register() {
     unsafe { zt_register() }
 }
 
+/// What was done so far in this process, one `name value` to a line.
+pub fn counters() -> String {
+    ziptier_rocksdb::counters::Counters::of_process().to_string()
+}
+
 /// [`register`], for the loader.
 #[unsafe(no_mangle)]
 pub extern "C" fn zt_register_classes() {

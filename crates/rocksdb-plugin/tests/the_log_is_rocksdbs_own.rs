@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
+use support::{compiled, plugin, stock};
 
 /// Values of RocksDB's `WALRecoveryMode`.
 const MODES: [(&str, &str); 4] =
@@ -17,42 +20,19 @@ const MODES: [(&str, &str); 4] =
 /// The exit code of a check for a database that does not open.
 const REFUSED: i32 = 3;
 
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-    let include = PathBuf::from(
-        std::env::var_os("ROCKSDB_INCLUDE_DIR").expect("ROCKSDB_INCLUDE_DIR, as the Makefile sets it"),
-    );
-    let library = include.parent().unwrap();
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wal");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/wal.cc");
-    let compiled = Command::new("g++")
-        .args(["-std=c++20", "-O1", "-fno-rtti", "-pthread"])
-        .arg(format!("-isystem{}", include.display()))
-        .arg(source)
-        .arg(format!("-L{}", library.display()))
-        .arg(format!("-Wl,-rpath,{}", library.display()))
-        .args(["-lrocksdb", "-ldl", "-o"])
-        .arg(&program)
-        .status();
-    assert!(compiled.unwrap().success(), "the program does not compile");
-    program
-});
-
-/// The plugin that was built with this test, beside it.
-fn plugin() -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    let found = deps.join("libziptier_rocksdb_plugin.so");
-    assert!(found.exists(), "looked for the plugin at {}, found none", found.display());
-    found
-}
-
 fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(&*PROGRAM);
-    command.env("ZIPTIER_PLUGIN", plugin()).args(arguments);
+    let mut command = Command::new(compiled("wal.cc"));
+    command.env("LD_PRELOAD", plugin()).args(arguments);
     command
 }
 
 fn run(arguments: &[&str]) -> Output {
     program(arguments).output().unwrap()
+}
+
+/// A check by RocksDB alone.
+fn check(dir: &Path, wal_dir: &Path, mode: &str, count: u64) -> Output {
+    stock(&compiled("wal.cc"), &["check", text(dir), text(wal_dir), mode, &count.to_string()])
 }
 
 fn said(output: &Output) -> String {
@@ -113,7 +93,7 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) -> u64 {
         for (mode, name) in MODES {
             let copied = folder.join("copy");
             copy(&dir, &copied);
-            let output = run(&["check", text(&copied), text(&copied.join("wal")), mode, &count.to_string()]);
+            let output = check(&copied, &copied.join("wal"), mode, count);
             std::fs::remove_dir_all(&copied).unwrap();
             match output.status.code() {
                 Some(0) => found = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(),
@@ -190,6 +170,6 @@ fn a_full_disk_is_a_status_and_loses_nothing() {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
     assert!(lines.contains("refused") && lines.contains("the disk is full") && count > 100, "{lines}");
-    let output = run(&["check", text(&dir), text(wal_dir), "2", &count.to_string()]);
+    let output = check(&dir, wal_dir, "2", count as u64);
     assert!(output.status.success(), "{}", said(&output));
 }

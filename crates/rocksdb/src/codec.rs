@@ -25,6 +25,9 @@ pub const TOKENS: BlockType = 0x80;
 /// for it.
 pub const ZSTD: BlockType = 0x81;
 
+/// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+
 /// What a block came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
@@ -85,7 +88,7 @@ impl Codec {
             zstd,
             standard,
             lifecycle: Lifecycle::new(settings.token_level()),
-            counters: Counters::register(),
+            counters: Counters::of_process(),
             settings,
         })
     }
@@ -278,6 +281,7 @@ impl Codec {
                 let tokens = tokens.ok_or_else(|| {
                     UnpackError("a block of tokens in a file without their dictionary".into())
                 })?;
+                out.reserve(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
                 let unpacked = tokens.decode_append(packed, out, raw_bytes);
                 return unpacked.map(|_| ()).map_err(|error| UnpackError(error.to_string()));
             }

@@ -62,7 +62,7 @@ static OF_PROCESS: LazyLock<Arc<Counters>> = LazyLock::new(Arc::default);
 
 impl Counters {
     /// Those of the process.
-    pub fn register() -> Arc<Counters> {
+    pub fn of_process() -> Arc<Counters> {
         Arc::clone(&OF_PROCESS)
     }
 

@@ -10,6 +10,7 @@
 //! | [`rows`] | how a block is cut for the token encoder |
 //! | [`wal`] | the write-ahead log, in files with room, stored where memory persists |
 //! | [`counters`] | what was done, counted |
+//! | [`host`] | RocksDB itself, loaded at run time: its C API, and databases |
 
 #![deny(missing_docs)]
 
@@ -17,6 +18,7 @@ pub mod codec;
 mod contexts;
 pub mod counters;
 pub mod generation;
+pub mod host;
 mod lifecycle;
 pub mod rows;
 pub mod settings;

@@ -28,7 +28,7 @@ const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 const TRIAL_BLOCKS: usize = 64;
 
 /// Tokens may be longer than zstd's bytes by this many per cent: they unpack four times faster.
-const WORTH_PCT: usize = 5;
+const WORTH_PCT: usize = 25;
 
 /// Of so many blocks that tokens suit worse, one is tried with zstd while zstd keeps losing.
 const TRY_EVERY: u32 = 8;

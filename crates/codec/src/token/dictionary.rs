@@ -182,6 +182,12 @@ impl Dictionary {
         coded.extend_from_slice(&check.to_le_bytes());
     }
 
+    /// The spare capacity of a buffer with which [`decode_append`](Self::decode_append) does not pass over so many coded bytes
+    /// twice, once to know how long the value is: 16 bytes for each number.
+    pub fn spare_bytes(&self, coded_bytes: usize) -> usize {
+        Table::spare_bytes(coded_bytes * 8 / self.bits() as usize * TOKEN_BYTES_MAX)
+    }
+
     /// Appends the value to `out` and returns its length.
     ///
     /// On an error `out` is as long as it was. It grows by at most `max_bytes` and a few KiB, apart from the doubling

@@ -21,7 +21,7 @@ pub(crate) use thread::CheckpointThread;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -47,6 +47,8 @@ const LOG_BYTES_MAX: u64 = 1 << 30;
 const DEAD_PART: u64 = 32;
 /// After so many times as long as the last one took, another one is tried, whatever that freed.
 const ROOM_AGAIN_FACTOR: u64 = 10;
+/// After so many in a row that gave no room nobody waits for another one, unless more has died.
+const VAIN_MAX: u32 = 2;
 /// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
@@ -71,6 +73,8 @@ pub(crate) struct Checkpointer {
     had_no_room: AtomicBool,
     /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
     dead_bytes_before: AtomicU64,
+    /// So many in a row were made for room and gave none.
+    vain: AtomicU32,
     /// Somebody wants one, whether it is due or not.
     is_wanted: AtomicBool,
     counts: Counts,
@@ -169,6 +173,7 @@ impl Checkpointer {
             wants_room: AtomicBool::new(false),
             had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
+            vain: AtomicU32::new(0),
             is_wanted: AtomicBool::new(false),
             counts,
         })
@@ -192,11 +197,21 @@ impl Checkpointer {
         let since_ms = now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed));
         let is_long_ago =
             since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
-        let before = if is_long_ago { 0 } else { self.dead_bytes_before.load(Ordering::Relaxed) };
-        if self.is_running() || self.dead_bytes() >= before.saturating_add(gain_bytes) {
+        let dead_bytes = self.dead_bytes();
+        let before = self.dead_bytes_before.load(Ordering::Relaxed);
+        if dead_bytes >= before.saturating_add(gain_bytes) {
+            self.vain.store(0, Ordering::Relaxed);
+        }
+        let before = if is_long_ago { 0 } else { before };
+        if self.is_running() || dead_bytes >= before.saturating_add(gain_bytes) {
             self.wants_room.store(true, Ordering::Relaxed);
         }
         self.is_awaited()
+    }
+
+    /// Whether a checkpoint may be worth waiting for: the last ones that were made for room gave some, or more died since.
+    pub(crate) fn gives_room(&self) -> bool {
+        self.vain.load(Ordering::Relaxed) < VAIN_MAX
     }
 
     /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
@@ -267,7 +282,7 @@ impl Checkpointer {
         let log_written = journal.log().stats().written_bytes;
         let made = self.make(&mut state, deadline, core, journal);
         match &made {
-            Ok(()) => {
+            Ok(_) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
                 self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
                 self.counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
@@ -283,18 +298,24 @@ impl Checkpointer {
         }
         let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
         self.had_no_room.store(had_no_room, Ordering::Relaxed);
+        if matches!(made, Ok(true)) {
+            self.vain.store(0, Ordering::Relaxed);
+        } else if self.is_awaited() {
+            self.vain.fetch_add(1, Ordering::Relaxed);
+        }
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
-        made
+        made.map(|_| ())
     }
 
+    /// Whether it gave room in segments.
     fn make(
         &self,
         state: &mut State,
         deadline: Option<Instant>,
         core: &Core,
         journal: &Journal,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         if let Some(first) = &state.failure {
             return Err(Error::NoCheckpoint { first: first.clone() });
         }
@@ -348,15 +369,15 @@ impl Checkpointer {
         Ok(head)
     }
 
-    /// Drops what the checkpoint in force does not need, unless somebody is reading the folder.
+    /// Drops what the checkpoint in force does not need, unless somebody is reading the folder; whether that gave room in segments.
     fn clear_up(
         &self,
         state: &mut State,
         generations: &BTreeSet<u32>,
         journal: &Journal,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
-            Err(DiskError::Locked { .. }) => return Ok(()),
+            Err(DiskError::Locked { .. }) => return Ok(false),
             lock => lock?,
         };
         journal.log().drop_before(state.head.start_lsn)?;
@@ -366,7 +387,7 @@ impl Checkpointer {
         // What is dead and cannot be cleaned is no reason for another one.
         let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
         self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(has_gained)
     }
 
     /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some, as long

@@ -69,13 +69,43 @@ impl Move {
     }
 }
 
+/// What became of a wish to move a hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Something went down, or may at the next step.
+    On,
+    /// Another thread moves it.
+    Taken,
+    /// All leaves together gave nothing, or no place below takes anything.
+    Stuck,
+}
+
 /// The hands of all places that have one below.
 pub(super) struct Hands([Mutex<Option<Hand>>; 2]);
 
+/// A hand that a thread moves.
+pub(super) struct TakenHand<'a> {
+    place: &'a Mutex<Option<Hand>>,
+    hand: Hand,
+}
+
 impl Hands {
+    /// Whoever has it moves it, and gives it back by dropping it; `None` while another thread does.
+    pub(super) fn take(&self, source: Source) -> Option<TakenHand<'_>> {
+        let place = &self.0[source as usize];
+        let hand = place.lock().take()?;
+        Some(TakenHand { place, hand })
+    }
+
     /// Whether a thread moves the hand of `source`.
     pub(super) fn is_taken(&self, source: Source) -> bool {
         self.0[source as usize].lock().is_none()
+    }
+}
+
+impl Drop for TakenHand<'_> {
+    fn drop(&mut self) {
+        *self.place.lock() = Some(std::mem::take(&mut self.hand));
     }
 }
 
@@ -163,20 +193,17 @@ impl Hand {
 }
 
 impl Core {
-    /// Moves a hand on until about so many bytes are free or will be, or for a step; `false` when all leaves together gave nothing, or no
-    /// place below takes anything. The caller holds no guard.
-    pub(super) fn move_hand(&self, wish: Move) -> bool {
-        let place = &self.pressure.hands.0[wish.source as usize];
-        // Somebody else may be at it.
-        let Some(mut hand) = place.lock().take() else { return true };
+    /// Moves a hand on until about so many bytes are free or will be, or for a step. The caller holds no guard.
+    pub(super) fn move_hand(&self, wish: Move) -> Moved {
+        let Some(mut taken) = self.pressure.hands.take(wish.source) else { return Moved::Taken };
+        let hand = &mut taken.hand;
         if hand.full && self.eviction.is_some() && self.has_room_below() {
             // What was evicted has made room below.
             hand.stuck = None;
         }
         let (_, held_bytes) = self.sendable_bytes(wish.source);
-        let hope = !hand.is_stuck(held_bytes) && self.move_taken(&mut hand, wish);
-        *place.lock() = Some(hand);
-        hope
+        let moves = !hand.is_stuck(held_bytes) && self.move_taken(hand, wish);
+        if moves { Moved::On } else { Moved::Stuck }
     }
 
     /// A step of a hand that is not stuck.
@@ -228,6 +255,9 @@ impl Core {
         }
         if wish.source == Source::Dram && (freed > 0 || hand.stuck.is_some()) {
             self.pressure.dry.store(freed == 0 && !full, Relaxed);
+        }
+        if freed > 0 {
+            self.pressure.exhausted.store(false, Relaxed);
         }
         if wish.for_hot && hand.reach > Reach::Cold {
             // There are no more cold leaves.

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::sync::back_off;
 pub(crate) use hand::Sent;
-use hand::{Hands, Move, PAUSE, Source};
+use hand::{Hands, Move, Moved, PAUSE, Source};
 
 /// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
 /// until the background thread is awake.
@@ -35,9 +35,10 @@ const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// Times that a writer tries the hand again where a checkpoint may give room, each after a pause of the hand.
+/// Times that a writer tries a hand that gave nothing again, each after a pause of the hand.
 const PATIENCE: u32 = 15;
-/// Rounds that a writer waits for room at most, about a second.
+/// Rounds that a writer waits for room at most, about a second; those in which another thread moves the hand are not counted, however
+/// slow the SSD is.
 const ROUNDS_MAX: u32 = 20_000;
 
 /// Where the hands are, and what the tierer asks of them.
@@ -48,6 +49,8 @@ pub(crate) struct Pressure {
     called: AtomicBool,
     /// The hand's last lap found nothing in DRAM to send, and it sent nothing since.
     dry: AtomicBool,
+    /// A writer waited for the hands in vain, and they sent nothing since: others need not.
+    exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
@@ -195,7 +198,7 @@ impl Core {
             for_hot: !easing,
         });
         self.reclaim();
-        moved
+        moved != Moved::Stuck
     }
 
     /// Sends leaves from far memory on to SSD where it has little room left.
@@ -208,7 +211,7 @@ impl Core {
         }
         let moved = self.move_hand(Move { source: Source::Far, ..Move::of(over_bytes) });
         self.reclaim();
-        moved
+        moved != Moved::Stuck
     }
 
     /// Between two writes of a thread that holds no guard: makes room where little is left.
@@ -260,35 +263,60 @@ impl Core {
             let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
-        // On an SSD that outlives the process, what is dead is free only after a checkpoint.
-        let mut patience =
-            if self.cold.is_some() && self.checkpointer.get().is_some() { PATIENCE } else { 0 };
-        for round in 0..ROUNDS_MAX {
+        let mut patience = self.patience();
+        let (mut round, mut waits) = (0, 0);
+        while round < ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
-            let is_moving = self.send_down_for(over_bytes) || self.evict_for(bytes as u64);
+            let moved = match self.send_down_for(over_bytes) {
+                Moved::Stuck if self.evict_for(bytes as u64) => Moved::On,
+                moved => moved,
+            };
             self.reclaim();
-            match self.checkpointer.get() {
-                // What died on SSD is free after a checkpoint, and so is what that holds while it writes.
-                Some(checkpointer)
-                    if checkpointer.is_awaited() || (!is_moving && checkpointer.is_running()) =>
-                {
-                    std::thread::sleep(ROOM_PAUSE);
-                    patience = PATIENCE;
+            if self.awaits_checkpoint(moved) {
+                std::thread::sleep(ROOM_PAUSE);
+                patience = self.patience();
+                round += 1;
+                continue;
+            }
+            match moved {
+                Moved::Taken => {
+                    back_off(waits);
+                    waits += 1;
                 }
-                _ if is_moving => back_off(round),
+                Moved::On => {
+                    back_off(round);
+                    round += 1;
+                }
                 // The hand may still rest, and others may have been quicker.
-                _ if patience > 0 => {
+                Moved::Stuck if patience > 0 => {
                     patience -= 1;
                     std::thread::sleep(PAUSE);
                 }
                 // What was sent before may be free by now.
-                _ if self.admit(bytes).is_err() => return Err(self.refusal(limit_bytes, used_bytes)),
-                _ => return Ok(()),
+                Moved::Stuck if self.admit(bytes).is_err() => {
+                    self.pressure.exhausted.store(true, Relaxed);
+                    return Err(self.refusal(limit_bytes, used_bytes));
+                }
+                Moved::Stuck => return Ok(()),
             }
         }
         self.admit(bytes)
+    }
+
+    /// How often a writer tries a hand again that gave nothing.
+    fn patience(&self) -> u32 {
+        let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
+        if may_move { PATIENCE } else { 0 }
+    }
+
+    /// Whether a writer waits for a checkpoint: what died on SSD is free after one, and so is what that holds while it writes.
+    fn awaits_checkpoint(&self, moved: Moved) -> bool {
+        self.checkpointer.get().is_some_and(|checkpointer| {
+            let is_near = checkpointer.is_awaited() || (moved == Moved::Stuck && checkpointer.is_running());
+            is_near && checkpointer.gives_room()
+        })
     }
 
     /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes without asking. The
@@ -304,7 +332,7 @@ impl Core {
         }
         for round in 0..ROUNDS_MAX {
             let over_bytes = self.gauges.held().saturating_sub(self.watermarks().high);
-            if over_bytes == 0 || !self.move_hand(Move::of(over_bytes)) {
+            if over_bytes == 0 || self.move_hand(Move::of(over_bytes)) == Moved::Stuck {
                 return;
             }
             self.reclaim();
@@ -312,17 +340,20 @@ impl Core {
         }
     }
 
-    /// Sends leaves down for a writer that lacks `over_bytes`; `false` when there is no hope of them.
-    fn send_down_for(&self, over_bytes: u64) -> bool {
+    /// Sends leaves down for a writer that lacks `over_bytes`; `Stuck` when there is no hope of them.
+    fn send_down_for(&self, over_bytes: u64) -> Moved {
         if !self.has_place_below() {
-            return false;
+            return Moved::Stuck;
         }
         self.wait_for_retired();
         let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
         if over_bytes > movable_bytes + self.gauges.retired.held() {
-            return false;
+            return Moved::Stuck;
         }
-        self.move_hand(Move::of(over_bytes)) || self.gauges.retired.held() >= over_bytes
+        match self.move_hand(Move::of(over_bytes)) {
+            Moved::Stuck if self.gauges.retired.held() >= over_bytes => Moved::On,
+            moved => moved,
+        }
     }
 
     fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
@@ -335,5 +366,66 @@ impl Core {
             far_limit_bytes: far.capacity_bytes,
             far_used_bytes: far.used_bytes,
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::far::FarMemory;
+    use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
+    use crate::record::PutMeta;
+
+    const FAR_BYTES: u64 = 4 << 20;
+
+    /// As little DRAM as may be, and four times as much far memory.
+    fn little_core() -> Core {
+        let options = Options {
+            memory_limit_bytes: Some(MEMORY_LIMIT_BYTES_MIN),
+            codec: CodecChoice::None,
+            background_threads: 0,
+            ..Options::default()
+        };
+        Core::with_far(&options, FarMemory::on_heap(FAR_BYTES))
+    }
+
+    fn put(core: &Core, n: u64) -> Result<(), Error> {
+        core.put(&n.to_be_bytes(), &n.to_le_bytes().repeat(100), PutMeta::default())
+    }
+
+    #[test]
+    fn a_writer_waits_as_long_as_another_thread_moves_the_hand() {
+        let core = little_core();
+        std::thread::scope(|scope| {
+            let taken = core.pressure.hands.take(Source::Dram);
+            let writer =
+                scope.spawn(|| (0..2 * MEMORY_LIMIT_BYTES_MIN / 800).try_for_each(|n| put(&core, n)));
+            // Longer than all rounds of waiting.
+            std::thread::sleep(Duration::from_secs(4));
+            assert!(taken.is_some() && !writer.is_finished(), "there was room, or a refusal");
+            drop(taken);
+            assert_eq!(writer.join().expect("it did not panic"), Ok(()));
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_hands_that_others_waited_for_in_vain() {
+        let core = little_core();
+        let refused = (0..).find(|n| put(&core, *n).is_err()).expect("five MiB are not for ever");
+        assert!(refused * 800 > FAR_BYTES / 2, "{refused}");
+        assert_eq!(core.patience(), 0);
+        // Deletes are not refused, and what they leave behind is new hope.
+        for n in 0..refused {
+            core.append_bare(&n.to_be_bytes(), crate::record::Kind::Tombstone, None).expect("it frees");
+        }
+        core.settle();
+        let put_soon = |n| {
+            (0..5000).any(|_| {
+                let outcome = put(&core, n);
+                outcome.inspect_err(|_| std::thread::sleep(ROOM_PAUSE)).is_ok()
+            })
+        };
+        assert!((0..refused / 2).all(put_soon), "{:?}", core.gauges.memory_use());
+        assert!(core.gauges.held() <= MEMORY_LIMIT_BYTES_MIN);
     }
 }

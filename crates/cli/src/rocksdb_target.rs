@@ -1,0 +1,313 @@
+//! A stock RocksDB as a target of the benchmark: with its own compressions, and with ours as its compression manager.
+//!
+//! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as a large database has, and without a
+//! block cache: what is read is decompressed. The database lies in the folder for temporary files (`TMPDIR`) while the run lasts.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use clap::Args;
+use tempfile::TempDir;
+use ziptier_eval::{
+    Batch, Config, Counters, EngineUnavailable, Key, Records, Registration, Target, TargetError,
+    TargetOptions,
+};
+use ziptier_rocksdb::host::{Database, Error, LIBRARY_VARIABLE, Library, Table, Values, WriteLog};
+
+/// Which library is loaded.
+#[derive(Args)]
+pub(crate) struct LibraryArgument {
+    /// RocksDB's library, for target rocksdb [default: librocksdb.so, or where make setup-rocksdb puts it]
+    #[arg(long, env = LIBRARY_VARIABLE, value_name = "FILE")]
+    rocksdb_library: Option<PathBuf>,
+}
+
+static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+impl LibraryArgument {
+    /// Makes it the library of this process; the first call counts.
+    pub(crate) fn set(&self) {
+        LIBRARY.get_or_init(|| self.rocksdb_library.clone());
+    }
+
+    /// The arguments that tell another process of this program the same.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        let named = self.rocksdb_library.iter();
+        named.flat_map(|path| ["--rocksdb-library".into(), path.display().to_string()]).collect()
+    }
+}
+
+/// One way to compress: its name here, and the options that select it.
+struct Codec {
+    name: &'static str,
+    compression: &'static str,
+    /// The format that our compression manager writes, where it is the one that works.
+    format: Option<&'static str>,
+    /// What else its `compression_opts` say.
+    dictionary: &'static str,
+}
+
+const fn builtin(name: &'static str, compression: &'static str) -> Codec {
+    Codec { name, compression, format: None, dictionary: "" }
+}
+
+const fn ours(name: &'static str, format: &'static str, compression: &'static str) -> Codec {
+    Codec { name, compression, format: Some(format), dictionary: "" }
+}
+
+/// RocksDB's own compressions, and ours: the private format, and those that a RocksDB without us reads.
+const CODECS: [Codec; 8] = [
+    builtin("builtin-zstd", "kZSTD"),
+    // As RocksDB's documentation recommends: a dictionary of 16 KiB, trained on a hundred times as much.
+    Codec {
+        dictionary: "max_dict_bytes=16384;zstd_max_train_bytes=1638400;",
+        ..builtin("builtin-zstd-dict", "kZSTD")
+    },
+    builtin("builtin-lz4", "kLZ4Compression"),
+    builtin("builtin-zlib", "kZlibCompression"),
+    builtin("builtin-none", "kNoCompression"),
+    ours("ziptier", "token", "kCustomCompression80"),
+    ours("ziptier-deflate", "deflate", "kZlibCompression"),
+    ours("ziptier-lz4", "lz4", "kLZ4Compression"),
+];
+
+/// RocksDB, for the list of targets.
+pub(crate) fn registration() -> Registration {
+    let names = CODECS.map(|codec| codec.name);
+    Registration::of::<RocksDbTarget>(
+        "rocksdb",
+        "a stock RocksDB, with its own compressions and with ours",
+        &names,
+    )
+    .foreign()
+}
+
+/// The data make so many files of the target size before they are compressed: more than 32 at ratios of up to 3.
+const FILES: u64 = 96;
+/// And so many memtables.
+const MEMTABLES: u64 = 40;
+/// RocksDB's own sizes, at which the scale ends.
+const FILE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// How much more than a memtable the first level takes, as by RocksDB's own sizes.
+const LEVEL_MEMTABLES: u64 = 4;
+
+struct Setup {
+    options: String,
+    table: Table,
+    needs_plugin: bool,
+    background_jobs: usize,
+}
+
+impl Setup {
+    fn of(config: &Config) -> Result<Self, TargetError> {
+        let asked = &config.options;
+        let codec = CODECS.iter().find(|codec| codec.name == config.codec);
+        let codec = codec.ok_or_else(|| format!("it has no codec {}", config.codec))?;
+        let taken: &[&str] = match codec.format {
+            Some(_) => &["--block-bytes", "--level", "--path", "--huffman"],
+            None => &["--block-bytes", "--level"],
+        };
+        asked.take_only(taken)?;
+        if config.landing_bytes.is_some() || config.background.is_some() {
+            return Err("it has neither landings nor writers that compact; leave out --landing-bytes and --background".into());
+        }
+        let clamped = |bytes: u64| bytes.clamp(*FILE_BYTES.start(), *FILE_BYTES.end());
+        let (file, memtable) = (clamped(config.raw_bytes / FILES), clamped(config.raw_bytes / MEMTABLES));
+        let background_jobs = config.background_threads.unwrap_or(2).max(1);
+        let options = format!(
+            "create_if_missing=true;error_if_exists=true;write_buffer_size={memtable};target_file_size_base={file};\
+             max_bytes_for_level_base={};max_background_jobs={background_jobs};{}",
+            memtable * LEVEL_MEMTABLES,
+            compression(codec, asked),
+        );
+        let usual = Table::default();
+        let table =
+            Table { block_bytes: asked.block_bytes.unwrap_or(usual.block_bytes), has_block_cache: false };
+        Ok(Setup { options, table, needs_plugin: codec.format.is_some(), background_jobs })
+    }
+
+    fn library(&self) -> Result<&'static Library, Error> {
+        let library = Library::load(LIBRARY.get().and_then(Option::as_deref))?;
+        if self.needs_plugin {
+            library.load_plugin()?;
+        }
+        Ok(library)
+    }
+}
+
+/// The options that select a codec.
+fn compression(codec: &Codec, asked: &TargetOptions) -> String {
+    let level = asked.level.map(|level| format!("level={level};")).unwrap_or_default();
+    let manager = codec.format.map(|format| {
+        let path = asked.path.map(|path| format!(";path={path}")).unwrap_or_default();
+        let huffman = asked.huffman.map(|huffman| format!(";huffman={huffman}")).unwrap_or_default();
+        format!("compression_manager={{id=ziptier;format={format}{path}{huffman}}};")
+    });
+    let options = match format!("{level}{}", codec.dictionary) {
+        none if none.is_empty() => none,
+        some => format!("compression_opts={{{some}}};"),
+    };
+    format!("{}compression={};{options}", manager.unwrap_or_default(), codec.compression)
+}
+
+/// What this machine lacks is no fault of the request.
+fn in_words(error: Error) -> TargetError {
+    match error {
+        Error::Missing { .. } | Error::Plugin { .. } => EngineUnavailable(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+struct RocksDbTarget {
+    // Dropped, and so closed, before its folder is removed.
+    database: Database,
+    folder: TempDir,
+    compresses: bool,
+    background_jobs: usize,
+}
+
+/// Values that a multi-get found.
+#[derive(Default)]
+struct Found(Values);
+
+impl Batch for Found {
+    #[inline]
+    fn answer(&self, position: usize) -> Option<&[u8]> {
+        self.0.get(position)
+    }
+}
+
+impl Target for RocksDbTarget {
+    type Batch = Found;
+
+    fn check(config: &Config) -> Result<(), TargetError> {
+        Setup::of(config)?.library().map(|_| ()).map_err(in_words)
+    }
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        let setup = Setup::of(config)?;
+        let library = setup.library().map_err(in_words)?;
+        let folder = tempfile::Builder::new().prefix("ziptier-rocksdb-").tempdir()?;
+        Ok(RocksDbTarget {
+            database: Database::open(
+                library,
+                folder.path(),
+                &setup.options,
+                setup.table,
+                WriteLog::Unsynced,
+            )?,
+            folder,
+            compresses: config.codec != "builtin-none",
+            background_jobs: setup.background_jobs,
+        })
+    }
+
+    #[inline]
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        Ok(self.database.get(key, value)?)
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Found) -> Result<(), TargetError> {
+        Ok(self.database.multi_get(keys, &mut batch.0)?)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        Ok(self.database.put(key, value)?)
+    }
+
+    /// RocksDB does not say whether a key existed, so it is asked first.
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        let existed = self.database.get(key, &mut Vec::new())?;
+        self.database.delete(key)?;
+        Ok(existed)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        let mut scan = self.database.scan(from);
+        for _ in 0..limit {
+            if !scan.next(|key, value| records.push(key, value))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn loaded(&self) -> Result<(), TargetError> {
+        Ok(self.database.compact()?)
+    }
+
+    fn held_bytes(&self) -> Option<u64> {
+        Some(self.database.sst_bytes())
+    }
+
+    fn settle(&self) -> Result<(), TargetError> {
+        Ok(self.database.compact()?)
+    }
+
+    fn describe(&self) -> String {
+        let options = self.database.options().unwrap_or_default();
+        let version = options.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version="));
+        let levels = self.database.property(c"rocksdb.levelstats").unwrap_or_default();
+        format!("RocksDB {} in {}\n{levels}", version.unwrap_or("?"), self.folder.path().display())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            engine: self.compresses.then(|| "cpu".into()),
+            bg_threads: Some(self.background_jobs as u64),
+            files: Some(self.database.sst_files()),
+            ..Counters::default()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    fn library_is_there() -> bool {
+        LIBRARY.get_or_init(|| std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from));
+        let found = Library::load(LIBRARY.get().and_then(Option::as_deref));
+        if let Err(error) = &found {
+            eprintln!("skipped: {error}");
+        }
+        found.is_ok()
+    }
+
+    #[test]
+    fn rocksdb_conforms_with_each_of_its_own_compressions() {
+        for codec in CODECS.iter().filter(|codec| codec.format.is_none() && library_is_there()) {
+            registration()
+                .check_conformance(codec.name)
+                .unwrap_or_else(|error| panic!("{}: {error}", codec.name));
+        }
+    }
+
+    #[test]
+    fn what_it_does_not_take_is_refused_before_anything_is_loaded() {
+        let refused = |config: Config| Setup::of(&config).err().unwrap().to_string();
+        let zstd = || Config { codec: "builtin-zstd".into(), ..Config::default() };
+        let engine = TargetOptions { engine: Some("iaa".into()), ..TargetOptions::default() };
+        assert!(refused(Config { options: engine, ..zstd() }).contains("--codec-engine iaa"));
+        assert!(refused(Config { landing_bytes: Some(512), ..zstd() }).contains("--landing-bytes"));
+        assert!(refused(Config { codec: "token".into(), ..zstd() }).contains("no codec token"));
+    }
+
+    #[test]
+    fn options_select_the_codec() {
+        let options = |codec: &str, options: TargetOptions| {
+            Setup::of(&Config { codec: codec.into(), options, ..Config::default() }).unwrap().options
+        };
+        let level = TargetOptions { level: Some(-3), ..TargetOptions::default() };
+        assert!(options("builtin-zstd", level).ends_with(";compression=kZSTD;compression_opts={level=-3;};"));
+        let ours = options("ziptier", TargetOptions::default());
+        assert!(
+            ours.ends_with(
+                ";compression_manager={id=ziptier;format=token};compression=kCustomCompression80;"
+            ),
+            "{ours}"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Databases whose blocks ziptier packs lose nothing, and are readable by whoever they are said to be readable by.
+//!
+//! The failure to guard against: a file that says that any RocksDB reads it, and is refused or misread by a process without the
+//! plugin; or a private file that such a process takes for something else.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::{compiled, complaint, printed, stock, with_plugin};
+use tempfile::TempDir;
+
+const RECORDS: &str = "30000";
+
+/// Runs a command of the program with the plugin or without.
+fn run(
+    runner: fn(&Path, &[&str]) -> std::process::Output,
+    command: &str,
+    dir: &TempDir,
+    options: &str,
+    more: &[&str],
+) -> std::process::Output {
+    let mut arguments = vec![command, dir.path().to_str().unwrap(), options, RECORDS];
+    arguments.extend_from_slice(more);
+    runner(&compiled("database.cc"), &arguments)
+}
+
+fn in_folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn standard_formats_are_read_by_a_stock_rocksdb() {
+    for (manager, compression, name) in [
+        ("{id=ziptier}", "kZlibCompression", "BuiltinV2;02;"),
+        ("{id=ziptier;format=deflate;huffman=fixed;verify=true}", "kZlibCompression", "BuiltinV2;02;"),
+        ("{id=ziptier;format=deflate;force=true;level=1}", "kZSTD", "BuiltinV2;02;"),
+        ("{id=ziptier;format=lz4;parallel_threads=3}", "kLZ4Compression", "BuiltinV2;04;"),
+        ("{id=ziptier}", "kZSTD", "BuiltinV2;07;"),
+    ] {
+        for block in ["", ";block_based_table_factory={block_size=65536}"] {
+            let dir = in_folder();
+            let options = format!("compression_manager={manager};compression={compression}{block}");
+            let files = printed(run(with_plugin, "fill", &dir, &options, &[]));
+            assert!(files.lines().all(|file| file.starts_with(name)), "{options}: {files}");
+            printed(run(with_plugin, "read", &dir, &options, &[]));
+            printed(run(stock, "read", &dir, "", &[]));
+        }
+    }
+}
+
+#[test]
+fn the_private_format_is_read_with_the_plugin_and_refused_without() {
+    let private = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+    for more in [
+        "",
+        ";compression_opts={parallel_threads=4}",
+        ";block_based_table_factory={block_size=16384;verify_compression=true;checksum=kXXH3}",
+        ";compression_manager={id=ziptier;format=token;verify=true;level=2}",
+        ";compression_per_level=kLZ4Compression:kCustomCompression80:kZSTD",
+        ";bottommost_compression=kZSTD;bottommost_compression_opts={max_dict_bytes=16384;enabled=true}",
+    ] {
+        let dir = in_folder();
+        let files = printed(run(with_plugin, "fill", &dir, &format!("{private}{more}"), &[]));
+        assert!(files.lines().all(|file| file.starts_with("ZiptierV1;")), "{more}: {files}");
+        // Its name in the files is enough to find the manager: no option is needed to read.
+        printed(run(with_plugin, "read", &dir, "", &[]));
+        let complaint = complaint(run(stock, "read", &dir, "", &[]));
+        assert!(complaint.contains("Could not load CompressionManager: ZiptierV1"), "{complaint}");
+    }
+}
+
+#[test]
+fn options_are_written_down_and_found_again() {
+    let dir = in_folder();
+    let options =
+        "compression_manager={id=ziptier;format=token;verify=true};compression=kCustomCompression80";
+    printed(run(with_plugin, "fill", &dir, options, &[]));
+    let files = printed(run(with_plugin, "reopen", &dir, "-", &[]));
+    assert!(files.lines().all(|file| file.starts_with("ZiptierV1;")), "{files}");
+    let complaint = complaint(run(stock, "reopen", &dir, "-", &[]));
+    assert!(complaint.contains("ziptier"), "{complaint}");
+}
+
+#[test]
+fn a_live_database_changes_its_compression() {
+    let dir = in_folder();
+    let changes = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+    let files = printed(run(
+        with_plugin,
+        "switch",
+        &dir,
+        "compression=kZSTD;disable_auto_compactions=true",
+        &[changes],
+    ));
+    assert!(files.contains("BuiltinV2;07;") && files.contains("ZiptierV1;"), "{files}");
+    // And back: without a manager, once everything is compacted, no plugin is needed.
+    printed(run(with_plugin, "fill", &dir, "compression_manager=nullptr;compression=kZSTD", &[]));
+    printed(run(stock, "read", &dir, "", &[]));
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_sentence() {
+    let dir = in_folder();
+    for (options, part) in [
+        ("compression_manager={id=ziptier;format=brotli}", "no format `brotli`"),
+        ("compression_manager={id=ziptier;format=token;path=hardware}", "which the CPU codes"),
+        ("compression_manager={id=ziptier;format=token;level=12}", "level 12"),
+        ("compression_manager={id=ziptier;colour=blue}", "not recognized"),
+    ] {
+        let complaint = complaint(run(with_plugin, "fill", &dir, options, &[]));
+        assert!(complaint.contains(part), "{options}: {complaint}");
+    }
+    // A type of the private format needs a manager that has it.
+    let complaint = complaint(run(
+        with_plugin,
+        "fill",
+        &dir,
+        "compression_manager=ziptier;compression=kCustomCompression80",
+        &[],
+    ));
+    assert!(!complaint.is_empty());
+    assert!(fs::read_dir(dir.path()).unwrap().flatten().all(|file| !file.path().ends_with(".sst")));
+}
+
+#[test]
+fn a_flipped_bit_in_a_file_is_an_error() {
+    let dir = in_folder();
+    // RocksDB's own checksums would find them all: what is asked here is what our decoders do without them.
+    let options = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80;\
+                   block_based_table_factory={checksum=kNoChecksum}";
+    printed(run(with_plugin, "fill", &dir, options, &[]));
+    let mut tables: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|file| file.path()).collect();
+    tables.retain(|path| path.extension().is_some_and(|extension| extension == "sst"));
+    let table = &tables[0];
+    let sound = fs::read(table).unwrap();
+    for round in 0..12 {
+        let mut damaged = sound.clone();
+        // In the first half lie data blocks and nothing else.
+        let at = sound.len() / 2 * round / 12 + 100;
+        damaged[at] ^= 1 << (round % 8);
+        fs::write(table, &damaged).unwrap();
+        // Blocks that do not shrink are stored raw, without anybody's check: a flip there changes a value, which is seen as that.
+        let complaint = complaint(run(with_plugin, "read", &dir, "", &[]));
+        assert!(complaint.contains("Corruption") || complaint.contains("another"), "byte {at}: {complaint}");
+    }
+}

@@ -1,0 +1,169 @@
+// A program that knows RocksDB and nothing of ziptier. Whether the plugin is there is decided by who starts it.
+//
+//   database fill DIR OPTIONS RECORDS      puts records, flushes now and then, compacts
+//   database read DIR OPTIONS RECORDS      opens the database, reads every record in both ways, verifies checksums
+//   database reopen DIR - RECORDS          the same with the options that the database wrote down
+//   database switch DIR OPTIONS RECORDS CHANGES   half of the records, `SetOptions`, the other half, and reads them
+//   database describe DIR OPTIONS -        how each file is compressed
+
+#include <rocksdb/convenience.h>
+#include <rocksdb/db.h>
+#include <rocksdb/table_properties.h>
+#include <rocksdb/utilities/options_util.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+namespace {
+
+using namespace rocksdb;
+
+[[noreturn]] void Fail(const char* what, const std::string& why) {
+  std::fprintf(stderr, "%s: %s\n", what, why.c_str());
+  std::exit(1);
+}
+
+void Check(const Status& status, const char* what) {
+  if (!status.ok()) {
+    Fail(what, status.ToString());
+  }
+}
+
+std::string KeyOf(int i) {
+  char key[32];
+  std::snprintf(key, sizeof key, "key:%012d", i);
+  return key;
+}
+
+// Mostly lines of a log; some noise, some long values, some empty ones.
+std::string ValueOf(int i) {
+  if (i % 97 == 0) {
+    return "";
+  }
+  std::string value;
+  const int lines = i % 101 == 0 ? 400 : 1 + i % 5;
+  unsigned seed = static_cast<unsigned>(i) * 2654435761U + 1;
+  for (int line = 0; line < lines; ++line) {
+    seed = seed * 1664525U + 1013904223U;
+    if (i % 13 == 0) {
+      for (int k = 0; k < 60; ++k) {
+        seed = seed * 1664525U + 1013904223U;
+        value.push_back(static_cast<char>(seed >> 24));
+      }
+    } else {
+      value += "2026-03-" + std::to_string(1 + seed % 28) + " INFO worker-" + std::to_string(seed % 17) +
+               " finished request " + std::to_string(i * 31 + line) + " in " + std::to_string(seed % 5000) + " us\n";
+    }
+  }
+  return value;
+}
+
+Options Parse(const char* text) {
+  Options options;
+  options.create_if_missing = true;
+  options.write_buffer_size = 4 << 20;
+  options.target_file_size_base = 2 << 20;
+  ConfigOptions config;
+  config.ignore_unsupported_options = false;
+  Check(GetOptionsFromString(config, options, text, &options), "options");
+  return options;
+}
+
+std::unique_ptr<DB> Open(const Options& options, const std::string& dir) {
+  std::unique_ptr<DB> db;
+  Check(DB::Open(options, dir, &db), "open");
+  return db;
+}
+
+void Put(DB& db, int from, int to) {
+  for (int i = from; i < to; ++i) {
+    // Not in the order of the keys, so that compactions have work.
+    const int k = from + static_cast<int>((static_cast<long long>(i - from) * 7919) % (to - from));
+    Check(db.Put(WriteOptions(), KeyOf(k), ValueOf(k)), "put");
+  }
+  Check(db.Flush(FlushOptions()), "flush");
+}
+
+void Compact(DB& db) {
+  CompactRangeOptions compact;
+  compact.bottommost_level_compaction = BottommostLevelCompaction::kForce;
+  Check(db.CompactRange(compact, nullptr, nullptr), "compact");
+}
+
+void Read(DB& db, int records) {
+  for (int i = 0; i < records; ++i) {
+    std::string value;
+    Check(db.Get(ReadOptions(), KeyOf(i), &value), "get");
+    if (value != ValueOf(i)) {
+      Fail("get", "another value of " + KeyOf(i));
+    }
+  }
+  std::unique_ptr<Iterator> it(db.NewIterator(ReadOptions()));
+  int seen = 0;
+  for (it->SeekToFirst(); it->Valid(); it->Next(), ++seen) {
+    if (it->key() != KeyOf(seen) || it->value() != ValueOf(seen)) {
+      Fail("iterate", "another record at " + std::to_string(seen));
+    }
+  }
+  Check(it->status(), "iterate");
+  if (seen != records) {
+    Fail("iterate", std::to_string(seen) + " records of " + std::to_string(records));
+  }
+  Check(db.VerifyChecksum(), "verify checksums");
+}
+
+void Describe(DB& db) {
+  TablePropertiesCollection files;
+  Check(db.GetPropertiesOfAllTables(&files), "properties");
+  for (const auto& [name, properties] : files) {
+    std::printf("%s %llu\n", properties->compression_name.c_str(),
+                static_cast<unsigned long long>(properties->data_size));
+  }
+}
+
+std::unordered_map<std::string, std::string> MapOf(const char* text) {
+  std::unordered_map<std::string, std::string> map;
+  Check(StringToMap(text, &map), "changes");
+  return map;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    Fail("usage", "database COMMAND DIR OPTIONS RECORDS [CHANGES]");
+  }
+  const std::string command = argv[1];
+  const std::string dir = argv[2];
+  const int records = std::atoi(argv[4]);
+  if (command == "reopen") {
+    DBOptions db_options;
+    std::vector<ColumnFamilyDescriptor> families;
+    ConfigOptions config;
+    config.ignore_unsupported_options = false;
+    Check(LoadLatestOptions(config, dir, &db_options, &families), "load options");
+    auto db = Open(Options(db_options, families[0].options), dir);
+    Put(*db, 0, records);
+    Read(*db, records);
+    Describe(*db);
+    return 0;
+  }
+  auto db = Open(Parse(argv[3]), dir);
+  if (command == "fill") {
+    Put(*db, 0, records);
+    Compact(*db);
+  } else if (command == "read") {
+    Read(*db, records);
+  } else if (command == "switch") {
+    Put(*db, 0, records / 2);
+    Check(db->SetOptions(MapOf(argv[5])), "set options");
+    Put(*db, records / 2, records);
+    Read(*db, records);
+  }
+  Describe(*db);
+  return 0;
+}

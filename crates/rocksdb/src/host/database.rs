@@ -1,0 +1,574 @@
+//! One open database.
+
+use std::ffi::{CStr, CString, c_char};
+use std::marker::PhantomData;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::{NonNull, null, null_mut};
+
+use super::Error;
+use super::functions::{
+    Db, Family, Functions, Iter, Options, Pinned, ReadOptions, Slice, Status, WriteOptions,
+};
+use super::library::Library;
+
+/// What a put has reached when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteLog {
+    /// The memtable alone.
+    Off,
+    /// The write-ahead log, as far as the system's page cache.
+    Unsynced,
+    /// The write-ahead log on its medium.
+    Synced,
+}
+
+/// How SST files are laid out and read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// Raw bytes of a block.
+    pub block_bytes: usize,
+    /// Whether blocks that were read stay in memory, in RocksDB's usual cache.
+    pub has_block_cache: bool,
+}
+
+impl Default for Table {
+    /// As RocksDB has them.
+    fn default() -> Self {
+        Table { block_bytes: 4096, has_block_cache: true }
+    }
+}
+
+/// An open database: its default column family.
+#[derive(Debug)]
+pub struct Database {
+    functions: &'static Functions,
+    at: NonNull<Db>,
+    family: NonNull<Family>,
+    read: NonNull<ReadOptions>,
+    write: NonNull<WriteOptions>,
+    folder: PathBuf,
+}
+
+impl std::fmt::Debug for Functions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Functions")
+    }
+}
+
+// SAFETY: RocksDB lets any number of threads use a database and share options that nobody changes, as nobody does here.
+unsafe impl Send for Database {}
+// SAFETY: as above.
+unsafe impl Sync for Database {}
+
+/// Calls a function that leaves an error in its last argument.
+macro_rules! checked {
+    ($functions:expr, $action:literal, $function:ident($($argument:expr),*)) => {{
+        let mut status: *mut c_char = null_mut();
+        // SAFETY: every object is alive and was made by this library, and all addresses come with their lengths.
+        let result = unsafe { ($functions.$function)($($argument,)* &raw mut status as Status) };
+        take_error($functions, $action, status).map(|()| result)
+    }};
+}
+
+/// Makes an error of what a function left, and frees it.
+fn take_error(functions: &Functions, action: &'static str, status: *mut c_char) -> Result<(), Error> {
+    match taken(functions, status) {
+        None => Ok(()),
+        Some(status) => Err(Error::Status { action, status }),
+    }
+}
+
+/// A string that RocksDB allocated; nothing if there is none.
+fn taken(functions: &Functions, text: *mut c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: it is a string of the library's, ended by a zero, and ours to free; nobody has it afterwards.
+    let owned = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    // SAFETY: as above.
+    unsafe { (functions.free)(text.cast()) };
+    Some(owned)
+}
+
+fn c_string(text: impl Into<Vec<u8>>) -> Result<CString, Error> {
+    CString::new(text)
+        .map_err(|error| Error::ZeroByte { text: String::from_utf8_lossy(&error.into_vec()).into_owned() })
+}
+
+fn made<T>(object: *mut T) -> NonNull<T> {
+    NonNull::new(object).expect("RocksDB allocates or ends the process")
+}
+
+fn set_table(functions: &Functions, options: *mut Options, table: Table) {
+    // SAFETY: the object that is made is ours, and the options keep a copy of what is in it.
+    unsafe {
+        let object = (functions.table_create)();
+        (functions.table_set_block_size)(object, table.block_bytes);
+        (functions.table_set_no_block_cache)(object, (!table.has_block_cache).into());
+        (functions.options_set_table)(options, object);
+        (functions.table_destroy)(object);
+    }
+}
+
+impl Database {
+    /// Opens the database in `folder` with options as an OPTIONS file has them, separated by semicolons: of databases and column
+    /// families alike. Those of tables are given apart, since a block cache cannot be taken away by a string: with
+    /// `block_based_table_factory={no_block_cache=true}` version 11.8 writes that down, and keeps the cache of 32 MiB that it had.
+    ///
+    /// # Errors
+    /// What RocksDB says, and [`Error::Ignored`] if it dropped the compression manager without a word, as it does with unknown ones.
+    pub fn open(
+        library: &'static Library,
+        folder: &Path,
+        options: &str,
+        table: Table,
+        log: WriteLog,
+    ) -> Result<Self, Error> {
+        let functions = &library.functions;
+        let (name, text) = (c_string(folder.as_os_str().as_bytes())?, c_string(options)?);
+        // SAFETY: it takes nothing and gives an object that is ours.
+        let object = made(unsafe { (functions.options_create)() });
+        set_table(functions, object.as_ptr(), table);
+        let opened = checked!(
+            functions,
+            "take the options",
+            options_from_string(object.as_ptr(), text.as_ptr(), object.as_ptr())
+        )
+        .and_then(|()| checked!(functions, "open the database", open(object.as_ptr(), name.as_ptr())));
+        // SAFETY: the object is ours, and the database has a copy of what is in it.
+        unsafe { (functions.options_destroy)(object.as_ptr()) };
+        let at = made(opened?);
+        // SAFETY: the database is open; each call gives an object that is ours.
+        let (family, read, write) = unsafe {
+            (
+                made((functions.default_family)(at.as_ptr())),
+                made((functions.read_options_create)()),
+                made((functions.write_options_create)()),
+            )
+        };
+        // SAFETY: the object is ours, and nobody else has it yet.
+        unsafe {
+            (functions.write_options_set_sync)(write.as_ptr(), (log == WriteLog::Synced).into());
+            (functions.write_options_disable_wal)(write.as_ptr(), (log == WriteLog::Off).into());
+        }
+        let database = Database { functions, at, family, read, write, folder: folder.to_owned() };
+        database.check_manager(options)?;
+        Ok(database)
+    }
+
+    /// Compares the compression manager that was asked for with the one that the database wrote down.
+    fn check_manager(&self, asked: &str) -> Result<(), Error> {
+        let Some(asked) = manager(asked) else { return Ok(()) };
+        let options = self.options()?;
+        match manager(&options) {
+            Some(found) if found == asked => Ok(()),
+            found => {
+                let found = found.unwrap_or("nothing of one");
+                Err(Error::Ignored { asked: asked.into(), found: found.into() })
+            }
+        }
+    }
+
+    /// The newest OPTIONS file of the database: what is in force, and the version of RocksDB (`rocksdb_version`).
+    ///
+    /// # Errors
+    /// The folder or the file cannot be read.
+    pub fn options(&self) -> Result<String, Error> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            |source| Error::Io { path, source }
+        };
+        let mut newest: Option<PathBuf> = None;
+        for entry in std::fs::read_dir(&self.folder).map_err(failed(&self.folder))? {
+            let path = entry.map_err(failed(&self.folder))?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // Their numbers all have six digits; one that is being written ends otherwise.
+            if name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp") {
+                newest = newest.max(Some(path));
+            }
+        }
+        let path = newest.unwrap_or_else(|| self.folder.join("OPTIONS-000000"));
+        std::fs::read_to_string(&path).map_err(failed(&path))
+    }
+
+    /// Stores a value, replacing the old one.
+    ///
+    /// # Errors
+    /// What RocksDB says; after some errors the database takes no more writes.
+    #[inline]
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let (at, write) = (self.at.as_ptr(), self.write.as_ptr());
+        checked!(
+            self.functions,
+            "put a value",
+            put(at, write, key.as_ptr().cast(), key.len(), value.as_ptr().cast(), value.len())
+        )
+    }
+
+    /// Removes a key, whether it exists or not.
+    ///
+    /// # Errors
+    /// As for [`Database::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<(), Error> {
+        let (at, write) = (self.at.as_ptr(), self.write.as_ptr());
+        checked!(self.functions, "delete a key", delete(at, write, key.as_ptr().cast(), key.len()))
+    }
+
+    /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits what `value` has room
+    /// for is copied once.
+    ///
+    /// # Errors
+    /// What RocksDB says, such as corruption.
+    #[inline]
+    pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        value.clear();
+        loop {
+            let (mut len, mut found) = (0, 0);
+            let room = value.spare_capacity_mut();
+            let copied = checked!(
+                self.functions,
+                "get a value",
+                get_into_buffer(
+                    self.at.as_ptr(),
+                    self.read.as_ptr(),
+                    key.as_ptr().cast(),
+                    key.len(),
+                    room.as_mut_ptr().cast(),
+                    room.len(),
+                    &mut len,
+                    &mut found
+                )
+            )?;
+            if found == 0 {
+                return Ok(false);
+            }
+            if copied != 0 {
+                // SAFETY: the function says that it wrote so many bytes into the room that it was told of.
+                unsafe { value.set_len(len) };
+                return Ok(true);
+            }
+            // Too long; it may be another one by the next time.
+            value.reserve(len);
+        }
+    }
+
+    /// Looks up several keys at once; `values` holds the answers until the next call or until it is dropped.
+    ///
+    /// # Errors
+    /// The first error of any key; then there are no answers.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut Values) -> Result<(), Error> {
+        values.clear();
+        values.functions = Some(self.functions);
+        values.keys.extend(keys.iter().map(|key| {
+            let key = key.as_ref();
+            Slice { data: key.as_ptr().cast(), size: key.len() }
+        }));
+        values.pinned.resize(keys.len(), null_mut());
+        values.errors.resize(keys.len(), null_mut());
+        // SAFETY: the three lists have as many elements as there are keys, whose bytes are borrowed until this returns.
+        unsafe {
+            (self.functions.multi_get)(
+                self.at.as_ptr(),
+                self.read.as_ptr(),
+                self.family.as_ptr(),
+                keys.len(),
+                values.keys.as_ptr(),
+                values.pinned.as_mut_ptr(),
+                values.errors.as_mut_ptr(),
+                false,
+            );
+        }
+        values.keys.clear();
+        let errors = values.errors.drain(..).filter_map(|error| taken(self.functions, error));
+        match errors.reduce(|first, _| first) {
+            None => Ok(()),
+            Some(status) => {
+                values.clear();
+                Err(Error::Status { action: "get several values", status })
+            }
+        }
+    }
+
+    /// The records from key `from` on, in order, as they are now.
+    pub fn scan(&self, from: &[u8]) -> Scan<'_> {
+        // SAFETY: the database and the options are alive, and stay so for as long as the result borrows the database.
+        let at = made(unsafe { (self.functions.iterator)(self.at.as_ptr(), self.read.as_ptr()) });
+        // SAFETY: the iterator is ours; the key comes with its length.
+        unsafe { (self.functions.iter_seek)(at.as_ptr(), from.as_ptr().cast(), from.len()) };
+        Scan { functions: self.functions, at, database: PhantomData }
+    }
+
+    /// Writes all memtables to SST files, and waits for that.
+    ///
+    /// # Errors
+    /// What RocksDB says.
+    pub fn flush(&self) -> Result<(), Error> {
+        // SAFETY: it takes nothing and gives an object that is ours, which waits unless it is told otherwise.
+        let options = made(unsafe { (self.functions.flush_options_create)() });
+        let flushed = checked!(self.functions, "flush", flush(self.at.as_ptr(), options.as_ptr()));
+        // SAFETY: the object is ours.
+        unsafe { (self.functions.flush_options_destroy)(options.as_ptr()) };
+        flushed
+    }
+
+    /// Flushes, compacts all keys into the lowest level that has any, and waits until nothing is left to do in the background.
+    ///
+    /// # Errors
+    /// What RocksDB says.
+    pub fn compact(&self) -> Result<(), Error> {
+        self.flush()?;
+        // SAFETY: null stands for before the first and after the last key.
+        unsafe { (self.functions.compact_range)(self.at.as_ptr(), null(), 0, null(), 0) };
+        self.wait()
+    }
+
+    /// Waits until nothing is left to do in the background.
+    ///
+    /// # Errors
+    /// What RocksDB says; also an error that background work met before.
+    pub fn wait(&self) -> Result<(), Error> {
+        // SAFETY: it takes nothing and gives an object that is ours.
+        let options = made(unsafe { (self.functions.wait_options_create)() });
+        let waited =
+            checked!(self.functions, "compact", wait_for_compact(self.at.as_ptr(), options.as_ptr()));
+        // SAFETY: the object is ours.
+        unsafe { (self.functions.wait_options_destroy)(options.as_ptr()) };
+        waited
+    }
+
+    /// A property in words, such as `rocksdb.stats`; nothing if there is none of that name.
+    pub fn property(&self, name: &CStr) -> Option<String> {
+        // SAFETY: the database is open, and the name ends with a zero.
+        let text = unsafe { (self.functions.property)(self.at.as_ptr(), name.as_ptr()) };
+        taken(self.functions, text)
+    }
+
+    /// A property that is a number, such as `rocksdb.total-sst-files-size`; nothing if there is none of that name.
+    pub fn property_number(&self, name: &CStr) -> Option<u64> {
+        let mut number = 0;
+        // SAFETY: as above; it writes one number.
+        let result =
+            unsafe { (self.functions.property_number)(self.at.as_ptr(), name.as_ptr(), &mut number) };
+        (result == 0).then_some(number)
+    }
+
+    /// Bytes of all SST files, those included that only old snapshots and running reads need.
+    pub fn sst_bytes(&self) -> u64 {
+        self.property_number(c"rocksdb.total-sst-files-size").unwrap_or(0)
+    }
+
+    /// How many SST files the database has now.
+    pub fn sst_files(&self) -> u64 {
+        let at_level = |level: u32| {
+            let name = CString::new(format!("rocksdb.num-files-at-level{level}")).ok()?;
+            self.property(&name)?.trim().parse::<u64>().ok()
+        };
+        (0..).map_while(at_level).sum()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // SAFETY: all four are ours, and nobody borrows the database any more; its family's handle goes before it.
+        unsafe {
+            (self.functions.family_destroy)(self.family.as_ptr());
+            (self.functions.close)(self.at.as_ptr());
+            (self.functions.read_options_destroy)(self.read.as_ptr());
+            (self.functions.write_options_destroy)(self.write.as_ptr());
+        }
+    }
+}
+
+/// The name of the compression manager that a string of options has: `compression_manager=NAME` or `compression_manager={id=NAME;...}`.
+fn manager(options: &str) -> Option<&str> {
+    let (_, value) = options.split_once("compression_manager=")?;
+    let value = value.trim_start();
+    let value = value.strip_prefix('{').map_or(value, str::trim_start);
+    let name = value.strip_prefix("id=").unwrap_or(value);
+    let name = &name[..name.find([';', '}', '\n']).unwrap_or(name.len())];
+    Some(name.trim()).filter(|name| !name.is_empty() && *name != "nullptr")
+}
+
+/// The answers of one multi-get, where RocksDB left them.
+#[derive(Debug, Default)]
+pub struct Values {
+    functions: Option<&'static Functions>,
+    pinned: Vec<*mut Pinned>,
+    keys: Vec<Slice>,
+    errors: Vec<*mut c_char>,
+}
+
+// SAFETY: what is pinned belongs to this alone, and may be freed by any thread; keys and errors are empty between calls.
+unsafe impl Send for Values {}
+
+impl Values {
+    /// The value of the key at this position of the request.
+    #[inline]
+    pub fn get(&self, position: usize) -> Option<&[u8]> {
+        let pinned = self.pinned.get(position).filter(|pinned| !pinned.is_null())?;
+        let mut len = 0;
+        // SAFETY: it was pinned by the library that the functions are of, and is freed no sooner than this can be changed.
+        let value = unsafe { (self.functions?.pinned_value)(*pinned, &mut len) };
+        // SAFETY: the value has so many bytes, and lives as long as it is pinned.
+        (!value.is_null()).then(|| unsafe { std::slice::from_raw_parts(value.cast(), len) })
+    }
+
+    /// Lets go of all answers and keeps the room for the next.
+    fn clear(&mut self) {
+        for pinned in self.pinned.drain(..).filter(|pinned| !pinned.is_null()) {
+            if let Some(functions) = self.functions {
+                // SAFETY: it is ours, and has left the list.
+                unsafe { (functions.pinned_destroy)(pinned) };
+            }
+        }
+    }
+}
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Records in key order, from where a scan began.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    functions: &'static Functions,
+    at: NonNull<Iter>,
+    database: PhantomData<&'a Database>,
+}
+
+impl Scan<'_> {
+    /// Calls `take` with the next record, key and value; false if there is none.
+    ///
+    /// # Errors
+    /// What RocksDB says, such as corruption.
+    pub fn next(&mut self, take: impl FnOnce(&[u8], &[u8])) -> Result<bool, Error> {
+        let at = self.at.as_ptr();
+        // SAFETY: the iterator is ours.
+        if unsafe { (self.functions.iter_valid)(at) } == 0 {
+            return checked!(self.functions, "scan", iter_error(at)).map(|()| false);
+        }
+        let (mut key_len, mut value_len) = (0, 0);
+        // SAFETY: the iterator stands at a record, whose key and value stay where they are until it moves; it moves below.
+        let (key, value) = unsafe {
+            let key = (self.functions.iter_key)(at, &mut key_len);
+            let value = (self.functions.iter_value)(at, &mut value_len);
+            (
+                std::slice::from_raw_parts(key.cast::<u8>(), key_len),
+                std::slice::from_raw_parts(value.cast::<u8>(), value_len),
+            )
+        };
+        take(key, value);
+        // SAFETY: it stands at a record, and nobody borrows that any more.
+        unsafe { (self.functions.iter_next)(at) };
+        Ok(true)
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the iterator is ours, and the database that it is of is still open.
+        unsafe { (self.functions.iter_destroy)(self.at.as_ptr()) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::LIBRARY_VARIABLE;
+    use super::*;
+
+    /// An empty database in a folder of its own; nothing where RocksDB is not installed.
+    fn database(options: &str) -> Option<(Result<Database, Error>, tempfile::TempDir)> {
+        let asked = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+        let library =
+            Library::load(asked.as_deref()).inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("create_if_missing=true;{options}");
+        let table = Table { block_bytes: 1024, has_block_cache: false };
+        Some((Database::open(library, folder.path(), &options, table, WriteLog::Unsynced), folder))
+    }
+
+    fn key(number: u32) -> Vec<u8> {
+        format!("key {number:06}").into_bytes()
+    }
+
+    #[test]
+    fn what_was_put_is_found_in_every_way() {
+        let Some((database, _folder)) = database("compression=kZSTD;write_buffer_size=65536") else { return };
+        let database = database.unwrap();
+        let value = |number: u32| vec![b'v'; (number % 500) as usize];
+        for number in 0..2_000 {
+            database.put(&key(number), &value(number)).unwrap();
+        }
+        database.delete(&key(7)).unwrap();
+        database.compact().unwrap();
+        assert!(database.sst_files() > 0 && database.sst_bytes() > 0);
+
+        let mut found = Vec::new();
+        for number in 0..2_001 {
+            let is_there = number != 7 && number < 2_000;
+            assert_eq!(database.get(&key(number), &mut found).unwrap(), is_there);
+            assert_eq!(found, if is_there { value(number) } else { vec![] });
+        }
+        let mut values = Values::default();
+        for numbers in [[5, 7, 0], [499, 1_999, 2_000]] {
+            database.multi_get(&numbers.map(key), &mut values).unwrap();
+            for (position, number) in numbers.into_iter().enumerate() {
+                let expected = (number != 7 && number < 2_000).then(|| value(number));
+                assert_eq!(values.get(position), expected.as_deref());
+            }
+            assert_eq!(values.get(3), None);
+        }
+        let (mut scan, mut met) = (database.scan(&key(5)), Vec::new());
+        while met.len() < 3 && scan.next(|key, _| met.push(key.to_vec())).unwrap() {}
+        assert_eq!(met, [5, 6, 8].map(key));
+    }
+
+    #[test]
+    fn options_are_written_down_and_wrong_ones_are_errors() {
+        let Some((opened, folder)) = database("compression=kLZ4Compression;compression_opts={level=3}")
+        else {
+            return;
+        };
+        let database = opened.unwrap();
+        let options = database.options().unwrap();
+        for line in
+            ["compression=kLZ4Compression", "rocksdb_version=11.8", "no_block_cache=true", "block_size=1024"]
+        {
+            assert!(options.contains(line), "{line}");
+        }
+        assert!(
+            database.property(c"rocksdb.stats").is_some() && database.property(c"rocksdb.none").is_none()
+        );
+        let again =
+            Database::open(Library::load(None).unwrap(), folder.path(), "", Table::default(), WriteLog::Off);
+        let again = again.unwrap_err().to_string();
+        assert!(again.starts_with("RocksDB could not open the database: IO error: lock"), "{again}");
+    }
+
+    #[test]
+    fn bad_and_ignored_options_are_told() {
+        let Some((bad, _folder)) = database("compresion=kZSTD") else { return };
+        assert!(bad.unwrap_err().to_string().starts_with("RocksDB could not take the options: "));
+        let (ignored, _folder) = database("compression_manager={id=Nobody;x=1};compression=kZSTD").unwrap();
+        let ignored = ignored.unwrap_err();
+        assert!(matches!(&ignored, Error::Ignored { asked, .. } if asked == "Nobody"), "{ignored}");
+    }
+
+    #[test]
+    fn managers_are_found_in_option_strings() {
+        for (options, name) in [
+            ("a=1;compression_manager={id=ziptier;format=token};b=2", Some("ziptier")),
+            ("compression_manager=ziptier;b=2", Some("ziptier")),
+            ("compression_manager=ziptier", Some("ziptier")),
+            ("  compression_manager={ id=ziptier}\n", Some("ziptier")),
+            ("compression_manager=nullptr\n", None),
+            ("compression=kZSTD", None),
+        ] {
+            assert_eq!(manager(options), name, "{options}");
+        }
+    }
+}

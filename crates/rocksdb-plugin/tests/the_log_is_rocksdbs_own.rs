@@ -10,7 +10,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use support::{compiled, plugin};
+use support::{compiled, plugin, stock};
 
 /// Values of RocksDB's `WALRecoveryMode`.
 const MODES: [(&str, &str); 4] =
@@ -21,12 +21,17 @@ const REFUSED: i32 = 3;
 
 fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(compiled("wal.cc"));
-    command.env("ZIPTIER_PLUGIN", plugin().with_file_name("libziptier_rocksdb_plugin.so")).args(arguments);
+    command.env("LD_PRELOAD", plugin()).args(arguments);
     command
 }
 
 fn run(arguments: &[&str]) -> Output {
     program(arguments).output().unwrap()
+}
+
+/// A check by RocksDB alone.
+fn check(dir: &Path, wal_dir: &Path, mode: &str, count: u64) -> Output {
+    stock(&compiled("wal.cc"), &["check", text(dir), text(wal_dir), mode, &count.to_string()])
 }
 
 fn said(output: &Output) -> String {
@@ -87,7 +92,7 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) -> u64 {
         for (mode, name) in MODES {
             let copied = folder.join("copy");
             copy(&dir, &copied);
-            let output = run(&["check", text(&copied), text(&copied.join("wal")), mode, &count.to_string()]);
+            let output = check(&copied, &copied.join("wal"), mode, count);
             std::fs::remove_dir_all(&copied).unwrap();
             match output.status.code() {
                 Some(0) => found = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(),
@@ -164,6 +169,6 @@ fn a_full_disk_is_a_status_and_loses_nothing() {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
     assert!(lines.contains("refused") && lines.contains("the disk is full") && count > 100, "{lines}");
-    let output = run(&["check", text(&dir), text(wal_dir), "2", &count.to_string()]);
+    let output = check(&dir, wal_dir, "2", count as u64);
     assert!(output.status.success(), "{}", said(&output));
 }

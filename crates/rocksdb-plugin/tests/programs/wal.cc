@@ -37,14 +37,6 @@ void Check(const Status& status, const std::string& what) {
   }
 }
 
-void LoadPlugin() {
-  void* plugin = dlopen(std::getenv("ZIPTIER_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
-  if (plugin == nullptr) {
-    Fail(dlerror());
-  }
-  reinterpret_cast<void (*)()>(dlsym(plugin, "zt_register_classes"))();
-}
-
 std::string KeyOf(uint64_t i) {
   char key[24];
   std::snprintf(key, sizeof key, "key:%012llu", static_cast<unsigned long long>(i));
@@ -83,9 +75,9 @@ std::unique_ptr<DB> Open(const Options& options, const std::string& dir) {
   return db;
 }
 
+// Those of the plugin, which is preloaded.
 void PrintCounters() {
-  auto* counters = reinterpret_cast<size_t (*)(char*, size_t)>(
-      dlsym(dlopen(std::getenv("ZIPTIER_PLUGIN"), RTLD_NOW | RTLD_NOLOAD), "zt_counters"));
+  auto* counters = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
   char text[4096];
   counters(text, sizeof text);
   std::printf("%s", text);
@@ -95,7 +87,6 @@ void PrintCounters() {
 int Write(char** arguments) {
   Options options = OptionsFor(arguments[1]);
   if (std::string(arguments[2]) == "ziptier") {
-    LoadPlugin();
     options.env = ZiptierEnv();
   }
   options.recycle_log_file_num = std::strtoul(arguments[3], nullptr, 10);
@@ -200,7 +191,6 @@ void CheckCopy(const std::string& dir, uint64_t count) {
 }
 
 int Tail(char** arguments) {
-  LoadPlugin();
   Options options = OptionsFor("");
   // By name, as the C API does it.
   ConfigOptions config;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "options.h"
 #include "rust.h"
 
 namespace ziptier {
@@ -220,14 +221,6 @@ struct ManagerOptions {
   bool verify = false;
   bool force = false;
 };
-
-template <typename Field>
-OptionTypeInfo Option(Field ManagerOptions::* field, OptionType type) {
-  // The offset of a member, as `offsetof` gives it for a class that is no standard layout.
-  static const ManagerOptions kSample;
-  const auto at = reinterpret_cast<const char*>(&(kSample.*field)) - reinterpret_cast<const char*>(&kSample);
-  return {static_cast<int>(at), type};
-}
 
 const std::unordered_map<std::string, OptionTypeInfo>& OptionTypes() {
   static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {

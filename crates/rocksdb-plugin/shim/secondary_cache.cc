@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "options.h"
 #include "rust.h"
 
 namespace ziptier {
@@ -40,14 +41,6 @@ struct CacheOptions {
   uint64_t memory = 32 << 20;
   bool direct = false;
 };
-
-template <typename Field>
-OptionTypeInfo Option(Field CacheOptions::* field, OptionType type) {
-  // The offset of a member, as `offsetof` gives it for a class that is no standard layout.
-  static const CacheOptions kSample;
-  const auto at = reinterpret_cast<const char*>(&(kSample.*field)) - reinterpret_cast<const char*>(&kSample);
-  return {static_cast<int>(at), type};
-}
 
 const std::unordered_map<std::string, OptionTypeInfo>& SecondaryOptionTypes() {
   static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {

@@ -83,14 +83,10 @@ impl Codec {
     /// Opens the engines, or says in one sentence why one cannot work.
     pub fn open(settings: Settings) -> Result<Codec, String> {
         let zstd = Contexts::new(Setting::new(Format::Zstd).engine().map_err(|error| error.to_string())?);
-        let standard = (!settings.output.is_private()).then(|| Standard::open(&settings)).transpose()?;
-        Ok(Codec {
-            zstd,
-            standard,
-            lifecycle: Lifecycle::new(settings.token_level()),
-            counters: Counters::of_process(),
-            settings,
-        })
+        let counters = Counters::of_process();
+        let standard =
+            (!settings.output.is_private()).then(|| Standard::open(&settings, &counters)).transpose()?;
+        Ok(Codec { zstd, standard, lifecycle: Lifecycle::new(settings.token_level()), counters, settings })
     }
 
     /// What blocks of a file with RocksDB's type `preferred` become; `None` leaves them to RocksDB.
@@ -115,11 +111,6 @@ impl Codec {
             LZ4 => self.settings.output == Output::Lz4,
             _ => false,
         })
-    }
-
-    /// Who works on blocks of standard formats, in the words of result tables.
-    pub fn worker(&self) -> &'static str {
-        self.standard.as_ref().map_or("cpu", |standard| standard.deflate.engine().worker())
     }
 
     /// What the next file is to be packed with.
@@ -301,7 +292,7 @@ fn no_such(packed_as: BlockType) -> UnpackError {
 }
 
 impl Standard {
-    fn open(settings: &Settings) -> Result<Standard, String> {
+    fn open(settings: &Settings, counters: &Counters) -> Result<Standard, String> {
         let deflate = settings.block(Format::Deflate);
         let engine = match settings.path {
             Path::Auto if settings.model.is_none() => device_or_software(&deflate),
@@ -309,7 +300,10 @@ impl Standard {
         };
         // LZ4 has its own levels, and no choice of path.
         let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4).engine();
-        let contexts = |engine: Arc<dyn Engine>| Contexts::new(engine);
+        let contexts = |engine: Arc<dyn Engine>| {
+            counters.add_engine(&engine);
+            Contexts::new(engine)
+        };
         Ok(Standard {
             deflate: engine.map(contexts).map_err(|error| error.to_string())?,
             lz4: lz4.map(contexts).map_err(|error| error.to_string())?,

@@ -3,7 +3,8 @@
 use crate::codec::{BlockType, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use ziptier_codec::block::Engine;
 
 /// Blocks and bytes of one type.
 #[derive(Debug, Default)]
@@ -49,13 +50,15 @@ impl Flows {
 }
 
 /// Counters of all managers of the process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Counters {
     packed: Flows,
     unpacked: Flows,
     declined_blocks: AtomicU64,
     declined_bytes: AtomicU64,
     failures: AtomicU64,
+    /// Engines of standard formats that are in use, so that it shows who works: software, a device, or a model.
+    engines: Mutex<Vec<Weak<dyn Engine>>>,
 }
 
 static OF_PROCESS: LazyLock<Arc<Counters>> = LazyLock::new(Arc::default);
@@ -64,6 +67,13 @@ impl Counters {
     /// Those of the process.
     pub fn of_process() -> Arc<Counters> {
         Arc::clone(&OF_PROCESS)
+    }
+
+    /// Tells of the engine as long as it lives.
+    pub(crate) fn add_engine(&self, engine: &Arc<dyn Engine>) {
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.retain(|engine| engine.strong_count() > 0);
+        engines.push(Arc::downgrade(engine));
     }
 
     pub(crate) fn packed(&self, packed_as: BlockType, raw_bytes: usize, packed_bytes: usize) {
@@ -95,6 +105,13 @@ impl fmt::Display for Counters {
         for (direction, flows) in [("packed", &self.packed), ("unpacked", &self.unpacked)] {
             for ((_, name), flow) in TYPES.iter().zip(&flows.0) {
                 flow.write(f, &format!("{direction}_{name}"))?;
+            }
+        }
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            let counters = engine.counters().snapshot();
+            if counters.compress_calls + counters.decompress_calls > 0 {
+                writeln!(f, "{} by {}: {counters}", engine.format(), engine.worker())?;
             }
         }
         writeln!(f, "declined_blocks {}", self.declined_blocks.load(Ordering::Relaxed))?;

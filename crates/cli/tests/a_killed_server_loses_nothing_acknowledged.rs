@@ -181,6 +181,13 @@ fn audit(port: u16, all: &[Owned]) {
     }
 }
 
+/// Says how far a long run has come.
+fn tell(round: u64, rounds: u64) {
+    if round > 0 && round.is_multiple_of(50) {
+        println!("{round} of {rounds} rounds");
+    }
+}
+
 #[test]
 fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
     let rounds = std::env::var("ZIPTIER_KILLS").map_or(20, |text| text.parse().unwrap());
@@ -192,6 +199,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
             folder = tempfile::tempdir().unwrap();
             all = (0..CLIENTS).map(|_| Owned::default()).collect();
         }
+        tell(round, rounds);
         let durability = ["always", "everysec", "no"][round as usize % 3];
         let mut server = start(folder.path(), durability, &[]);
         let port = server.port;
@@ -277,6 +285,7 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let noted: Vec<AtomicU64> = (0..FILL_KEYS).map(|_| AtomicU64::new(0)).collect();
     for round in 1..=rounds {
+        tell(round, rounds);
         let durability = ["always", "everysec", "no"][round as usize % 3];
         let server = start(folder.path(), durability, &SMALL);
         let port = server.port;

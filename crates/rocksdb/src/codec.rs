@@ -123,7 +123,7 @@ impl Codec {
         self.lifecycle.train(blocks, &self.zstd)
     }
 
-    /// Packs a block into `out`, with the generation that the file carries.
+    /// Packs a block with the generation that the file carries, and lets `take` have the result, of `max_bytes` at most.
     ///
     /// Nothing that an engine fails at is an error here: the block is declined, and counted.
     pub fn pack(
@@ -131,20 +131,21 @@ impl Codec {
         packed_as: BlockType,
         generation: Option<&Generation>,
         raw: &[u8],
-        out: &mut [u8],
+        max_bytes: usize,
+        take: impl FnOnce(&[u8]),
     ) -> Packed {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.bytes.clear();
             append_varint(raw.len(), &mut scratch.bytes);
-            let made = self.append(packed_as, generation, raw, scratch, out.len());
-            let fits = made.filter(|_| scratch.bytes.len() <= out.len());
+            let made = self.append(packed_as, generation, raw, scratch, max_bytes);
+            let fits = made.filter(|_| scratch.bytes.len() <= max_bytes);
             let Some(made) = fits.filter(|&made| self.verified(made, generation, raw, scratch)) else {
                 self.counters.declined(raw.len());
                 return Packed::Declined;
             };
             self.lifecycle.packed(raw.len(), scratch.bytes.len());
             self.counters.packed(made, raw.len(), scratch.bytes.len());
-            out[..scratch.bytes.len()].copy_from_slice(&scratch.bytes);
+            take(&scratch.bytes);
             Packed::Into(made, scratch.bytes.len())
         })
     }
@@ -233,26 +234,24 @@ impl Codec {
         same
     }
 
-    /// Unpacks what follows a block's length into `out`, which is as long as the block.
+    /// Unpacks what follows a block's length, which is `raw_bytes`, and lets `take` have the block.
     pub fn unpack(
         &self,
         packed_as: BlockType,
         generation: Option<&Generation>,
         packed: &[u8],
-        out: &mut [u8],
+        raw_bytes: usize,
+        take: impl FnOnce(&[u8]),
     ) -> Result<(), UnpackError> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.bytes.clear();
-            self.append_unpacked(packed_as, generation, packed, out.len(), &mut scratch.bytes)?;
-            if scratch.bytes.len() != out.len() {
-                return Err(UnpackError(format!(
-                    "a block of {} bytes unpacks to {}",
-                    out.len(),
-                    scratch.bytes.len()
-                )));
+            self.append_unpacked(packed_as, generation, packed, raw_bytes, &mut scratch.bytes)?;
+            if scratch.bytes.len() != raw_bytes {
+                let found = scratch.bytes.len();
+                return Err(UnpackError(format!("a block of {raw_bytes} bytes unpacks to {found}")));
             }
-            out.copy_from_slice(&scratch.bytes);
-            self.counters.unpacked(packed_as, packed.len(), out.len());
+            take(&scratch.bytes);
+            self.counters.unpacked(packed_as, packed.len(), raw_bytes);
             Ok(())
         })
     }

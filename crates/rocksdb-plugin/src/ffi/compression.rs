@@ -179,9 +179,13 @@ unsafe extern "C" fn zt_pack(
 ) -> i32 {
     // SAFETY: the caller's promise.
     let (codec, generation, raw) = unsafe { (&*codec, generation.as_ref(), bytes(raw, raw_bytes)) };
-    // SAFETY: the caller's promise; `u8` needs no initialised memory to be written, and is only written here.
-    let out = unsafe { slice::from_raw_parts_mut(out.cast::<u8>(), *out_bytes) };
-    match guarded(Packed::Declined, || codec.pack(packed_as, generation, raw, out)) {
+    // SAFETY: the caller's promise.
+    let room = unsafe { *out_bytes };
+    let write = |packed: &[u8]| {
+        // SAFETY: what was packed fits the room, which the caller promises may be written.
+        unsafe { ptr::copy_nonoverlapping(packed.as_ptr(), out.cast(), packed.len()) }
+    };
+    match guarded(Packed::Declined, || codec.pack(packed_as, generation, raw, room, write)) {
         Packed::Into(made, length) => {
             // SAFETY: the caller's promise.
             unsafe { *out_bytes = length };
@@ -209,10 +213,12 @@ unsafe extern "C" fn zt_unpack(
 ) -> bool {
     // SAFETY: the caller's promise.
     let (codec, generation, packed) = unsafe { (&*codec, generation.as_ref(), bytes(packed, packed_bytes)) };
-    // SAFETY: the caller's promise; the bytes are only written here.
-    let out = unsafe { slice::from_raw_parts_mut(out.cast::<u8>(), out_bytes) };
+    let write = |block: &[u8]| {
+        // SAFETY: the block has as many bytes as the caller promises may be written.
+        unsafe { ptr::copy_nonoverlapping(block.as_ptr(), out.cast(), block.len()) }
+    };
     let unpacked = guarded(Err("unpacking a block panicked".to_owned()), || {
-        codec.unpack(packed_as, generation, packed, out).map_err(|error| error.to_string())
+        codec.unpack(packed_as, generation, packed, out_bytes, write).map_err(|error| error.to_string())
     });
     if let Err(reason) = &unpacked {
         // SAFETY: the caller's promise.

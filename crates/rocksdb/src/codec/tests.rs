@@ -22,15 +22,30 @@ fn token() -> Codec {
     open(Settings { output: Output::Token, verify: true, ..Settings::default() })
 }
 
+/// A packed block, with its length in front.
+fn pack(
+    codec: &Codec,
+    packed_as: BlockType,
+    generation: Option<&Generation>,
+    raw: &[u8],
+    max_bytes: usize,
+) -> Option<(BlockType, Vec<u8>)> {
+    let mut out = Vec::new();
+    match codec.pack(packed_as, generation, raw, max_bytes, |packed| out.extend_from_slice(packed)) {
+        Packed::Into(made, length) => {
+            assert_eq!(length, out.len());
+            Some((made, out))
+        }
+        Packed::Declined => None,
+    }
+}
+
 fn round_trip(codec: &Codec, packed_as: BlockType, generation: Option<&Generation>, raw: &[u8]) -> BlockType {
-    let mut out = vec![0; raw.len()];
-    let Packed::Into(made, length) = codec.pack(packed_as, generation, raw, &mut out) else {
-        panic!("{} bytes do not shrink", raw.len());
-    };
-    let (raw_bytes, at) = rows::varint(&out[..length], 0).unwrap();
+    let (made, out) = pack(codec, packed_as, generation, raw, raw.len()).expect("it shrinks");
+    let (raw_bytes, at) = rows::varint(&out, 0).unwrap();
     assert_eq!(raw_bytes as usize, raw.len());
-    let mut back = vec![0; raw.len()];
-    codec.unpack(made, generation, &out[at..length], &mut back).unwrap();
+    let mut back = Vec::new();
+    codec.unpack(made, generation, &out[at..], raw.len(), |block| back.extend_from_slice(block)).unwrap();
     assert!(back == raw);
     made
 }
@@ -79,10 +94,9 @@ fn noise_is_declined() {
     })
     .take(4096)
     .collect();
-    let mut out = vec![0; 4096 * 7 / 8];
-    assert_eq!(token().pack(TOKENS, None, &noise, &mut out), Packed::Declined);
-    let standard = open(Settings::default());
-    assert_eq!(standard.pack(ZLIB, None, &noise, &mut out), Packed::Declined);
+    let max_bytes = 4096 * 7 / 8;
+    assert!(pack(&token(), TOKENS, None, &noise, max_bytes).is_none());
+    assert!(pack(&open(Settings::default()), ZLIB, None, &noise, max_bytes).is_none());
 }
 
 #[test]
@@ -92,20 +106,20 @@ fn damaged_blocks_are_errors() {
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation = codec.train(&samples);
     let raw = &blocks[3];
-    let mut out = vec![0; raw.len()];
-    let Packed::Into(made, length) = codec.pack(TOKENS, generation.as_deref(), raw, &mut out) else {
-        panic!("text shrinks")
-    };
+    let generation = generation.as_deref();
+    let (made, out) = pack(&codec, TOKENS, generation, raw, raw.len()).expect("text shrinks");
     let (_, at) = rows::varint(&out, 0).unwrap();
-    let mut back = vec![0; raw.len()];
-    for bit in (0..(length - at) * 8).step_by(37) {
-        let mut packed = out[at..length].to_vec();
+    let unpack = |packed_as, generation, packed: &[u8], raw_bytes| {
+        codec.unpack(packed_as, generation, packed, raw_bytes, |_| ())
+    };
+    for bit in (0..(out.len() - at) * 8).step_by(37) {
+        let mut packed = out[at..].to_vec();
         packed[bit / 8] ^= 1 << (bit % 8);
-        assert!(codec.unpack(made, generation.as_deref(), &packed, &mut back).is_err(), "bit {bit}");
+        assert!(unpack(made, generation, &packed, raw.len()).is_err(), "bit {bit}");
     }
-    assert!(codec.unpack(made, None, &out[at..length], &mut back).is_err());
-    assert!(codec.unpack(0x99, None, &out[at..length], &mut back).is_err());
-    assert!(codec.unpack(made, generation.as_deref(), &out[at..length], &mut back[1..]).is_err());
+    assert!(unpack(made, None, &out[at..], raw.len()).is_err());
+    assert!(unpack(0x99, generation, &out[at..], raw.len()).is_err());
+    assert!(unpack(made, generation, &out[at..], raw.len() - 1).is_err());
 }
 
 #[test]

@@ -79,6 +79,7 @@ class ZiptierDecompressor : public Decompressor {
       if (generation == nullptr) {
         return Status::Corruption(error.data());
       }
+      zt_codec_adopt(codec_.get(), generation.get());
     } else {
       std::unique_ptr<Decompressor> clone;
       Status status = builtin_->MaybeCloneForDict(dict, &clone);

@@ -18,6 +18,8 @@ int zt_codec_takes(const ZtCodec*, uint8_t preferred, bool force);
 bool zt_codec_unpacks_standard(const ZtCodec*, uint8_t type);
 // Either a generation, which the caller must close, or the bytes of samples that are asked for, or neither.
 ZtGeneration* zt_codec_guidance(const ZtCodec*, size_t* sample_bytes);
+// Takes the generation of a file for new files, too, if there is none yet.
+void zt_codec_adopt(const ZtCodec*, const ZtGeneration*);
 ZtGeneration* zt_codec_train(const ZtCodec*, const char* samples, const size_t* lengths, size_t count);
 
 bool zt_generation_is_one(const char* bytes, size_t length);

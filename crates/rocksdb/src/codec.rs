@@ -118,6 +118,11 @@ impl Codec {
         if self.settings.output.is_private() { self.lifecycle.guidance() } else { Guidance::Plain }
     }
 
+    /// Takes the generation of a file that was opened for new files, too, if there is none yet.
+    pub fn adopt(&self, generation: &Arc<Generation>) {
+        self.lifecycle.adopt(generation);
+    }
+
     /// The generation for a file, from samples of its blocks; `None` where it would cost more than it saves.
     pub fn train(&self, blocks: &[&[u8]]) -> Option<Arc<Generation>> {
         self.lifecycle.train(blocks, &self.zstd)

@@ -1,7 +1,7 @@
 //! When a database gets a new generation of dictionaries, and what a block is packed with.
 //!
-//! The first file of a process is sampled, and the generation that is made of it serves the files after it without sampling
-//! and buffering. When files shrink less than the samples did, or the samples were few, the next file is sampled anew; what
+//! A database that has a generation goes on with it. Otherwise the first file is sampled, and the generation that is made of it
+//! serves the files after it without sampling and buffering. When files shrink less than the samples did, or the samples were few, the next file is sampled anew; what
 //! comes of it must save a twentieth against the old one on the same samples, or the old one stays and is asked about again
 //! after twice as many bytes.
 
@@ -95,6 +95,16 @@ impl Lifecycle {
         let packed_per_1024 = self.packed_bytes.load(Ordering::Relaxed) * 1024 / raw.max(1);
         let worse = packed_per_1024 * 10 > state.packed_per_1024 * 11;
         worse || state.review_after == REVIEW_BYTES_PROVISIONAL
+    }
+
+    /// Takes the generation of a file that was opened for new files, if there is none yet. How it does is not known, so that it is
+    /// looked at soon.
+    pub(crate) fn adopt(&self, generation: &Arc<Generation>) {
+        let mut state = self.state();
+        if state.current.is_none() {
+            state.current = Some(Arc::clone(generation));
+            state.review_after = REVIEW_BYTES_PROVISIONAL;
+        }
     }
 
     /// Notes what became of a block.

@@ -145,6 +145,19 @@ unsafe extern "C" fn zt_generation_load(
 
 /// # Safety
 ///
+/// `codec` and `generation` are open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_codec_adopt(codec: *const Codec, generation: *const Generation) {
+    // SAFETY: the caller's promise; the count that is taken here is given back with the `Arc`.
+    let (codec, generation) = unsafe {
+        Arc::increment_strong_count(generation);
+        (&*codec, Arc::from_raw(generation))
+    };
+    guarded((), || codec.adopt(&generation));
+}
+
+/// # Safety
+///
 /// `generation` is open, and is not used after this.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_generation_close(generation: *const Generation) {

@@ -31,7 +31,7 @@ export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin bench-rocksdb-wal bench-rocksdb-cache release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin bench-rocksdb-wal bench-rocksdb-cache release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -39,7 +39,7 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test rocksdb-plugin shuttle miri test-vm ## set up and run every test
+test: setup-test tested-rocksdb-plugin shuttle miri test-vm ## set up and run every test
 	@scripts/count-tests cargo test --workspace --locked --no-fail-fast
 
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
@@ -54,11 +54,10 @@ bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
 	cargo bench --locked --package ziptier-store --bench eviction
 
-bench-rocksdb-wal: setup setup-rocksdb ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
-	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+bench-rocksdb-wal: rocksdb-plugin ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
 	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
-bench-rocksdb-cache: setup setup-rocksdb ## RocksDB's reads after a restart, with its blocks kept on files and without
-	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+
+bench-rocksdb-cache: rocksdb-plugin ## RocksDB's reads after a restart, with its blocks kept on files and without
 	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
@@ -113,7 +112,11 @@ setup:
 setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its makers' jar
 	@scripts/setup-rocksdb $(ROCKSDB)
 
-rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads
+rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads, into target/release
+	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+
+# The same for tests, which find them beside themselves.
+tested-rocksdb-plugin: setup setup-rocksdb
 	cargo build --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
 
 setup-test: setup

@@ -18,7 +18,7 @@ pub(crate) fn plugin() -> PathBuf {
     let path = objects().join("libziptier_rocksdb.so");
     assert!(
         path.exists() && path.with_file_name("libziptier_rocksdb_plugin.so").exists(),
-        "{} is missing; run `make rocksdb-plugin`, which `make test` does",
+        "{} is missing; `make tested-rocksdb-plugin` builds it, as `make test` does",
         path.display()
     );
     path

@@ -50,7 +50,10 @@ bool NeedsPlugin(const TableProperties& properties) { return properties.compress
 Status MigrateOff(const std::string& dir, const std::string& compression) {
   DBOptions db_options;
   std::vector<ColumnFamilyDescriptor> families;
-  Status status = LoadLatestOptions(ConfigOptions(), dir, &db_options, &families);
+  // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten without it.
+  ConfigOptions config;
+  config.ignore_unsupported_options = false;
+  Status status = LoadLatestOptions(config, dir, &db_options, &families);
   if (!status.ok()) {
     return status;
   }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use durable::{SetOnDrop, options};
+use durable::{SetOnDrop, from_environment, options};
 use ziptier::{
     Batch, CodecChoice, Condition, Error, Options, PutMeta, SsdOptions, Store, Transferred, Update,
 };
@@ -26,10 +26,6 @@ const KEYS: u64 = 4000;
 const ALL: Range<u64> = 0..KEYS;
 /// An expiry that nobody sees.
 const FAR_OFF_MS: u64 = 1 << 44;
-
-fn from_environment(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |number| number.parse().unwrap())
-}
 
 fn cache(disk: &RecordingDisk, codec: CodecChoice, limit_bytes: u64) -> Options {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());

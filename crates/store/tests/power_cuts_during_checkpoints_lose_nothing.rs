@@ -10,7 +10,7 @@ mod durable;
 
 use std::sync::Arc;
 
-use durable::{Contents, contents, options, value};
+use durable::{Contents, contents, from_environment, options, value};
 use ziptier::{Batch, CodecChoice, Options, SsdOptions, Store};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
@@ -84,7 +84,7 @@ struct Acknowledged {
 
 #[test]
 fn every_acknowledged_write_survives_a_power_cut() {
-    let wanted: usize = std::env::var("ZIPTIER_IMAGES").map_or(600, |images| images.parse().unwrap());
+    let wanted = from_environment("ZIPTIER_IMAGES", 600) as usize;
     let runs = [
         (CodecChoice::Auto, false),
         (CodecChoice::Lz4, false),

@@ -129,13 +129,14 @@ impl RecordingDisk {
         state.now.files.get(file).map(|bytes| bytes.to_vec())
     }
 
-    /// Puts a file in place, whether it was there or not, past the recording.
+    /// Puts a file's bytes in place, whether it was there or not, past the recording.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
-        let mut state = self.state.lock();
-        let file = state.next_file;
-        state.next_file += 1;
-        state.now.names.insert(path.to_path_buf(), file);
-        state.now.files.insert(file, Arc::new(bytes));
+        let State { now, next_file, .. } = &mut *self.state.lock();
+        let file = *now.names.entry(path.to_path_buf()).or_insert_with(|| {
+            *next_file += 1;
+            *next_file - 1
+        });
+        now.files.insert(file, Arc::new(bytes));
     }
 }
 

@@ -97,6 +97,7 @@ impl Cache {
         shared.restore(&order);
         shared.resume(&order);
         let mut writer = Writer::new(shared.clone(), order, sequence);
+        writer.prepare();
         let thread = std::thread::Builder::new()
             .name("block cache".into())
             .spawn(move || writer.run())

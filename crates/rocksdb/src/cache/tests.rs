@@ -65,6 +65,16 @@ fn file_bytes(folder: &Path) -> u64 {
 }
 
 #[test]
+fn the_first_block_finds_room_at_once() {
+    for _ in 0..50 {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        assert!(Cache::open(&settings).unwrap().put(&key(1), kind(1), &block(1)));
+        assert!(has(&Cache::open(&settings).unwrap(), 1));
+    }
+}
+
+#[test]
 fn blocks_come_back_after_a_clean_stop() {
     for (codec, direct) in [(Codec::Lz4, false), (Codec::Zstd, true), (Codec::None, false)] {
         let folder = tempfile::tempdir().unwrap();

@@ -38,6 +38,17 @@ impl Writer {
         Writer { shared, order, fresh, sequence }
     }
 
+    /// Begins a segment if one is wanted, so that the first block finds room.
+    pub(super) fn prepare(&mut self) {
+        let tail = self.shared.tail();
+        if let Work::Begin = self.work(&tail) {
+            drop(tail);
+            if let Err(error) = self.begin() {
+                self.shared.fail(&error);
+            }
+        }
+    }
+
     pub(super) fn run(&mut self) {
         loop {
             let tail = self.shared.tail();

@@ -22,6 +22,11 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
+/// A number that whoever runs the test may set.
+pub(crate) fn from_environment(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |number| number.parse().expect("it is a number"))
+}
+
 pub(crate) const DIR: &str = "/data";
 
 /// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so.

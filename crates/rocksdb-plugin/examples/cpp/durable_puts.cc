@@ -1,7 +1,7 @@
-// What a put costs that is durable when it returns: `durable_puts DIR FILE_SYSTEM PUTS THREADS VALUE_BYTES SYNC` makes a database in
-// DIR, puts records with keys of 16 bytes, and prints the CPU microseconds of the process per put and the puts per second.
+// What a put costs that is durable when it returns: `durable_puts DIR FILE_SYSTEM PUTS THREADS VALUE_BYTES SYNC [OPTIONS]` makes a database
+// in DIR, puts records with keys of 16 bytes, and prints the CPU microseconds of the process per put and the puts per second.
 //
-// FILE_SYSTEM is `stock` or `ziptier`, SYNC 1 or 0.
+// FILE_SYSTEM is `stock` or `ziptier`, SYNC 1 or 0, OPTIONS those of a RocksDB, as `enable_pipelined_write=true`.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
@@ -52,8 +52,8 @@ void Put(DB* db, int first, int count, size_t value_bytes, bool sync) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "usage: durable_puts DIR stock|ziptier PUTS THREADS VALUE_BYTES SYNC\n");
+  if (argc != 7 && argc != 8) {
+    std::fprintf(stderr, "usage: durable_puts DIR stock|ziptier PUTS THREADS VALUE_BYTES SYNC [OPTIONS]\n");
     return 2;
   }
   char message[256];
@@ -62,6 +62,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   Options options;
+  Check(GetOptionsFromString(ConfigOptions(), Options(), argc == 8 ? argv[7] : "", &options));
   options.create_if_missing = true;
   std::shared_ptr<Env> guard;
   if (std::string(argv[2]) == "ziptier") {

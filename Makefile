@@ -10,6 +10,7 @@ OPERATIONS ?= 20000000
 FAR ?= /dev/shm/ziptier-soak
 KILLS ?= 1000
 MIB ?= 4096
+SECONDS ?= 1800
 FLIPS ?= 5000000
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 ZIPTIER_TRACES ?= $(abspath ../shared/traces)
@@ -31,7 +32,7 @@ export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin bench-rocksdb-wal bench-rocksdb-cache release
+.PHONY: help serve test test-model test-vm bench bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -53,6 +54,9 @@ bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
 	cargo bench --locked --package ziptier-store --bench eviction
+
+bench-rocksdb: rocksdb-plugin rocksdb-tools ## RocksDB's own db_bench with ziptier's compression, log and cache, and without: ROUNDS=3
+	scripts/bench-rocksdb $(ROCKSDB) $(TARGET_DIR)/release/libziptier_rocksdb.so $(TARGET_DIR)
 
 bench-rocksdb-wal: rocksdb-plugin ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
 	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
@@ -114,6 +118,15 @@ setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its ma
 
 rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads, into target/release
 	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+
+rocksdb-tools: setup setup-rocksdb ## RocksDB's db_bench and db_stress, unmodified, from its sources, into target/rocksdb/tools
+	@scripts/build-rocksdb-tools $(ROCKSDB)
+
+rocksdb-crashtest: rocksdb-plugin rocksdb-tools ## RocksDB's own crash test with ziptier's compression, log and cache: SECONDS=1800
+	scripts/rocksdb-crashtest $(ROCKSDB) $(TARGET_DIR)/release/libziptier_rocksdb.so $(TARGET_DIR) $(SECONDS)
+
+rocksdb-static: setup setup-rocksdb ## compile all of RocksDB, link it with the plugin into the Rust example, run that: half an hour of two cores
+	scripts/rocksdb-static $(abspath $(TARGET_DIR))
 
 # The same for tests, which find them beside themselves.
 tested-rocksdb-plugin: setup setup-rocksdb

@@ -100,8 +100,16 @@ class ZiptierDecompressor : public Decompressor {
   }
 
   Status ExtractUncompressedSize(Args& args) override {
-    return IsPrivate(args.compression_type) ? Decompressor::ExtractUncompressedSize(args)
-                                            : builtin_->ExtractUncompressedSize(args);
+    if (!IsPrivate(args.compression_type)) {
+      return builtin_->ExtractUncompressedSize(args);
+    }
+    Status status = Decompressor::ExtractUncompressedSize(args);
+    // RocksDB makes room for as many bytes as the block says.
+    const auto type = static_cast<uint8_t>(args.compression_type);
+    if (status.ok() && args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.size())) {
+      return Status::Corruption("a block cannot hold as many bytes as it says");
+    }
+    return status;
   }
 
   Status DecompressBlock(const Args& args, char* out) override {

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use ziptier_codec::block::{BlockError, Engine, Path, Setting};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_codec::token::{Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
 /// RocksDB's number of what a block's bytes are.
 pub type BlockType = u8;
@@ -27,6 +27,9 @@ pub const ZSTD: BlockType = 0x81;
 
 /// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
 const SPARE_BYTES_MAX: usize = 1 << 20;
+
+/// The longest block inside a zstd frame (RFC 8878, section 3.1.1.2.3).
+const ZSTD_INNER_BLOCK_BYTES: usize = 128 << 10;
 
 /// What a block came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub struct Codec {
 /// The engines of standard formats.
 struct Standard {
     deflate: Contexts,
+    /// What a device failed at.
+    deflate_on_cpu: Contexts,
     lz4: Contexts,
 }
 
@@ -239,6 +244,21 @@ impl Codec {
         same
     }
 
+    /// The most bytes that a block of so many can hold: whoever is told of more need not make room for them.
+    pub fn raw_bytes_max(packed_as: BlockType, packed_bytes: usize) -> usize {
+        let per_byte = match packed_as {
+            // Twelve bits at least for a token.
+            TOKENS => TOKEN_BYTES_MAX * 8 / 12 + 1,
+            // Two bits at least for a match.
+            ZLIB => 258 * 4,
+            LZ4 => 255,
+            // Three bytes at least for an inner block.
+            ZSTD => ZSTD_INNER_BLOCK_BYTES / 3,
+            _ => 0,
+        };
+        packed_bytes.saturating_mul(per_byte)
+    }
+
     /// Unpacks what follows a block's length, which is `raw_bytes`, and lets `take` have the block.
     pub fn unpack(
         &self,
@@ -248,6 +268,12 @@ impl Codec {
         raw_bytes: usize,
         take: impl FnOnce(&[u8]),
     ) -> Result<(), UnpackError> {
+        if raw_bytes > Codec::raw_bytes_max(packed_as, packed.len()) {
+            let packed_bytes = packed.len();
+            return Err(UnpackError(format!(
+                "{packed_bytes} bytes of type {packed_as:#04x} cannot hold a block of {raw_bytes}"
+            )));
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.bytes.clear();
             self.append_unpacked(packed_as, generation, packed, raw_bytes, &mut scratch.bytes)?;
@@ -285,9 +311,16 @@ impl Codec {
             LZ4 => &standard()?.lz4,
             _ => return Err(no_such(packed_as)),
         };
-        contexts
-            .with(|codec| codec.decompress(packed, out, raw_bytes))
-            .map_err(|error: BlockError| UnpackError(error.to_string()))
+        let unpacked = contexts.with(|codec| codec.decompress(packed, out, raw_bytes));
+        let unpacked = match unpacked {
+            // A device that fails says nothing against the block.
+            Err(BlockError::Engine { .. }) if packed_as == ZLIB => {
+                self.counters.failed();
+                standard()?.deflate_on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
+            }
+            other => other,
+        };
+        unpacked.map_err(|error| UnpackError(error.to_string()))
     }
 }
 
@@ -304,12 +337,14 @@ impl Standard {
         };
         // LZ4 has its own levels, and no choice of path.
         let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4).engine();
+        let on_cpu = Setting::new(Format::Deflate).engine_named("software");
         let contexts = |engine: Arc<dyn Engine>| {
             counters.add_engine(&engine);
             Contexts::new(engine)
         };
         Ok(Standard {
             deflate: engine.map(contexts).map_err(|error| error.to_string())?,
+            deflate_on_cpu: on_cpu.map(contexts).map_err(|error| error.to_string())?,
             lz4: lz4.map(contexts).map_err(|error| error.to_string())?,
         })
     }

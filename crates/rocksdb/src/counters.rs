@@ -4,7 +4,7 @@ use crate::codec::{BlockType, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use ziptier_codec::block::Engine;
+use ziptier_codec::block::{CountersSnapshot, Engine};
 
 /// Blocks and bytes of one type.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ impl fmt::Display for Counters {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         for engine in engines.iter().filter_map(Weak::upgrade) {
             let counters = engine.counters().snapshot();
-            if counters.compress_calls + counters.decompress_calls > 0 {
+            if counters != CountersSnapshot::default() {
                 writeln!(f, "{} by {}: {counters}", engine.format(), engine.worker())?;
             }
         }

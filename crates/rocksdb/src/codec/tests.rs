@@ -120,6 +120,44 @@ fn damaged_blocks_are_errors() {
     assert!(unpack(made, None, &out[at..], raw.len()).is_err());
     assert!(unpack(0x99, generation, &out[at..], raw.len()).is_err());
     assert!(unpack(made, generation, &out[at..], raw.len() - 1).is_err());
+    for packed_as in [TOKENS, ZSTD, ZLIB, LZ4] {
+        let error = unpack(packed_as, generation, &out[at..], usize::MAX / 2).unwrap_err();
+        assert!(error.to_string().contains("cannot hold"), "{error}");
+    }
+}
+
+/// Managers of deflate on modelled devices of which every queue is full, or that are gone after some jobs.
+fn failing(path: &str, fault: &str) -> Codec {
+    open(Settings::parse("deflate", path, "dynamic", 0, &format!("timing=off,{fault}")).unwrap())
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_device_that_fails_is_no_damage() {
+    let blocks = blocks(40);
+    for fault in ["full_one_in=1", "lost_after=9", "lost_after=0"] {
+        for path in ["auto", "hardware"] {
+            let codec = failing(path, fault);
+            let sound = open(Settings::default());
+            let mut raw_blocks = 0;
+            for block in &blocks {
+                let packed = pack(&codec, ZLIB, None, block, block.len());
+                // Without a device and without software there is nothing but the raw block.
+                raw_blocks += usize::from(packed.is_none());
+                let (made, packed) = packed.or_else(|| pack(&sound, ZLIB, None, block, block.len())).unwrap();
+                let (_, at) = rows::varint(&packed, 0).unwrap();
+                let mut back = Vec::new();
+                let take = |raw: &[u8]| back.extend_from_slice(raw);
+                codec.unpack(made, None, &packed[at..], block.len(), take).unwrap();
+                assert!(back == *block);
+            }
+            assert_eq!(raw_blocks > 30, path == "hardware", "{path} {fault}: {raw_blocks} blocks");
+            let counters = codec.standard.as_ref().unwrap().deflate.engine().counters().snapshot();
+            let told = if path == "auto" { counters.fallbacks } else { counters.faults };
+            assert!(told > 60, "{path} {fault}: {counters}");
+            assert!(fault != "full_one_in=1" || counters.queue_full_retries > 1000, "{counters}");
+        }
+    }
 }
 
 #[test]

@@ -255,7 +255,7 @@ class ZiptierManager : public CompressionManager {
   const char* Name() const override { return kName; }
 
   const char* CompatibilityName() const override {
-    return options_.format == "token" ? kPrivateName : builtin_->CompatibilityName();
+    return PrivateType() == kNoCompression ? builtin_->CompatibilityName() : kPrivateName;
   }
 
   Status PrepareOptions(const ConfigOptions& config) override {
@@ -264,7 +264,7 @@ class ZiptierManager : public CompressionManager {
   }
 
   bool SupportsCompressionType(CompressionType type) const override {
-    return (options_.format == "token" && type == kCustomCompression80) || builtin_->SupportsCompressionType(type);
+    return (type != kNoCompression && type == PrivateType()) || builtin_->SupportsCompressionType(type);
   }
 
   std::string CompressionTypeToString(CompressionType type) const override {
@@ -273,6 +273,8 @@ class ZiptierManager : public CompressionManager {
         return "ZiptierToken";
       case 0x81:
         return "ZiptierZstd";
+      case 0x82:
+        return "ZiptierCanned";
       default:
         return builtin_->CompressionTypeToString(type);
     }
@@ -301,6 +303,15 @@ class ZiptierManager : public CompressionManager {
   }
 
  private:
+  // The type that names the private format of these options, if they ask for one.
+  CompressionType PrivateType() const {
+    if (options_.format == "token") {
+      return kCustomCompression80;
+    }
+    const bool is_canned = options_.format == "deflate" && options_.huffman == "canned";
+    return is_canned ? kCustomCompression82 : kNoCompression;
+  }
+
   // Opens the codec when it is first needed: options may still be set one by one until then.
   Status Open() {
     std::lock_guard<std::mutex> lock(mutex_);

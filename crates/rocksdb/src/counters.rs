@@ -1,6 +1,6 @@
 //! What all managers of this process have done, so that users see who does the work.
 
-use crate::codec::{BlockType, LZ4, TOKENS, ZLIB, ZSTD};
+use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -40,7 +40,8 @@ impl Flow {
 #[derive(Debug, Default)]
 struct Flows([Flow; TYPES.len()]);
 
-const TYPES: [(BlockType, &str); 4] = [(TOKENS, "token"), (ZSTD, "zstd"), (ZLIB, "deflate"), (LZ4, "lz4")];
+const TYPES: [(BlockType, &str); 5] =
+    [(TOKENS, "token"), (ZSTD, "zstd"), (CANNED, "canned"), (ZLIB, "deflate"), (LZ4, "lz4")];
 
 impl Flows {
     fn of(&self, packed_as: BlockType) -> Option<&Flow> {
@@ -96,6 +97,11 @@ impl Counters {
     /// An engine failed, or a block did not verify; the block was stored raw.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 }
 

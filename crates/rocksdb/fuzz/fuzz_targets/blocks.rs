@@ -13,7 +13,7 @@ use ziptier_codec::block;
 use ziptier_codec::checksum::check16;
 use ziptier_codec::format::Format;
 use ziptier_codec::token;
-use ziptier_rocksdb::codec::{LZ4, TOKENS, ZLIB, ZSTD};
+use ziptier_rocksdb::codec::{CANNED, LZ4, TOKENS, ZLIB, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -39,24 +39,31 @@ static TOKENS_OF_ALL: LazyLock<token::Dictionary> = LazyLock::new(|| {
     token::Dictionary::train(&samples, 12, 0).expect("trains")
 });
 
-/// None, tokens, a dictionary of blocks, both.
+/// None, tokens, zstd, both, canned codes.
 static GENERATIONS: LazyLock<Vec<Option<Arc<Generation>>>> = LazyLock::new(|| {
     let samples: Vec<&[u8]> = SAMPLES.iter().map(|sample| sample.as_bytes()).collect();
     let tokens = TOKENS_OF_ALL.to_bytes();
     let packed = support::packed(&tokens);
-    let blocks = block::Dictionary::train(Format::Zstd, &samples, 2048, 0).expect("trains").to_bytes();
+    let blocks = |format| block::Dictionary::train(format, &samples, 2048, 0).expect("trains").to_bytes();
+    let (zstd, canned) = (blocks(Format::Zstd), blocks(Format::Deflate));
     let of = |packed: &[u8], tokens: &[u8], blocks: &[u8]| {
         let lengths = [packed.len(), tokens.len(), blocks.len()].map(|length| length as u32);
         Some(Generation::load(&support::sealed(1, lengths, packed, blocks)).expect("a generation"))
     };
-    vec![None, of(&packed, &tokens, b""), of(b"", b"", &blocks), of(&packed, &tokens, &blocks)]
+    vec![
+        None,
+        of(&packed, &tokens, b""),
+        of(b"", b"", &zstd),
+        of(&packed, &tokens, &zstd),
+        of(b"", b"", &canned),
+    ]
 });
 
 fuzz_target!(|input: Input| {
     let codec = &CODECS[usize::from(input.codec) % CODECS.len()];
     let generation = GENERATIONS[usize::from(input.generation) % GENERATIONS.len()].as_deref();
     let packed_as = match input.packed_as {
-        number if number < 200 => [TOKENS, ZSTD, ZLIB, LZ4][usize::from(number) % 4],
+        number if number < 200 => [TOKENS, ZSTD, CANNED, ZLIB, LZ4][usize::from(number) % 5],
         number => number,
     };
     if input.pack {

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use support::CODECS;
 use ziptier_codec::checksum::crc32c;
-use ziptier_rocksdb::codec::{TOKENS, ZSTD};
+use ziptier_rocksdb::codec::{CANNED, TOKENS, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -106,8 +106,8 @@ fuzz_target!(|input: Input| {
     let Ok(generation) = Generation::load(&bytes) else { return };
     assert_eq!(generation.as_bytes(), bytes);
     assert!(Arc::ptr_eq(&generation, &Generation::load(&bytes).expect("it was one before")));
-    let codec = &CODECS[0];
-    for packed_as in [TOKENS, ZSTD] {
+    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED)] {
+        let codec = &CODECS[codec];
         support::unpack(codec, packed_as, Some(&generation), &input.packed, input.raw_bytes as usize);
         let Some((made, packed)) = support::pack(codec, packed_as, Some(&generation), &input.raw) else { continue };
         let raw = support::unpack(codec, made, Some(&generation), &packed, input.raw.len());

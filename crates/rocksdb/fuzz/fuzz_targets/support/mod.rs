@@ -15,7 +15,7 @@ pub static CODECS: LazyLock<Vec<Codec>> = LazyLock::new(|| {
         let settings = Settings::parse(format, "software", huffman, 0, "").expect("a setting that there is");
         Codec::open(settings).expect("opens")
     };
-    [("token", "dynamic"), ("auto", "dynamic"), ("deflate", "fixed")].map(open).into()
+    [("token", "dynamic"), ("deflate", "canned"), ("auto", "dynamic"), ("deflate", "fixed")].map(open).into()
 });
 
 /// A generation's bytes with these fields, and its checksum right.

@@ -47,5 +47,7 @@ bool zt_cache_put(const ZtCache*, const char* key, size_t key_bytes, uint8_t com
 bool zt_cache_get(const ZtCache*, const char* key, size_t key_bytes,
                   void (*take)(void* state, const char* block, size_t block_bytes, uint8_t compression, uint8_t tier),
                   void* state);
+// The counters of this process as a C string cut to `room`; the bytes they take.
+size_t zt_counters(char* target, size_t room);
 void zt_cache_remove(const ZtCache*, const char* key, size_t key_bytes);
 }

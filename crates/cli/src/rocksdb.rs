@@ -93,6 +93,7 @@ fn named(compression: &str) -> String {
         "07" => "zstd",
         "80" => "token",
         "81" => "private zstd",
+        "82" => "canned deflate",
         other => other,
     });
     let names: Vec<&str> = names.collect();

@@ -37,6 +37,7 @@ struct Plugin {
     counters: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     migrate_off: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
     inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int,
+    persistent_cache: unsafe extern "C" fn(*const c_char, *mut c_void, *mut c_char, usize) -> c_int,
 }
 
 enum Failure {
@@ -134,6 +135,23 @@ pub unsafe extern "C" fn ziptier_rocksdb_inspect(
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room)) }
+}
+
+/// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it into the
+/// `std::shared_ptr<rocksdb::PersistentCache>` at `cache`. 0, or 1 and the reason in `message`.
+///
+/// # Safety
+///
+/// As for [`ziptier_rocksdb_migrate_off`]; `cache` is such a pointer of C++.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_rocksdb_persistent_cache(
+    options: *const c_char,
+    cache: *mut c_void,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { with_plugin(message, room, |plugin| (plugin.persistent_cache)(options, cache, message, room)) }
 }
 
 /// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its business.
@@ -260,6 +278,7 @@ fn open(path: &Path) -> Result<Plugin, Failure> {
             counters: bind(find(c"zt_counters")?),
             migrate_off: bind(find(c"zt_plugin_migrate_off")?),
             inspect: bind(find(c"zt_plugin_inspect")?),
+            persistent_cache: bind(find(c"zt_plugin_persistent_cache")?),
         })
     }
 }

@@ -27,6 +27,18 @@ int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room);
 
 #ifdef __cplusplus
 }
+
+#include <memory>
+
+namespace rocksdb {
+class PersistentCache;
+}
+
+/* Makes a cache for `BlockBasedTableOptions::persistent_cache`, which no option string reaches: blocks as they are in SST files, on
+ * files over restarts. `options` are those of the secondary cache `ziptier` ("path=DIR;capacity=1073741824"); `codec` is none if
+ * it is not named. Returns 0, or 1 and the reason in `message` (`room` is at least 1). */
+extern "C" int ziptier_rocksdb_persistent_cache(const char *options, std::shared_ptr<rocksdb::PersistentCache> *cache,
+                                                char *message, size_t room);
 #endif
 
 #endif

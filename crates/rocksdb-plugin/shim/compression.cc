@@ -100,8 +100,16 @@ class ZiptierDecompressor : public Decompressor {
   }
 
   Status ExtractUncompressedSize(Args& args) override {
-    return IsPrivate(args.compression_type) ? Decompressor::ExtractUncompressedSize(args)
-                                            : builtin_->ExtractUncompressedSize(args);
+    if (!IsPrivate(args.compression_type)) {
+      return builtin_->ExtractUncompressedSize(args);
+    }
+    Status status = Decompressor::ExtractUncompressedSize(args);
+    // RocksDB makes room for as many bytes as the block says.
+    const auto type = static_cast<uint8_t>(args.compression_type);
+    if (status.ok() && args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.size())) {
+      return Status::Corruption("a block cannot hold as many bytes as it says");
+    }
+    return status;
   }
 
   Status DecompressBlock(const Args& args, char* out) override {
@@ -247,7 +255,7 @@ class ZiptierManager : public CompressionManager {
   const char* Name() const override { return kName; }
 
   const char* CompatibilityName() const override {
-    return options_.format == "token" ? kPrivateName : builtin_->CompatibilityName();
+    return PrivateType() == kNoCompression ? builtin_->CompatibilityName() : kPrivateName;
   }
 
   Status PrepareOptions(const ConfigOptions& config) override {
@@ -256,7 +264,7 @@ class ZiptierManager : public CompressionManager {
   }
 
   bool SupportsCompressionType(CompressionType type) const override {
-    return (options_.format == "token" && type == kCustomCompression80) || builtin_->SupportsCompressionType(type);
+    return (type != kNoCompression && type == PrivateType()) || builtin_->SupportsCompressionType(type);
   }
 
   std::string CompressionTypeToString(CompressionType type) const override {
@@ -265,6 +273,8 @@ class ZiptierManager : public CompressionManager {
         return "ZiptierToken";
       case 0x81:
         return "ZiptierZstd";
+      case 0x82:
+        return "ZiptierCanned";
       default:
         return builtin_->CompressionTypeToString(type);
     }
@@ -293,6 +303,15 @@ class ZiptierManager : public CompressionManager {
   }
 
  private:
+  // The type that names the private format of these options, if they ask for one.
+  CompressionType PrivateType() const {
+    if (options_.format == "token") {
+      return kCustomCompression80;
+    }
+    const bool is_canned = options_.format == "deflate" && options_.huffman == "canned";
+    return is_canned ? kCustomCompression82 : kNoCompression;
+  }
+
   // Opens the codec when it is first needed: options may still be set one by one until then.
   Status Open() {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -30,6 +30,7 @@ const char* zt_generation_bytes(const ZtGeneration*, size_t* length);
 // The type of the packed block, with its length in `*out_bytes` (which says how much there is room for), or -1: declined.
 int zt_pack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* raw, size_t raw_bytes, char* out,
             size_t* out_bytes);
+size_t zt_raw_bytes_max(uint8_t type, size_t packed_bytes);
 bool zt_unpack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* packed, size_t packed_bytes,
                char* out, size_t out_bytes, char* error, size_t error_bytes);
 
@@ -46,5 +47,7 @@ bool zt_cache_put(const ZtCache*, const char* key, size_t key_bytes, uint8_t com
 bool zt_cache_get(const ZtCache*, const char* key, size_t key_bytes,
                   void (*take)(void* state, const char* block, size_t block_bytes, uint8_t compression, uint8_t tier),
                   void* state);
+// The counters of this process as a C string cut to `room`; the bytes they take.
+size_t zt_counters(char* target, size_t room);
 void zt_cache_remove(const ZtCache*, const char* key, size_t key_bytes);
 }

@@ -9,7 +9,6 @@
 #include <rocksdb/secondary_cache.h>
 #include <rocksdb/utilities/options_type.h>
 
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache_options.h"
 #include "options.h"
 #include "rust.h"
 
@@ -28,35 +28,9 @@ using namespace ROCKSDB_NAMESPACE;
 constexpr const char* kName = "ziptier";
 constexpr const char* kBlockCacheName = "ziptier://";
 
-struct CloseCache {
-  void operator()(ZtCache* cache) const { zt_cache_close(cache); }
-};
-
-struct CacheOptions {
-  std::string path;
-  std::string codec = "lz4";
-  std::string admission = "ghost";
-  uint64_t capacity = 0;
-  uint64_t buffer = 16 << 20;
-  uint64_t memory = 32 << 20;
-  bool direct = false;
-};
-
-const std::unordered_map<std::string, OptionTypeInfo>& SecondaryOptionTypes() {
-  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {
-      {"path", Option(&CacheOptions::path, OptionType::kString)},
-      {"codec", Option(&CacheOptions::codec, OptionType::kString)},
-      {"admission", Option(&CacheOptions::admission, OptionType::kString)},
-      {"capacity", Option(&CacheOptions::capacity, OptionType::kUInt64T)},
-      {"buffer", Option(&CacheOptions::buffer, OptionType::kUInt64T)},
-      {"direct", Option(&CacheOptions::direct, OptionType::kBoolean)},
-  };
-  return kTypes;
-}
-
 const std::unordered_map<std::string, OptionTypeInfo>& BlockCacheOptionTypes() {
   static const std::unordered_map<std::string, OptionTypeInfo> kTypes = [] {
-    auto types = SecondaryOptionTypes();
+    auto types = CacheOptionTypes();
     types.emplace("memory", Option(&CacheOptions::memory, OptionType::kUInt64T));
     return types;
   }();
@@ -98,7 +72,7 @@ struct Maker {
 class ZiptierSecondaryCache : public SecondaryCache {
  public:
   explicit ZiptierSecondaryCache(CacheOptions options = {}) : options_(std::move(options)) {
-    RegisterOptions("ZiptierCacheOptions", &options_, &SecondaryOptionTypes());
+    RegisterOptions("ZiptierCacheOptions", &options_, &CacheOptionTypes());
   }
 
   const char* Name() const override { return kName; }
@@ -108,16 +82,7 @@ class ZiptierSecondaryCache : public SecondaryCache {
     return status.ok() ? Customizable::PrepareOptions(config) : status;
   }
 
-  Status Open() {
-    if (cache_ != nullptr) {
-      return Status::OK();
-    }
-    std::array<char, 512> error{};
-    cache_.reset(zt_cache_open(options_.path.c_str(), options_.capacity, options_.codec.c_str(),
-                               options_.admission.c_str(), options_.direct, options_.buffer, error.data(),
-                               error.size()));
-    return cache_ != nullptr ? Status::OK() : Status::IOError(error.data());
-  }
+  Status Open() { return cache_ != nullptr ? Status::OK() : OpenCache(options_, &cache_); }
 
   Status Insert(const Slice& key, Cache::ObjectPtr object, const Cache::CacheItemHelper* helper, bool force) override {
     if (!Wants(key, force)) {
@@ -181,7 +146,7 @@ class ZiptierSecondaryCache : public SecondaryCache {
   }
 
   CacheOptions options_;
-  std::unique_ptr<ZtCache, CloseCache> cache_;
+  CachePtr cache_;
 };
 
 // `block_cache={id=ziptier://;memory=...;path=...;capacity=...}`: for interfaces where a block cache is set by a string and

@@ -8,7 +8,7 @@
 
 mod ffi;
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 unsafe extern "C" {
     fn zt_register();
@@ -33,6 +33,12 @@ unsafe extern "C" {
         room: usize,
     ) -> c_int;
     fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int;
+    fn zt_persistent_cache(
+        options: *const c_char,
+        cache: *mut c_void,
+        message: *mut c_char,
+        room: usize,
+    ) -> c_int;
 }
 
 /// `zt_migrate_off` of `shim/maintenance.cc`, for the loader.
@@ -60,6 +66,22 @@ pub unsafe extern "C" fn zt_plugin_migrate_off(
 pub unsafe extern "C" fn zt_plugin_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { zt_inspect(dir, message, room) }
+}
+
+/// `zt_persistent_cache` of `shim/persistent_cache.cc`, for the loader.
+///
+/// # Safety
+///
+/// As for [`zt_plugin_migrate_off`]; `cache` is a `std::shared_ptr<rocksdb::PersistentCache>` of C++.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_persistent_cache(
+    options: *const c_char,
+    cache: *mut c_void,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_persistent_cache(options, cache, message, room) }
 }
 
 /// [`register`], for the loader.

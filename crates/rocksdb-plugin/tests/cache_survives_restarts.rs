@@ -110,6 +110,48 @@ fn by_a_string_where_only_strings_can_be_set() {
 }
 
 #[test]
+fn blocks_of_files_by_the_older_interface() {
+    let database = Database::filled();
+    let persistent =
+        format!("persistent=path={};capacity={CAPACITY};admission=all", database.cache().display());
+    let needed_no_files = |reads: &Reads| {
+        let (hits, misses) = (reads.figure("persistent_hits"), reads.figure("persistent_misses"));
+        assert!(hits > 1000 && misses * 99 <= hits, "{}", reads.0);
+        assert_eq!(reads.figure("cache_damaged"), 0);
+    };
+    let first = Reads(printed(database.run("read", &[&persistent, "passes=2"])));
+    needed_no_files(&first);
+    assert!(first.figure("stats_hits") > 1000 && first.0.contains("codec=none;admission=all"), "{}", first.0);
+    needed_no_files(&Reads(printed(database.run("read", &[&persistent]))));
+    // After a kill.
+    let killed = database.run("read", &[&persistent, "end=kill"]);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
+    needed_no_files(&Reads(printed(database.run("read", &[&persistent]))));
+    // In one folder with blocks as they are in memory, whose keys are the same.
+    let secondary = database.secondary() + ";codec=none";
+    for _ in 0..2 {
+        Reads(printed(database.run("read", &[&persistent, &secondary, "passes=2"]))).needed_no_files();
+    }
+    // Damage is a miss.
+    for path in files(&database.cache()) {
+        let mut bytes = fs::read(&path).unwrap();
+        let is_segment = path.file_name().is_some_and(|name| name != "index");
+        bytes.iter_mut().skip(5000).step_by(9973).filter(|_| is_segment).for_each(|byte| *byte ^= 4);
+        fs::write(path, bytes).unwrap();
+    }
+    let damaged = Reads(printed(database.run("read", &[&persistent])));
+    assert!(damaged.figure("cache_damaged") > 10 && damaged.figure("persistent_hits") > 100, "{}", damaged.0);
+    for (options, part) in [
+        ("persistent=capacity=1G", "path=DIR"),
+        ("persistent=path=/tmp/x;colour=blue", "colour"),
+        ("persistent=path=/tmp/x;capacity=many", "capacity"),
+    ] {
+        let told = complaint(database.run("read", &[options]));
+        assert!(told.contains(part) && told.lines().count() == 1, "{options}: {told}");
+    }
+}
+
+#[test]
 fn first_timers_are_turned_away() {
     let database = Database::filled();
     let ghost = database.secondary().replace("admission=all", "admission=ghost");

@@ -52,19 +52,49 @@ fn standard_formats_are_read_by_a_stock_rocksdb() {
 }
 
 #[test]
-fn the_private_format_is_read_with_the_plugin_and_refused_without() {
-    let private = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
-    for more in [
-        "",
-        ";compression_opts={parallel_threads=4}",
-        ";block_based_table_factory={block_size=16384;verify_compression=true;checksum=kXXH3}",
-        ";compression_manager={id=ziptier;format=token;verify=true;level=2}",
-        ";compression_per_level=kLZ4Compression:kCustomCompression80:kZSTD",
-        ";bottommost_compression=kZSTD;bottommost_compression_opts={max_dict_bytes=16384;enabled=true}",
+fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
+    let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+    let canned = "compression_manager={id=ziptier;format=deflate;huffman=canned;verify=true}";
+    for (options, types) in [
+        (token.to_owned(), "80"),
+        (format!("{token};compression_opts={{parallel_threads=4}}"), "80"),
+        (
+            format!(
+                "{token};block_based_table_factory={{block_size=16384;verify_compression=true;checksum=kXXH3}}"
+            ),
+            "80",
+        ),
+        (format!("{token};compression_manager={{id=ziptier;format=token;verify=true;level=2}}"), "80"),
+        (format!("{token};compression_per_level=kLZ4Compression:kCustomCompression80:kZSTD"), ""),
+        (
+            format!(
+                "{token};bottommost_compression=kZSTD;bottommost_compression_opts={{max_dict_bytes=16384;enabled=true}}"
+            ),
+            "07",
+        ),
+        (format!("{canned};compression=kCustomCompression82"), "82"),
+        (
+            format!(
+                "{canned};compression=kZlibCompression;compression_opts={{parallel_threads=3}};\
+                     block_based_table_factory={{verify_compression=true}}"
+            ),
+            "82",
+        ),
+        (
+            "compression_manager={id=ziptier;format=deflate;huffman=canned;level=1;force=true}".to_owned(),
+            "82",
+        ),
+        (
+            "compression_manager={id=ziptier;format=deflate;huffman=canned;path=hardware;model=devices=2};\
+             compression=kCustomCompression82"
+                .to_owned(),
+            "82",
+        ),
     ] {
         let dir = in_folder();
-        let files = printed(run(with_plugin, "fill", &dir, &format!("{private}{more}"), &[]));
-        assert!(files.lines().all(|file| file.starts_with("ZiptierV1;")), "{more}: {files}");
+        let files = printed(run(with_plugin, "fill", &dir, &options, &[]));
+        let is_private = |file: &str| file.starts_with("ZiptierV1;") && file.contains(types);
+        assert!(files.lines().all(is_private), "{options}: {files}");
         // Its name in the files is enough to find the manager: no option is needed to read.
         printed(run(with_plugin, "read", &dir, "", &[]));
         let complaint = complaint(run(stock, "read", &dir, "", &[]));
@@ -74,14 +104,21 @@ fn the_private_format_is_read_with_the_plugin_and_refused_without() {
 
 #[test]
 fn options_are_written_down_and_found_again() {
-    let dir = in_folder();
-    let options =
-        "compression_manager={id=ziptier;format=token;verify=true};compression=kCustomCompression80";
-    printed(run(with_plugin, "fill", &dir, options, &[]));
-    let files = printed(run(with_plugin, "reopen", &dir, "-", &[]));
-    assert!(files.lines().all(|file| file.starts_with("ZiptierV1;")), "{files}");
-    let complaint = complaint(run(stock, "reopen", &dir, "-", &[]));
-    assert!(complaint.contains("ziptier"), "{complaint}");
+    for (options, types) in [
+        ("compression_manager={id=ziptier;format=token;verify=true};compression=kCustomCompression80", "80"),
+        (
+            "compression_manager={id=ziptier;format=deflate;huffman=canned;level=2};compression=kCustomCompression82",
+            "82",
+        ),
+    ] {
+        let dir = in_folder();
+        printed(run(with_plugin, "fill", &dir, options, &[]));
+        let files = printed(run(with_plugin, "reopen", &dir, "-", &[]));
+        let is_private = |file: &str| file.starts_with("ZiptierV1;") && file.contains(types);
+        assert!(files.lines().all(is_private), "{files}");
+        let complaint = complaint(run(stock, "reopen", &dir, "-", &[]));
+        assert!(complaint.contains("ziptier"), "{complaint}");
+    }
 }
 
 #[test]
@@ -103,13 +140,20 @@ fn a_live_database_changes_its_compression() {
 
 #[test]
 fn a_database_leaves_the_plugin() {
+    let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+    let canned =
+        "compression_manager={id=ziptier;format=deflate;huffman=canned};compression=kCustomCompression82";
+    leaves(token, "token");
+    leaves(canned, "canned deflate");
+}
+
+fn leaves(private: &str, named: &str) {
     let dir = in_folder();
-    let private = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
     printed(run(with_plugin, "fill", &dir, private, &[]));
     let folder = dir.path().to_str().unwrap();
     let ziptier = |arguments: &[&str]| ziptier().arg("rocksdb").args(arguments).arg(folder).output().unwrap();
     let before = String::from_utf8(ziptier(&["inspect"]).stdout).unwrap();
-    assert!(before.contains("ziptier: token"), "{before}");
+    assert!(before.contains("ziptier: ") && before.contains(named), "{before}");
     let refused = complaint(ziptier(&["migrate-off", "--compression", "kCustomCompression81"]));
     assert!(refused.contains("no compression of RocksDB's own"), "{refused}");
     let migrated = ziptier(&["migrate-off"]);
@@ -128,6 +172,11 @@ fn what_cannot_be_is_refused_in_a_sentence() {
         ("compression_manager={id=ziptier;format=brotli}", "no format `brotli`"),
         ("compression_manager={id=ziptier;format=token;path=hardware}", "which the CPU codes"),
         ("compression_manager={id=ziptier;format=token;level=12}", "level 12"),
+        ("compression_manager={id=ziptier;huffman=canned}", "choose format deflate"),
+        (
+            "compression_manager={id=ziptier;format=deflate};compression=kCustomCompression82",
+            "CompressionType other than built-in",
+        ),
         ("compression_manager={id=ziptier;colour=blue}", "not recognized"),
     ] {
         let complaint = complaint(run(with_plugin, "fill", &dir, options, &[]));

@@ -134,8 +134,7 @@ impl Cache {
     /// Stores a block, if there is room for it now; whether it did. The key has 255 bytes at most.
     pub fn put(&self, key: &[u8], kind: Kind, block: &[u8]) -> bool {
         let shared = &self.shared;
-        let longest = BLOCK_BYTES_MAX.min(shared.folder.segment_bytes / 2);
-        if block.len() > longest || key.len() > usize::from(u8::MAX) {
+        if block.len() > shared.block_bytes_max() || key.len() > usize::from(u8::MAX) {
             shared.counters.too_long.one();
             return false;
         }
@@ -216,6 +215,11 @@ impl Shared {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The longest block that is stored here.
+    fn block_bytes_max(&self) -> usize {
+        BLOCK_BYTES_MAX.min(self.folder.segment_bytes / 2)
+    }
+
     fn append(&self, hash: u64, entry: &mut [u8]) -> bool {
         let mut tail = self.tail();
         let place = tail.append(&self.slots, entry);
@@ -293,7 +297,7 @@ impl Shared {
             return Read::OtherKey;
         }
         let raw_bytes = entry.raw_bytes as usize;
-        if raw_bytes > BLOCK_BYTES_MAX
+        if raw_bytes > self.block_bytes_max()
             || self.packer.unpack(entry.packing, entry.packed, raw_bytes, out).is_err()
             || out.len() != raw_bytes
         {

@@ -3,14 +3,14 @@
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::generation::Generation;
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Lifecycle, Way};
 use crate::rows;
-use crate::settings::{Output, Settings};
+use crate::settings::{self, Output, Private, Settings};
 use std::cell::RefCell;
 use std::sync::Arc;
 use ziptier_codec::block::{BlockError, Engine, Path, Setting};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_codec::token::{Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
 /// RocksDB's number of what a block's bytes are.
 pub type BlockType = u8;
@@ -24,9 +24,14 @@ pub const TOKENS: BlockType = 0x80;
 /// `kCustomCompression81`: a varint length, then zstd without its magic number, by the file's generation if that has a dictionary
 /// for it.
 pub const ZSTD: BlockType = 0x81;
+/// `kCustomCompression82`: a varint length, then DEFLATE behind the history and by the canned codes of the file's generation.
+pub const CANNED: BlockType = 0x82;
 
 /// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
 const SPARE_BYTES_MAX: usize = 1 << 20;
+
+/// The longest block inside a zstd frame (RFC 8878, section 3.1.1.2.3).
+const ZSTD_INNER_BLOCK_BYTES: usize = 128 << 10;
 
 /// What a block came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub struct Codec {
 /// The engines of standard formats.
 struct Standard {
     deflate: Contexts,
+    /// What a device failed at.
+    deflate_on_cpu: Contexts,
     lz4: Contexts,
 }
 
@@ -84,17 +91,22 @@ impl Codec {
     pub fn open(settings: Settings) -> Result<Codec, String> {
         let zstd = Contexts::new(Setting::new(Format::Zstd).engine().map_err(|error| error.to_string())?);
         let counters = Counters::of_process();
-        let standard =
-            (!settings.output.is_private()).then(|| Standard::open(&settings, &counters)).transpose()?;
-        Ok(Codec { zstd, standard, lifecycle: Lifecycle::new(settings.token_level()), counters, settings })
+        let has_standard = settings.private() != Some(Private::Tokens);
+        let standard = has_standard.then(|| Standard::open(&settings, &counters)).transpose()?;
+        Ok(Codec { zstd, standard, lifecycle: Lifecycle::new(Way::of(&settings)), counters, settings })
     }
 
     /// What blocks of a file with RocksDB's type `preferred` become; `None` leaves them to RocksDB.
     ///
     /// With `force` every type is taken for ours.
     pub fn takes(&self, preferred: BlockType, force: bool) -> Option<BlockType> {
+        let is_private = preferred >= TOKENS;
+        match self.settings.private() {
+            Some(Private::Tokens) => return (force || is_private).then_some(TOKENS),
+            Some(Private::Canned) => return (force || is_private || preferred == ZLIB).then_some(CANNED),
+            None => {}
+        }
         match (self.settings.output, preferred) {
-            (Output::Token, _) if force || preferred >= TOKENS => Some(TOKENS),
             (Output::Deflate, _) if force || preferred == ZLIB => Some(ZLIB),
             (Output::Lz4, _) if force || preferred == LZ4 => Some(LZ4),
             (Output::Auto, ZLIB) => Some(ZLIB),
@@ -115,7 +127,7 @@ impl Codec {
 
     /// What the next file is to be packed with.
     pub fn guidance(&self) -> Guidance {
-        if self.settings.output.is_private() { self.lifecycle.guidance() } else { Guidance::Plain }
+        if self.settings.private().is_some() { self.lifecycle.guidance() } else { Guidance::Plain }
     }
 
     /// Takes the generation of a file that was opened for new files, too, if there is none yet.
@@ -125,7 +137,7 @@ impl Codec {
 
     /// The generation for a file, from samples of its blocks; `None` where it would cost more than it saves.
     pub fn train(&self, blocks: &[&[u8]]) -> Option<Arc<Generation>> {
-        self.lifecycle.train(blocks, &self.zstd)
+        self.lifecycle.train(blocks, self.alone(None).1)
     }
 
     /// Packs a block with the generation that the file carries, and lets `take` have the result, of `max_bytes` at most.
@@ -172,7 +184,8 @@ impl Codec {
         }
     }
 
-    /// Tokens, unless the generation's samples say that zstd would be shorter by more than it is slower, and it is.
+    /// By what the generation shares, unless its samples say that the block alone would be shorter by more than it is slower, and
+    /// it is.
     fn append_private(
         &self,
         generation: Option<&Generation>,
@@ -180,29 +193,55 @@ impl Codec {
         scratch: &mut Scratch,
         max_bytes: usize,
     ) -> Option<BlockType> {
-        let zstd = generation.and_then(Generation::zstd).unwrap_or(&self.zstd);
+        let (other, alone) = self.alone(generation);
         let start = scratch.bytes.len();
-        let Some(tokens) = generation.and_then(Generation::tokens) else {
-            return self.append_block(zstd, raw, &mut scratch.bytes, max_bytes).then_some(ZSTD);
+        let shared =
+            generation.and_then(|generation| self.append_shared(generation, raw, scratch, max_bytes));
+        let Some(shared) = shared else {
+            return self.append_block(alone, raw, &mut scratch.bytes, max_bytes).then_some(other);
         };
-        append_tokens(tokens, self.effort(), raw, scratch);
-        let token_bytes = scratch.bytes.len() - start;
-        if !self.lifecycle.suspects(token_bytes, raw.len()) {
-            return Some(TOKENS);
+        let shared_bytes = scratch.bytes.len() - start;
+        if !self.lifecycle.suspects(shared_bytes, raw.len()) {
+            return Some(shared);
         }
-        let limit = crate::lifecycle::zstd_bytes_worth(token_bytes).min(max_bytes - start.min(max_bytes));
+        let worth = self.lifecycle.way().bytes_worth(shared_bytes);
+        let limit = worth.min(max_bytes - start.min(max_bytes));
         let end = scratch.bytes.len();
-        let won = self.append_block(zstd, raw, &mut scratch.bytes, end + limit);
-        self.lifecycle.tried_zstd(won);
+        let won = self.append_block(alone, raw, &mut scratch.bytes, end + limit);
+        self.lifecycle.tried_alone(won);
         if won {
             scratch.bytes.drain(start..end);
-            return Some(ZSTD);
+            return Some(other);
         }
-        Some(TOKENS)
+        Some(shared)
     }
 
-    fn effort(&self) -> Effort {
-        if self.settings.token_level() == 1 { Effort::Fast } else { Effort::Dense }
+    /// Appends a block by what the generation shares, if it has that.
+    fn append_shared(
+        &self,
+        generation: &Generation,
+        raw: &[u8],
+        scratch: &mut Scratch,
+        max_bytes: usize,
+    ) -> Option<BlockType> {
+        match self.lifecycle.way() {
+            Way::Tokens(effort) => {
+                append_tokens(generation.tokens()?, effort, raw, scratch);
+                Some(TOKENS)
+            }
+            Way::Canned => {
+                let contexts = generation.canned()?.of(&self.settings.canned());
+                self.append_block(&contexts, raw, &mut scratch.bytes, max_bytes).then_some(CANNED)
+            }
+        }
+    }
+
+    /// What packs blocks of a private format that are better off without tokens or canned codes, and the type that they get.
+    fn alone<'a>(&'a self, generation: Option<&'a Generation>) -> (BlockType, &'a Contexts) {
+        match (self.lifecycle.way(), &self.standard) {
+            (Way::Canned, Some(standard)) => (ZLIB, &standard.deflate),
+            _ => (ZSTD, generation.and_then(Generation::zstd).unwrap_or(&self.zstd)),
+        }
     }
 
     /// Appends a block so that `bytes` has at most `max_bytes`; whether it did.
@@ -239,6 +278,21 @@ impl Codec {
         same
     }
 
+    /// The most bytes that a block of so many can hold: whoever is told of more need not make room for them.
+    pub fn raw_bytes_max(packed_as: BlockType, packed_bytes: usize) -> usize {
+        let per_byte = match packed_as {
+            // Twelve bits at least for a token.
+            TOKENS => TOKEN_BYTES_MAX * 8 / 12 + 1,
+            // Two bits at least for a match of 258 bytes.
+            ZLIB | CANNED => 258 * 4,
+            LZ4 => 255,
+            // Three bytes at least for an inner block.
+            ZSTD => ZSTD_INNER_BLOCK_BYTES / 3,
+            _ => 0,
+        };
+        packed_bytes.saturating_mul(per_byte)
+    }
+
     /// Unpacks what follows a block's length, which is `raw_bytes`, and lets `take` have the block.
     pub fn unpack(
         &self,
@@ -248,6 +302,12 @@ impl Codec {
         raw_bytes: usize,
         take: impl FnOnce(&[u8]),
     ) -> Result<(), UnpackError> {
+        if raw_bytes > Codec::raw_bytes_max(packed_as, packed.len()) {
+            let packed_bytes = packed.len();
+            return Err(UnpackError(format!(
+                "{packed_bytes} bytes of type {packed_as:#04x} cannot hold a block of {raw_bytes}"
+            )));
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.bytes.clear();
             self.append_unpacked(packed_as, generation, packed, raw_bytes, &mut scratch.bytes)?;
@@ -270,25 +330,41 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), UnpackError> {
         let standard = || self.standard.as_ref().ok_or_else(|| no_such(packed_as));
-        let contexts = match packed_as {
+        let canned;
+        let (contexts, on_cpu) = match packed_as {
             TOKENS => {
                 let tokens = generation.and_then(Generation::tokens);
-                let tokens = tokens.ok_or_else(|| {
-                    UnpackError("a block of tokens in a file without their dictionary".into())
-                })?;
+                let tokens = tokens.ok_or_else(|| without_dictionary("tokens"))?;
                 out.reserve(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
                 let unpacked = tokens.decode_append(packed, out, raw_bytes);
                 return unpacked.map(|_| ()).map_err(|error| UnpackError(error.to_string()));
             }
-            ZSTD => generation.and_then(Generation::zstd).unwrap_or(&self.zstd),
-            ZLIB => &standard()?.deflate,
-            LZ4 => &standard()?.lz4,
+            ZSTD => (generation.and_then(Generation::zstd).unwrap_or(&self.zstd), None),
+            CANNED => {
+                let shared = generation.and_then(Generation::canned);
+                let shared = shared.ok_or_else(|| without_dictionary("canned codes"))?;
+                canned = shared.of(&self.settings.canned());
+                (&*canned, Some(shared.on_cpu()))
+            }
+            ZLIB => (&standard()?.deflate, Some(&standard()?.deflate_on_cpu)),
+            LZ4 => (&standard()?.lz4, None),
             _ => return Err(no_such(packed_as)),
         };
-        contexts
-            .with(|codec| codec.decompress(packed, out, raw_bytes))
-            .map_err(|error: BlockError| UnpackError(error.to_string()))
+        let unpacked = contexts.with(|codec| codec.decompress(packed, out, raw_bytes));
+        let unpacked = match (unpacked, on_cpu) {
+            // A device that fails says nothing against the block.
+            (Err(BlockError::Engine { .. }), Some(on_cpu)) => {
+                self.counters.failed();
+                on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
+            }
+            (unpacked, _) => unpacked,
+        };
+        unpacked.map_err(|error| UnpackError(error.to_string()))
     }
+}
+
+fn without_dictionary(of: &str) -> UnpackError {
+    UnpackError(format!("a block of {of} in a file without their dictionary"))
 }
 
 fn no_such(packed_as: BlockType) -> UnpackError {
@@ -297,31 +373,19 @@ fn no_such(packed_as: BlockType) -> UnpackError {
 
 impl Standard {
     fn open(settings: &Settings, counters: &Counters) -> Result<Standard, String> {
-        let deflate = settings.block(Format::Deflate);
-        let engine = match settings.path {
-            Path::Auto if settings.model.is_none() => device_or_software(&deflate),
-            _ => deflate.engine(),
-        };
-        // LZ4 has its own levels, and no choice of path.
-        let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4).engine();
-        let contexts = |engine: Arc<dyn Engine>| {
+        let open = |setting: Setting| settings::engine(&setting).map_err(|error| error.to_string());
+        let counted = |engine: Arc<dyn Engine>| {
             counters.add_engine(&engine);
             Contexts::new(engine)
         };
+        // LZ4 has its own levels, and no choice of path.
+        let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4);
+        let on_cpu = Setting::new(Format::Deflate).with_path(Path::Software);
         Ok(Standard {
-            deflate: engine.map(contexts).map_err(|error| error.to_string())?,
-            lz4: lz4.map(contexts).map_err(|error| error.to_string())?,
+            deflate: counted(open(settings.block(Format::Deflate))?),
+            deflate_on_cpu: counted(open(on_cpu)?),
+            lz4: counted(open(lz4)?),
         })
-    }
-}
-
-/// The machine's devices, if it has any that this process may use.
-fn device_or_software(
-    setting: &Setting,
-) -> Result<Arc<dyn Engine>, ziptier_codec::block::setting::SettingError> {
-    match setting.clone().with_path(Path::Hardware).engine() {
-        Ok(_) => setting.engine_named("iaa"),
-        Err(_) => setting.engine_named("software"),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What all managers of this process have done, so that users see who does the work.
 
-use crate::codec::{BlockType, LZ4, TOKENS, ZLIB, ZSTD};
+use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use ziptier_codec::block::Engine;
+use ziptier_codec::block::{CountersSnapshot, Engine};
 
 /// Blocks and bytes of one type.
 #[derive(Debug, Default)]
@@ -40,7 +40,8 @@ impl Flow {
 #[derive(Debug, Default)]
 struct Flows([Flow; TYPES.len()]);
 
-const TYPES: [(BlockType, &str); 4] = [(TOKENS, "token"), (ZSTD, "zstd"), (ZLIB, "deflate"), (LZ4, "lz4")];
+const TYPES: [(BlockType, &str); 5] =
+    [(TOKENS, "token"), (ZSTD, "zstd"), (CANNED, "canned"), (ZLIB, "deflate"), (LZ4, "lz4")];
 
 impl Flows {
     fn of(&self, packed_as: BlockType) -> Option<&Flow> {
@@ -97,6 +98,11 @@ impl Counters {
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
+
+    #[cfg(test)]
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
 }
 
 impl fmt::Display for Counters {
@@ -110,7 +116,7 @@ impl fmt::Display for Counters {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         for engine in engines.iter().filter_map(Weak::upgrade) {
             let counters = engine.counters().snapshot();
-            if counters.compress_calls + counters.decompress_calls > 0 {
+            if counters != CountersSnapshot::default() {
                 writeln!(f, "{} by {}: {counters}", engine.format(), engine.worker())?;
             }
         }

@@ -13,17 +13,20 @@
 //! | 5 | 3 | zero |
 //! | 8 | 4 | n, bytes of the packed token dictionary, 0 if there is none |
 //! | 12 | 4 | bytes of the token dictionary |
-//! | 16 | 4 | m, bytes of the zstd dictionary, 0 if there is none |
+//! | 16 | 4 | m, bytes of the block dictionary, 0 if there is none |
 //! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, as a zstd frame without its magic number |
-//! | 20 + n | m | zstd dictionary, as `ziptier_codec::block` stores it |
+//! | 20 + n | m | block dictionary, as `ziptier_codec::block` stores it: for zstd, or for deflate with canned codes |
 //! | 20 + n + m | 4 | CRC32C of everything before |
 //!
 //! Numbers are little-endian.
 
 use crate::contexts::Contexts;
+use crate::counters::Counters;
+use crate::settings::{self, Private};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use ziptier_codec::block::{self, Setting};
+use ziptier_codec::block::setting::SettingError;
+use ziptier_codec::block::{self, Huffman, Path, Setting};
 use ziptier_codec::checksum::crc32c;
 use ziptier_codec::format::Format;
 use ziptier_codec::token;
@@ -43,7 +46,24 @@ const PACKING_LEVEL: i32 = 19;
 pub struct Generation {
     bytes: Box<[u8]>,
     tokens: Option<token::Dictionary>,
-    zstd: Option<Contexts>,
+    blocks: Blocks,
+}
+
+/// What blocks besides tokens are packed by.
+enum Blocks {
+    /// Nothing that is shared.
+    Alone,
+    /// zstd with a dictionary.
+    Zstd(Contexts),
+    /// Deflate with canned codes and history.
+    Canned(Canned),
+}
+
+/// Contexts of a dictionary with canned codes, for every way that managers of this process use it in.
+pub(crate) struct Canned {
+    dictionary: Arc<block::Dictionary>,
+    on_cpu: Arc<Contexts>,
+    others: Mutex<Vec<(Setting, Arc<Contexts>)>>,
 }
 
 /// Why bytes are no generation.
@@ -75,19 +95,19 @@ impl Generation {
     /// The generation of these dictionaries, which share it with whoever has the same.
     pub(crate) fn new(
         tokens: Option<&token::Dictionary>,
-        zstd: Option<&block::Dictionary>,
+        blocks: Option<&block::Dictionary>,
     ) -> Result<Arc<Generation>, GenerationError> {
         let tokens = tokens.map(token::Dictionary::to_bytes).unwrap_or_default();
         let packed = if tokens.is_empty() { Vec::new() } else { packed(&tokens)? };
-        let zstd = zstd.map(block::Dictionary::to_bytes).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + zstd.len() + CHECKSUM_BYTES);
+        let blocks = blocks.map(block::Dictionary::to_bytes).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + blocks.len() + CHECKSUM_BYTES);
         bytes.extend_from_slice(&SIGNATURE);
         bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
-        for length in [packed.len(), tokens.len(), zstd.len()] {
+        for length in [packed.len(), tokens.len(), blocks.len()] {
             bytes.extend_from_slice(&(length as u32).to_le_bytes());
         }
         bytes.extend_from_slice(&packed);
-        bytes.extend_from_slice(&zstd);
+        bytes.extend_from_slice(&blocks);
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         Generation::load(&bytes)
     }
@@ -115,13 +135,13 @@ impl Generation {
             let four = bytes.get(at..at + 4).ok_or_else(|| damaged("it ends within its header"))?;
             Ok(u32::from_le_bytes(four.try_into().expect("four bytes were taken")))
         };
-        let (packed_bytes, token_bytes, zstd_bytes) =
+        let (packed_bytes, token_bytes, block_bytes) =
             (field(8)? as usize, field(12)? as usize, field(16)? as usize);
         if bytes[4] != VERSION {
             return Err(GenerationError::Version(bytes[4]));
         }
         if bytes.len().max(token_bytes) > BYTES_MAX
-            || bytes.len() != HEADER_BYTES + packed_bytes + zstd_bytes + CHECKSUM_BYTES
+            || bytes.len() != HEADER_BYTES + packed_bytes + block_bytes + CHECKSUM_BYTES
         {
             return Err(damaged("its length is not what its header says"));
         }
@@ -129,14 +149,15 @@ impl Generation {
         if crc32c(content).to_le_bytes() != stored {
             return Err(damaged("its checksum does not match"));
         }
-        let (packed, zstd) = content[HEADER_BYTES..].split_at(packed_bytes);
+        let (packed, blocks) = content[HEADER_BYTES..].split_at(packed_bytes);
         let tokens = if packed.is_empty() { Vec::new() } else { unpacked(packed, token_bytes)? };
         let tokens = (!tokens.is_empty()).then(|| token::Dictionary::from_bytes(&tokens)).transpose();
-        let zstd = (!zstd.is_empty()).then(|| block::Dictionary::from_bytes(zstd)).transpose();
+        let blocks = (!blocks.is_empty()).then(|| block::Dictionary::from_bytes(blocks)).transpose();
         Ok(Generation {
             bytes: bytes.into(),
             tokens: tokens.map_err(|error| damaged(&error.to_string()))?,
-            zstd: zstd.map_err(|error| damaged(&error.to_string()))?.map(contexts).transpose()?,
+            blocks: Blocks::of(blocks.map_err(|error| damaged(&error.to_string()))?)
+                .map_err(|error| damaged(&error.to_string()))?,
         })
     }
 
@@ -152,14 +173,74 @@ impl Generation {
 
     /// Contexts of zstd with the generation's dictionary.
     pub(crate) fn zstd(&self) -> Option<&Contexts> {
-        self.zstd.as_ref()
+        if let Blocks::Zstd(contexts) = &self.blocks { Some(contexts) } else { None }
+    }
+
+    /// Canned codes.
+    pub(crate) fn canned(&self) -> Option<&Canned> {
+        if let Blocks::Canned(canned) = &self.blocks { Some(canned) } else { None }
+    }
+
+    /// Whether new files of a format can be packed by it.
+    pub(crate) fn serves(&self, private: Private) -> bool {
+        self.canned().is_some() == (private == Private::Canned)
     }
 
     /// Bytes of heap that it holds, contexts apart.
     pub fn memory_bytes(&self) -> usize {
         let tokens = self.tokens.as_ref().map_or(0, token::Dictionary::memory_bytes);
-        let zstd = self.zstd.as_ref().map_or(0, |zstd| zstd.engine().memory_bytes());
-        self.bytes.len() + tokens + zstd
+        let blocks = match &self.blocks {
+            Blocks::Alone => 0,
+            Blocks::Zstd(contexts) => contexts.engine().memory_bytes(),
+            Blocks::Canned(canned) => canned.dictionary.memory_bytes(),
+        };
+        self.bytes.len() + tokens + blocks
+    }
+}
+
+impl Blocks {
+    fn of(dictionary: Option<block::Dictionary>) -> Result<Blocks, SettingError> {
+        let Some(dictionary) = dictionary.map(Arc::new) else { return Ok(Blocks::Alone) };
+        if dictionary.format() == Format::Deflate {
+            return Canned::new(dictionary).map(Blocks::Canned);
+        }
+        let engine = Setting::new(Format::Zstd).with_dictionary(dictionary).engine()?;
+        Ok(Blocks::Zstd(Contexts::new(engine)))
+    }
+}
+
+impl Canned {
+    fn new(dictionary: Arc<block::Dictionary>) -> Result<Canned, SettingError> {
+        let setting = Setting::new(Format::Deflate).with_path(Path::Software);
+        let on_cpu = Arc::new(Canned::contexts(&dictionary, setting)?);
+        Ok(Canned { dictionary, on_cpu, others: Mutex::default() })
+    }
+
+    fn contexts(dictionary: &Arc<block::Dictionary>, setting: Setting) -> Result<Contexts, SettingError> {
+        let setting = setting.with_huffman(Huffman::Canned).with_dictionary(Arc::clone(dictionary));
+        let engine = settings::engine(&setting)?;
+        Counters::of_process().add_engine(&engine);
+        Ok(Contexts::new(engine))
+    }
+
+    /// Contexts on the CPU, which read whatever a device wrote.
+    pub(crate) fn on_cpu(&self) -> &Contexts {
+        &self.on_cpu
+    }
+
+    /// Contexts for a level, a path and devices; those of the CPU if there are none.
+    pub(crate) fn of(&self, setting: &Setting) -> Arc<Contexts> {
+        let is_same = |other: &Setting| {
+            (other.level, other.path) == (setting.level, setting.path) && other.device == setting.device
+        };
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, contexts)) = others.iter().find(|(other, _)| is_same(other)) {
+            return Arc::clone(contexts);
+        }
+        let contexts = Canned::contexts(&self.dictionary, setting.clone()).map(Arc::new);
+        let contexts = contexts.unwrap_or_else(|_| Arc::clone(&self.on_cpu));
+        others.push((setting.clone(), Arc::clone(&contexts)));
+        contexts
     }
 }
 
@@ -184,22 +265,25 @@ fn unpacked(packed: &[u8], token_bytes: usize) -> Result<Vec<u8>, GenerationErro
     Ok(tokens)
 }
 
-fn contexts(dictionary: block::Dictionary) -> Result<Contexts, GenerationError> {
-    let engine = Setting::new(Format::Zstd).with_dictionary(Arc::new(dictionary)).engine();
-    Ok(Contexts::new(engine.map_err(|error| GenerationError::Damaged(error.to_string()))?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rows() -> Vec<String> {
+        (0..3000).map(|i| format!("row {} of the table", i * 7919 % 1000)).collect()
+    }
+
+    fn blocks(format: Format) -> block::Dictionary {
+        let rows = rows();
+        let samples: Vec<&[u8]> = rows.iter().map(|sample| sample.as_bytes()).collect();
+        block::Dictionary::train(format, &samples, 1024, 0).unwrap()
+    }
+
     fn one() -> Arc<Generation> {
-        let samples: Vec<String> =
-            (0..3000).map(|i| format!("row {} of the table", i * 7919 % 1000)).collect();
-        let samples: Vec<&[u8]> = samples.iter().map(|sample| sample.as_bytes()).collect();
+        let rows = rows();
+        let samples: Vec<&[u8]> = rows.iter().map(|sample| sample.as_bytes()).collect();
         let tokens = token::Dictionary::train(&samples, 12, 0).unwrap();
-        let zstd = block::Dictionary::train(Format::Zstd, &samples, 1024, 0).unwrap();
-        Generation::new(Some(&tokens), Some(&zstd)).unwrap()
+        Generation::new(Some(&tokens), Some(&blocks(Format::Zstd))).unwrap()
     }
 
     #[test]
@@ -213,16 +297,33 @@ mod tests {
     }
 
     #[test]
+    fn dictionaries_of_blocks_are_those_that_blocks_have() {
+        let canned = Generation::new(None, Some(&blocks(Format::Deflate))).unwrap();
+        assert!(canned.serves(Private::Canned) && !canned.serves(Private::Tokens));
+        assert!(one().serves(Private::Tokens) && !one().serves(Private::Canned));
+        let without_codes = block::Dictionary::new(Format::Deflate, *b"history and no codes", 0).unwrap();
+        for other in [&without_codes, &blocks(Format::Lz4)] {
+            let error = Generation::new(None, Some(other)).err().unwrap();
+            assert!(matches!(error, GenerationError::Damaged(_)), "{error}");
+        }
+    }
+
+    #[test]
     fn damage_is_named() {
-        let sound = one().as_bytes().to_vec();
+        for sound in [one(), Generation::new(None, Some(&blocks(Format::Deflate))).unwrap()] {
+            no_damage_passes(sound.as_bytes());
+        }
+        assert_eq!(Generation::load(b"a dictionary of zstd").err(), Some(GenerationError::Foreign));
+    }
+
+    fn no_damage_passes(sound: &[u8]) {
         for at in (0..sound.len()).step_by(7) {
-            let mut bytes = sound.clone();
+            let mut bytes = sound.to_vec();
             bytes[at] ^= 1 << (at % 8);
             assert!(Generation::load(&bytes).is_err(), "byte {at}");
         }
         for length in (0..sound.len()).step_by(11) {
             assert!(Generation::load(&sound[..length]).is_err());
         }
-        assert_eq!(Generation::load(b"a dictionary of zstd").err(), Some(GenerationError::Foreign));
     }
 }

@@ -1,8 +1,13 @@
 //! What a user of the compression manager can choose.
 
 use std::str::FromStr;
-use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path, Setting};
+use std::sync::Arc;
+use ziptier_codec::block::setting::SettingError;
+use ziptier_codec::block::{DeviceSource, Engine, Huffman, ModelOptions, Path, Setting};
 use ziptier_codec::format::Format;
+
+/// The level of canned codes, where none is asked for: lazy, which costs about what zstd does.
+const CANNED_LEVEL: i32 = 5;
 
 /// What the manager makes of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,7 +15,7 @@ pub enum Output {
     /// `deflate` where `compression` is zlib, `lz4` where it is LZ4; all else is left to RocksDB. Any RocksDB reads the files.
     #[default]
     Auto,
-    /// Raw DEFLATE, RocksDB's zlib format.
+    /// Raw DEFLATE, RocksDB's zlib format; with canned codes a format of its own.
     Deflate,
     /// LZ4 blocks, RocksDB's LZ4 format.
     Lz4,
@@ -27,10 +32,18 @@ impl Output {
         (Output::Token, "token"),
     ];
 
-    /// Whether files need the plugin.
-    pub fn is_private(self) -> bool {
-        self == Output::Token
+    fn name(self) -> &'static str {
+        Output::ALL.iter().find(|(output, _)| *output == self).map_or("", |(_, name)| name)
     }
+}
+
+/// A format whose files need the plugin. Its files carry a [generation](crate::generation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Private {
+    /// Tokens, and zstd.
+    Tokens,
+    /// DEFLATE with canned codes and history, and DEFLATE.
+    Canned,
 }
 
 /// The options of a compression manager, as its users write them.
@@ -44,7 +57,8 @@ pub struct Settings {
     pub path: Path,
     /// `huffman`.
     pub huffman: Huffman,
-    /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one.
+    /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one; deflate with canned codes has 1
+    /// (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest).
     pub level: Option<i32>,
     /// `verify`: every block that was packed is unpacked and compared before it is handed over.
     pub verify: bool,
@@ -84,6 +98,15 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The private format that this asks for, if it does.
+    pub fn private(&self) -> Option<Private> {
+        match (self.output, self.huffman) {
+            (Output::Token, _) => Some(Private::Tokens),
+            (Output::Deflate, Huffman::Canned) => Some(Private::Canned),
+            _ => None,
+        }
+    }
+
     /// The token format's level.
     pub(crate) fn token_level(&self) -> i32 {
         self.level.unwrap_or(1)
@@ -99,17 +122,19 @@ impl Settings {
         if self.output == Output::Token && self.path == Path::Hardware {
             return Err("path hardware was asked of format token, which the CPU codes; choose format deflate, or path auto".into());
         }
-        if self.huffman == Huffman::Canned {
-            return Err("canned codes need a format of their own, which no file of RocksDB has yet; choose huffman dynamic or \
-                        fixed"
-                .into());
+        if self.huffman == Huffman::Canned && self.output != Output::Deflate {
+            return Err(format!(
+                "canned codes were asked of format {}; choose format deflate, whose files need the plugin then",
+                self.output.name()
+            ));
         }
         Ok(())
     }
 
     /// How blocks of a standard format are written.
     pub(crate) fn block(&self, format: Format) -> Setting {
-        let mut setting = Setting::new(format).with_huffman(self.huffman);
+        let huffman = if self.huffman == Huffman::Canned { Huffman::Dynamic } else { self.huffman };
+        let mut setting = Setting::new(format).with_huffman(huffman);
         if let Some(level) = self.level {
             setting = setting.with_level(level);
         }
@@ -120,5 +145,28 @@ impl Settings {
             Some(model) => setting.with_device(DeviceSource::Modelled(model.clone())),
             None => setting,
         }
+    }
+
+    /// How blocks with canned codes are written, and read: as was asked if they are what this writes, else in software.
+    pub(crate) fn canned(&self) -> Setting {
+        if self.private() != Some(Private::Canned) {
+            return Setting::new(Format::Deflate).with_path(Path::Software);
+        }
+        let level = self.level.unwrap_or(CANNED_LEVEL);
+        self.block(Format::Deflate).with_level(level)
+    }
+}
+
+/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use.
+pub(crate) fn engine(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
+    let is_open = setting.format == Format::Deflate
+        && setting.path == Path::Auto
+        && setting.device == DeviceSource::Discovered;
+    if !is_open {
+        return setting.engine();
+    }
+    match setting.clone().with_path(Path::Hardware).engine() {
+        Ok(_) => setting.engine_named("iaa"),
+        Err(_) => setting.engine_named("software"),
     }
 }

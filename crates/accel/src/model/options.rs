@@ -1,5 +1,6 @@
 //! What is modelled: devices, queues, speed.
 
+use super::injection::{Injection, Misfortune};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,6 +54,8 @@ impl Default for Timing {
 /// | `timing` | `on` or `off` | `on` |
 /// | `compress_gbps`, `compress_engines`, `decompress_gbps` | see [`Timing`] | 1.9, 2, 3.75 |
 /// | `compress_latency_us`, `decompress_latency_us`, `fault_latency_us` | see [`Timing`], in microseconds | 1.5, 1, 300 |
+/// | `full_one_in` | one submission in so many finds the queue full | none |
+/// | `lost_after` | jobs after which each device is gone | never |
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelOptions {
     /// Devices, each with one shared queue.
@@ -72,6 +75,18 @@ pub struct ModelOptions {
     pub timing: Option<Timing>,
     /// Jobs are executed within their submission, without a thread.
     pub is_synchronous: bool,
+    /// One submission in so many finds the queue full, whether it is or not; 0 for none.
+    pub full_one_in: u32,
+    /// Jobs after which each device is gone.
+    pub lost_after: Option<u64>,
+}
+
+impl ModelOptions {
+    /// What goes wrong with each device.
+    pub(super) fn injection(&self) -> Injection {
+        let one_in = vec![(self.full_one_in, Misfortune::QueueFull)];
+        Injection { one_in, lost_after: self.lost_after, ..Injection::default() }
+    }
 }
 
 impl Default for ModelOptions {
@@ -85,6 +100,8 @@ impl Default for ModelOptions {
             block_on_fault: true,
             timing: None,
             is_synchronous: false,
+            full_one_in: 0,
+            lost_after: None,
         }
     }
 }
@@ -102,7 +119,7 @@ impl fmt::Display for ModelOptionsError {
 impl std::error::Error for ModelOptionsError {}
 
 const KEYS: &str = "devices, engines, depth, generation, timing, compress_gbps, compress_engines, decompress_gbps, \
-    compress_latency_us, decompress_latency_us, fault_latency_us";
+    compress_latency_us, decompress_latency_us, fault_latency_us, full_one_in, lost_after";
 
 impl FromStr for ModelOptions {
     type Err = ModelOptionsError;
@@ -119,6 +136,8 @@ impl FromStr for ModelOptions {
                 "engines" => options.engines = whole(key, value, 1..=64)?,
                 "depth" => options.depth = whole(key, value, 1..=4096)?,
                 "generation" => options.generation = whole(key, value, 1..=2)? as u8,
+                "full_one_in" => options.full_one_in = whole(key, value, 1..=1_000_000)?,
+                "lost_after" => options.lost_after = Some(whole(key, value, 0..=u32::MAX)?.into()),
                 "compress_engines" => timing.compress_engines = whole(key, value, 1..=64)?,
                 "compress_gbps" => timing.compress_gbps = positive(key, value)?,
                 "decompress_gbps" => timing.decompress_gbps = positive(key, value)?,
@@ -176,6 +195,8 @@ mod tests {
         assert_eq!((options.devices, options.depth, options.engines), (4, 64, 8));
         assert_eq!((timing.decompress_gbps, timing.compress_gbps), (3.5, 1.9));
         assert_eq!(timing.fault_latency, Duration::from_nanos(500));
+        let failing: ModelOptions = "full_one_in=3,lost_after=0".parse().unwrap();
+        assert_eq!((failing.full_one_in, failing.lost_after), (3, Some(0)));
         assert_eq!("".parse::<ModelOptions>().unwrap().timing, Some(Timing::default()));
         assert_eq!("timing=off".parse::<ModelOptions>().unwrap(), ModelOptions::default());
     }

@@ -90,17 +90,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Model {
     /// The first of the modelled devices. Fails if no thread can be had.
     pub fn open(options: &ModelOptions) -> io::Result<Model> {
-        Model::with_injection(options, Injection::default())
+        Model::with_injection(options, options.injection())
     }
 
     /// All modelled devices, as many as the options say.
     pub fn open_all(options: &ModelOptions) -> io::Result<Vec<Model>> {
         let memo = memo(options);
-        let open = |number| Model::numbered(options, Injection::default(), number, memo.clone());
+        let open = |number| Model::numbered(options, options.injection(), number, memo.clone());
         (0..options.devices).map(open).collect()
     }
 
-    /// A device with which things go wrong.
+    /// A device with which these things go wrong, and not those of the options.
     pub fn with_injection(options: &ModelOptions, injection: Injection) -> io::Result<Model> {
         Model::numbered(options, injection, 0, memo(options))
     }

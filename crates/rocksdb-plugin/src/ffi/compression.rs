@@ -208,6 +208,12 @@ unsafe extern "C" fn zt_pack(
     }
 }
 
+/// The most bytes that a block of so many can hold, 0 for a type that there is not.
+#[unsafe(no_mangle)]
+extern "C" fn zt_raw_bytes_max(packed_as: u8, packed_bytes: usize) -> usize {
+    Codec::raw_bytes_max(packed_as, packed_bytes)
+}
+
 /// # Safety
 ///
 /// `codec` is open, `generation` is or is null; `packed_bytes` bytes may be read at `packed`, `out_bytes` written at `out` and

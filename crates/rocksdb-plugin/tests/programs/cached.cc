@@ -8,6 +8,7 @@
 //
 //   cache=OPTIONS     what `SecondaryCache::CreateFromString` takes; without it there is the block cache alone
 //   block_cache=OPTIONS   instead: an option string of a block cache, set through the C interface
+//   persistent=OPTIONS    also: a cache on files of blocks as they are in SST files, in front of these
 //   records=N  value_bytes=N  block_bytes=N  memory_bytes=N  threads=N  passes=N  reads=N (of each pass, instead of all)
 //   corpus=FILE       values are cut from it
 //   direct=1          SST files are read past the page cache
@@ -19,6 +20,7 @@
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/persistent_cache.h>
 #include <rocksdb/secondary_cache.h>
 #include <rocksdb/statistics.h>
 #include <rocksdb/table.h>
@@ -140,6 +142,17 @@ std::shared_ptr<Cache> OpenCache() {
   return memory.MakeSharedCache();
 }
 
+std::shared_ptr<PersistentCache> OpenPersistent() {
+  using Function = int (*)(const char*, std::shared_ptr<PersistentCache>*, char*, size_t);
+  const auto make = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_persistent_cache"));
+  std::shared_ptr<PersistentCache> cache;
+  char message[1024] = "the plugin is not there";
+  if (make == nullptr || make(settings["persistent"].c_str(), &cache, message, sizeof message) != 0) {
+    Fail("persistent cache", message);
+  }
+  return cache;
+}
+
 Options WithCache(Options options) {
   if (settings.contains("block_cache")) {
     // The C interface has options, and nothing for a secondary cache; its strings are the same as in C++.
@@ -162,6 +175,9 @@ Options WithCache(Options options) {
   BlockBasedTableOptions table;
   table.block_size = Number("block_bytes", 4096);
   table.block_cache = OpenCache();
+  if (settings.contains("persistent")) {
+    table.persistent_cache = OpenPersistent();
+  }
   options.table_factory.reset(NewBlockBasedTableFactory(table));
   return options;
 }
@@ -221,6 +237,9 @@ void Pass(DB* db, Statistics* statistics, uint64_t pass) {
               static_cast<unsigned long long>(pass), static_cast<double>(reads) / seconds,
               (CpuSeconds() - cpu) * 1e6 / static_cast<double>(reads), static_cast<unsigned long long>(hits),
               static_cast<unsigned long long>(from_files));
+  std::printf("pass %llu persistent_hits %llu persistent_misses %llu\n", static_cast<unsigned long long>(pass),
+              static_cast<unsigned long long>(statistics->getTickerCount(PERSISTENT_CACHE_HIT)),
+              static_cast<unsigned long long>(statistics->getTickerCount(PERSISTENT_CACHE_MISS)));
 }
 
 void Read(const std::string& dir) {
@@ -233,6 +252,10 @@ void Read(const std::string& dir) {
     Pass(db.get(), options.statistics.get(), pass);
   }
   std::printf("%s", Counters().c_str());
+  if (settings.contains("persistent")) {
+    const auto cache = options.table_factory->GetOptions<BlockBasedTableOptions>()->persistent_cache;
+    std::printf("stats_hits %.0f\n%s", cache->Stats()[0]["cache_hits"], cache->GetPrintableOptions().c_str());
+  }
   std::fflush(stdout);
   if (settings["end"] == "kill") {
     while (Counter("cache_buffered_bytes") > 0) {

@@ -3,9 +3,11 @@
 //   database fill DIR OPTIONS RECORDS      puts records, flushes now and then, compacts
 //   database read DIR OPTIONS RECORDS      opens the database, reads every record in both ways, verifies checksums
 //   database reopen DIR - RECORDS          the same with the options that the database wrote down
+//   database work DIR OPTIONS RECORDS      puts, compacts, reads, and prints the plugin's counters
 //   database switch DIR OPTIONS RECORDS CHANGES   half of the records, `SetOptions`, the other half, and reads them
 //   database describe DIR OPTIONS -        how each file is compressed
 
+#include <dlfcn.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/table_properties.h>
@@ -116,6 +118,16 @@ void Read(DB& db, int records) {
   Check(db.VerifyChecksum(), "verify checksums");
 }
 
+void PrintCounters() {
+  using Function = size_t (*)(char*, size_t);
+  const auto counters = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
+  char text[8192] = "";
+  if (counters != nullptr) {
+    counters(text, sizeof text);
+  }
+  std::printf("%s", text);
+}
+
 void Describe(DB& db) {
   TablePropertiesCollection files;
   Check(db.GetPropertiesOfAllTables(&files), "properties");
@@ -158,6 +170,12 @@ int main(int argc, char** argv) {
     Compact(*db);
   } else if (command == "read") {
     Read(*db, records);
+  } else if (command == "work") {
+    Put(*db, 0, records);
+    Compact(*db);
+    Read(*db, records);
+    PrintCounters();
+    return 0;
   } else if (command == "switch") {
     Put(*db, 0, records / 2);
     Check(db->SetOptions(MapOf(argv[5])), "set options");

@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "each file of tests needs a part of it")]
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 /// The folder of the plugin's shared objects: `target/debug` of a test in `target/debug/deps`.
 pub(crate) fn objects() -> PathBuf {
@@ -38,36 +39,52 @@ pub(crate) fn ziptier() -> Command {
     command
 }
 
-/// Compiles a program, once for all tests of a file.
+/// A program of `tests/programs` with RocksDB, compiled once for all tests of a file.
 pub(crate) fn compiled(source: &str) -> PathBuf {
-    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
-    COMPILED.get_or_init(|| compile(source)).clone()
+    once(source, || linked(&programs().join(source), &[]))
 }
 
-fn compile(source: &str) -> PathBuf {
-    linked(&Path::new("tests/programs").join(source), &[])
+/// The same without RocksDB, or a shared object.
+pub(crate) fn compiled_alone(source: &str, more: &[&str]) -> PathBuf {
+    once(source, || compile(&programs().join(source), more))
+}
+
+fn programs() -> &'static Path {
+    Path::new("tests/programs")
+}
+
+fn once(source: &str, compile: impl FnOnce() -> PathBuf) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap();
+    compiled.entry(source.to_owned()).or_insert_with(compile).clone()
 }
 
 /// Compiles a program and links it with RocksDB, and with what else is said.
 pub(crate) fn linked(source: &Path, more: &[&str]) -> PathBuf {
+    let rocksdb = rocksdb();
+    let (include, library) = (rocksdb.join("include"), rocksdb.display().to_string());
+    let with_rocksdb = [
+        "-isystem",
+        include.to_str().unwrap(),
+        &format!("-L{library}"),
+        "-lrocksdb",
+        &format!("-Wl,-rpath,{library}"),
+    ];
+    compile(source, &[more, &with_rocksdb].concat())
+}
+
+fn compile(source: &Path, more: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().unwrap());
     // Tests of several files may compile the same program at once: each puts its own in the place of the one before.
     let made = program.with_extension(std::process::id().to_string());
-    let rocksdb = rocksdb();
-    let status = Command::new("g++")
-        .args(["-std=c++20", "-O1", "-fno-rtti", "-isystem"])
-        .arg(rocksdb.join("include"))
+    let compiler = Command::new("g++")
+        .args(["-std=c++20", "-O1", "-fno-rtti"])
         .arg(source)
         .args(more)
         .arg("-o")
         .arg(&made)
-        .arg("-L")
-        .arg(&rocksdb)
-        .arg("-lrocksdb")
-        .arg(format!("-Wl,-rpath,{}", rocksdb.display()))
-        .status()
-        .unwrap();
-    assert!(status.success());
+        .status();
+    assert!(compiler.unwrap().success());
     std::fs::rename(made, &program).unwrap();
     program
 }

@@ -94,7 +94,7 @@ impl Cache {
             ghosts: Ghosts::new(settings.capacity_bytes),
             packer: Packer::new(settings.codec)?,
         });
-        shared.restore(&order);
+        shared.restore(&order, settings.index_bytes_max());
         shared.resume(&order);
         let mut writer = Writer::new(shared.clone(), order, sequence);
         writer.prepare();
@@ -119,11 +119,11 @@ impl Cache {
 
 impl Shared {
     /// Brings the index back, from its file or else from the segments.
-    fn restore(&self, order: &VecDeque<u32>) {
+    fn restore(&self, order: &VecDeque<u32>, index_bytes_max: u64) {
         let segments: Vec<Filled> =
             order.iter().map(|&slot| self.slots[slot as usize].filled(slot)).collect();
         let Folder { disk, dir, segment_bytes, .. } = &self.folder;
-        if let Some(written) = snapshot::take(&**disk, dir, &segments, &self.index) {
+        if let Some(written) = snapshot::take(&**disk, dir, &segments, &self.index, index_bytes_max) {
             for (segment, written) in segments.iter().zip(written) {
                 self.slots[segment.slot as usize].set_written(written);
             }

@@ -57,10 +57,18 @@ pub(super) fn write(
 
 /// Reads the index of these segments, of which `written` is not known yet, and removes its file: it is true only once.
 ///
-/// Returns the bytes written of each segment, in their order; `None` leaves the index empty.
-pub(super) fn take(disk: &dyn Disk, dir: &Path, segments: &[Filled], index: &Index) -> Option<Vec<usize>> {
-    let file = disk.open(&dir.join(NAME), Caching::Cached);
-    let read = file.ok().and_then(|file| read(file, segments, index));
+/// Returns the bytes written of each segment, in their order; `None` leaves the index empty. One of more than `bytes_max` is none that
+/// [`write`] made.
+pub(super) fn take(
+    disk: &dyn Disk,
+    dir: &Path,
+    segments: &[Filled],
+    index: &Index,
+    bytes_max: u64,
+) -> Option<Vec<usize>> {
+    let file = disk.open(&dir.join(NAME), Caching::Cached).ok();
+    let file = file.filter(|file| file.len().is_ok_and(|bytes| bytes <= bytes_max));
+    let read = file.and_then(|file| read(file, segments, index));
     if read.is_none() {
         index.clear();
     }

@@ -385,3 +385,28 @@ fn threads_find_what_is_right_while_segments_are_used_again() {
     assert_eq!(cache.counters().damaged.get(), 0);
     assert!(cache.counters().hits.get() > 0);
 }
+
+#[test]
+fn what_a_file_claims_is_not_believed() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let cache = Cache::open(&settings).unwrap();
+    (0..100).for_each(|i| put(&cache, i));
+    drop(cache);
+    // An index as long as no index is: no room is made for what it may say that it has.
+    let index = fs::OpenOptions::new().write(true).open(settings.path.join("index")).unwrap();
+    index.set_len(1 << 40).unwrap();
+    drop(index);
+    let cache = Cache::open(&settings).unwrap();
+    assert_eq!((cache.counters().restored_from_index.get(), count(&cache, 0..100)), (0, 100));
+    drop(cache);
+    // The last number that a segment can have.
+    let path = settings.path.join("blocks-00000");
+    let mut bytes = fs::read(&path).unwrap();
+    let header = format::Header::decode(&bytes).unwrap();
+    format::Header { sequence: u64::MAX, ..header }.encode(&mut bytes[..format::PAGE_BYTES]);
+    fs::write(&path, bytes).unwrap();
+    let cache = Cache::open(&settings).unwrap();
+    (100..1000).for_each(|i| put(&cache, i));
+    assert_eq!((count(&cache, 900..1000), cache.counters().stopped.get()), (100, 0));
+}

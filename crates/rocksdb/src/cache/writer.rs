@@ -112,7 +112,8 @@ impl Writer {
 
     /// Begins the next segment: a new file while there is room for one, then the oldest again.
     fn begin(&mut self) -> Result<(), DiskError> {
-        self.sequence += 1;
+        // What a file claimed may be the last number; segments of equal age are no harm.
+        self.sequence = self.sequence.saturating_add(1);
         if let Some(slot) = self.fresh.pop() {
             match self.shared.folder.begin(&self.shared.slots, slot, self.sequence) {
                 Ok(()) => {

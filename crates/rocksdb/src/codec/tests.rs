@@ -18,6 +18,10 @@ fn open(settings: Settings) -> Codec {
     Codec::open(settings).unwrap()
 }
 
+fn canned() -> Codec {
+    open(Settings { verify: true, ..Settings::parse("deflate", "auto", "canned", 0, "").unwrap() })
+}
+
 fn token() -> Codec {
     open(Settings { output: Output::Token, verify: true, ..Settings::default() })
 }
@@ -52,19 +56,50 @@ fn round_trip(codec: &Codec, packed_as: BlockType, generation: Option<&Generatio
 
 #[test]
 fn a_file_gets_the_generation_that_its_samples_made() {
-    let codec = token();
-    let Guidance::Sample(bytes) = codec.guidance() else { panic!("the first file is sampled") };
-    let blocks = blocks(bytes / 5000);
-    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
-    let generation = codec.train(&samples).unwrap();
-    for block in blocks.iter().step_by(20) {
-        assert_eq!(round_trip(&codec, TOKENS, Some(&generation), block), TOKENS);
+    for (open, packed_as) in [(token as fn() -> Codec, TOKENS), (canned, CANNED)] {
+        let codec = open();
+        let Guidance::Sample(bytes) = codec.guidance() else { panic!("the first file is sampled") };
+        let blocks = blocks(bytes / 5000);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        let generation = codec.train(&samples).unwrap();
+        for block in blocks.iter().step_by(20) {
+            assert_eq!(round_trip(&codec, packed_as, Some(&generation), block), packed_as);
+        }
+        let Guidance::Use(next) = codec.guidance() else { panic!("the second file is not") };
+        assert!(Arc::ptr_eq(&next, &generation));
+        // Another process, with nothing but the file.
+        let loaded = Generation::load(generation.as_bytes()).unwrap();
+        round_trip(&open(), packed_as, Some(&loaded), &blocks[0]);
     }
-    let Guidance::Use(next) = codec.guidance() else { panic!("the second file is not") };
-    assert!(Arc::ptr_eq(&next, &generation));
-    // Another process, with nothing but the file.
-    let loaded = Generation::load(generation.as_bytes()).unwrap();
-    round_trip(&token(), TOKENS, Some(&loaded), &blocks[0]);
+}
+
+#[test]
+fn each_private_format_reads_the_other_and_goes_on_with_its_own() {
+    let blocks = blocks(400);
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    for (writer, reader) in [(token(), canned()), (canned(), token())] {
+        let generation = writer.train(&samples).unwrap();
+        let (made, out) = pack(&writer, TOKENS, Some(&generation), &blocks[7], 1 << 20).unwrap();
+        let (_, at) = rows::varint(&out, 0).unwrap();
+        let mut back = Vec::new();
+        let take = |raw: &[u8]| back.extend_from_slice(raw);
+        reader.unpack(made, Some(&generation), &out[at..], blocks[7].len(), take).unwrap();
+        assert!(back == blocks[7]);
+        // It is of no use to its new files.
+        reader.adopt(&generation);
+        assert!(matches!(reader.guidance(), Guidance::Sample(_)));
+        writer.adopt(&generation);
+        assert!(matches!(writer.guidance(), Guidance::Use(_)));
+    }
+}
+
+#[test]
+fn canned_codes_are_asked_for_by_zlib_too() {
+    let codec = canned();
+    assert_eq!((codec.takes(ZLIB, false), codec.takes(CANNED, false)), (Some(CANNED), Some(CANNED)));
+    assert_eq!((codec.takes(LZ4, false), codec.takes(LZ4, true)), (None, Some(CANNED)));
+    // Before there are any, blocks have codes of their own.
+    assert_eq!(round_trip(&codec, CANNED, None, &blocks(1)[0]), ZLIB);
 }
 
 #[test]
@@ -101,9 +136,9 @@ fn noise_is_declined() {
 
 #[test]
 fn damaged_blocks_are_errors() {
-    let codec = token();
     let blocks = blocks(400);
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let codec = token();
     let generation = codec.train(&samples);
     let raw = &blocks[3];
     let generation = generation.as_deref();
@@ -120,6 +155,74 @@ fn damaged_blocks_are_errors() {
     assert!(unpack(made, None, &out[at..], raw.len()).is_err());
     assert!(unpack(0x99, generation, &out[at..], raw.len()).is_err());
     assert!(unpack(made, generation, &out[at..], raw.len() - 1).is_err());
+    assert!(unpack(CANNED, generation, &out[at..], raw.len()).is_err());
+    for packed_as in [TOKENS, ZSTD, CANNED, ZLIB, LZ4] {
+        let error = unpack(packed_as, generation, &out[at..], usize::MAX / 2).unwrap_err();
+        assert!(error.to_string().contains("cannot hold"), "{error}");
+    }
+}
+
+/// Managers of deflate on modelled devices of which every queue is full, or that are gone after some jobs.
+fn failing(path: &str, fault: &str) -> Codec {
+    open(Settings::parse("deflate", path, "dynamic", 0, &format!("timing=off,{fault}")).unwrap())
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_device_that_fails_is_no_damage() {
+    let blocks = blocks(40);
+    for fault in ["full_one_in=1", "lost_after=9", "lost_after=0"] {
+        for path in ["auto", "hardware"] {
+            let codec = failing(path, fault);
+            let sound = open(Settings::default());
+            let mut raw_blocks = 0;
+            for block in &blocks {
+                let packed = pack(&codec, ZLIB, None, block, block.len());
+                // Without a device and without software there is nothing but the raw block.
+                raw_blocks += usize::from(packed.is_none());
+                let (made, packed) = packed.or_else(|| pack(&sound, ZLIB, None, block, block.len())).unwrap();
+                let (_, at) = rows::varint(&packed, 0).unwrap();
+                let mut back = Vec::new();
+                let take = |raw: &[u8]| back.extend_from_slice(raw);
+                codec.unpack(made, None, &packed[at..], block.len(), take).unwrap();
+                assert!(back == *block);
+            }
+            assert_eq!(raw_blocks > 30, path == "hardware", "{path} {fault}: {raw_blocks} blocks");
+            let counters = codec.standard.as_ref().unwrap().deflate.engine().counters().snapshot();
+            let told = if path == "auto" { counters.fallbacks } else { counters.faults };
+            assert!(told > 60, "{path} {fault}: {counters}");
+            assert!(fault != "full_one_in=1" || counters.queue_full_retries > 1000, "{counters}");
+        }
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn canned_codes_are_written_and_read_by_a_device() {
+    let blocks = blocks(400);
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation = canned().train(&samples).unwrap();
+    for (fault, is_lost) in [("devices=2", false), ("lost_after=60", true)] {
+        let model = format!("timing=off,{fault}");
+        let codec = open(Settings::parse("deflate", "hardware", "canned", 0, &model).unwrap());
+        let before = codec.counters.failures();
+        let (mut declined, mut by_device) = (0, 0);
+        for block in &blocks[..60] {
+            let packed = pack(&codec, CANNED, Some(&generation), block, block.len());
+            declined += u64::from(packed.is_none());
+            let by_software = || pack(&canned(), CANNED, Some(&generation), block, block.len());
+            by_device += u64::from(packed.as_ref().is_some_and(|(made, _)| *made == CANNED));
+            let (made, packed) = packed.or_else(by_software).unwrap();
+            let (_, at) = rows::varint(&packed, 0).unwrap();
+            let mut back = Vec::new();
+            let take = |raw: &[u8]| back.extend_from_slice(raw);
+            codec.unpack(made, Some(&generation), &packed[at..], block.len(), take).unwrap();
+            assert!(back == *block);
+        }
+        assert_eq!(declined > 20, is_lost, "{fault}: {declined} blocks");
+        assert!(by_device > 0, "{fault}");
+        assert!(codec.counters.failures() - before >= declined, "{fault}");
+    }
 }
 
 #[test]
@@ -132,7 +235,9 @@ fn settings_that_cannot_be_are_sentences() {
         ("token", "hardware", "dynamic", 0),
         ("deflate", "sideways", "dynamic", 0),
         ("deflate", "auto", "arithmetic", 0),
-        ("deflate", "auto", "canned", 0),
+        ("auto", "auto", "canned", 0),
+        ("token", "auto", "canned", 0),
+        ("lz4", "auto", "canned", 0),
     ] {
         let sentence = parse(format, path, huffman, level, "").unwrap_err();
         assert!(sentence.len() > 20 && !sentence.contains('\n'), "{sentence}");

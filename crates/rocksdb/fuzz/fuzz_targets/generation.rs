@@ -1,0 +1,116 @@
+//! Any bytes as the generation that a file carries: an error, or one that packs, unpacks and is the same when it is loaded again.
+//!
+//! The checksum is put right, half of the tokens are supplied, and lengths may be claimed that are not.
+
+#![no_main]
+
+mod support;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
+use support::CODECS;
+use ziptier_codec::checksum::crc32c;
+use ziptier_rocksdb::codec::{CANNED, TOKENS, ZSTD};
+use ziptier_rocksdb::generation::Generation;
+
+#[derive(Debug, Arbitrary)]
+enum Tokens {
+    None,
+    Any(Vec<u8>),
+    Packed(Vec<u8>),
+    /// Behind the 256 single bytes, tokens of a length.
+    Sealed { bits: u8, more: Vec<(u8, [u8; 16])> },
+}
+
+#[derive(Debug, Arbitrary)]
+enum Blocks {
+    None,
+    Any(Vec<u8>),
+    Sealed { format: u8, magic: bool, codes: bool, content: Vec<u8> },
+}
+
+#[derive(Debug, Arbitrary)]
+struct Input {
+    version: Option<u8>,
+    claims: [Option<u32>; 3],
+    tokens: Tokens,
+    blocks: Blocks,
+    cut: u16,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+    raw_bytes: u32,
+}
+
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+impl Tokens {
+    /// Packed, and how long it is unpacked.
+    fn laid_out(&self) -> (Vec<u8>, usize) {
+        match self {
+            Tokens::None => (Vec::new(), 0),
+            Tokens::Any(bytes) => (bytes.clone(), bytes.len()),
+            Tokens::Packed(bytes) => (support::packed(bytes), bytes.len()),
+            Tokens::Sealed { bits, more } => {
+                let mut bytes = b"ztok\x01".to_vec();
+                bytes.extend_from_slice(&[12 + bits % 5, 0, 0, 0, 0, 0, 0]);
+                bytes.extend_from_slice(&(256 + more.len() as u32).to_le_bytes());
+                bytes.extend_from_slice(&[1; 256]);
+                bytes.extend(more.iter().map(|token| token.0 % 18));
+                bytes.extend(0..=255u8);
+                more.iter().for_each(|token| bytes.extend_from_slice(&token.1[..usize::from(token.0 % 18).min(16)]));
+                let bytes = with_checksum(bytes);
+                (support::packed(&bytes), bytes.len())
+            }
+        }
+    }
+}
+
+impl Blocks {
+    fn laid_out(&self) -> Vec<u8> {
+        match self {
+            Blocks::None => Vec::new(),
+            Blocks::Any(bytes) => bytes.clone(),
+            Blocks::Sealed { format, magic, codes, content } => {
+                let mut content = content.clone();
+                if *magic {
+                    // That of zstd's own dictionaries, and a number that is not zero.
+                    content.splice(0..0, [0x37, 0xA4, 0x30, 0xEC, 1, 0, 0, 0]);
+                }
+                let count = content.len() as u32;
+                let code_bytes = if *codes { 155u8 } else { 0 };
+                if *codes {
+                    // Lengths of eight bits for everything are nearly complete codes.
+                    content.extend(content.clone().into_iter().chain(std::iter::repeat(0x88)).take(155));
+                }
+                let mut bytes = b"zblk\x01".to_vec();
+                bytes.extend_from_slice(&[2 + format % 3, code_bytes, 0, 9, 0, 0, 0]);
+                bytes.extend_from_slice(&count.to_le_bytes());
+                bytes.extend_from_slice(&content);
+                with_checksum(bytes)
+            }
+        }
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let ((packed, token_bytes), blocks) = (input.tokens.laid_out(), input.blocks.laid_out());
+    let true_lengths = [packed.len(), token_bytes, blocks.len()].map(|length| length as u32);
+    let lengths = std::array::from_fn(|i| input.claims[i].unwrap_or(true_lengths[i]));
+    let mut bytes = support::sealed(input.version.unwrap_or(1), lengths, &packed, &blocks);
+    bytes.truncate(bytes.len().saturating_sub(usize::from(input.cut)));
+    let Ok(generation) = Generation::load(&bytes) else { return };
+    assert_eq!(generation.as_bytes(), bytes);
+    assert!(Arc::ptr_eq(&generation, &Generation::load(&bytes).expect("it was one before")));
+    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED)] {
+        let codec = &CODECS[codec];
+        support::unpack(codec, packed_as, Some(&generation), &input.packed, input.raw_bytes as usize);
+        let Some((made, packed)) = support::pack(codec, packed_as, Some(&generation), &input.raw) else { continue };
+        let raw = support::unpack(codec, made, Some(&generation), &packed, input.raw.len());
+        assert_eq!(raw.as_deref(), Some(&input.raw[..]));
+    }
+});

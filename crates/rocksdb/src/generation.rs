@@ -9,16 +9,18 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | signature `zrdb` |
-//! | 4 | 1 | version, 1 |
+//! | 4 | 1 | version: 2; 1 is read, whose token dictionaries are not front-coded |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | n, bytes of the packed token dictionary, 0 if there is none |
-//! | 12 | 4 | bytes of the token dictionary |
+//! | 12 | 4 | bytes of the token dictionary, front-coded (`front_coding`) |
 //! | 16 | 4 | m, bytes of the zstd dictionary, 0 if there is none |
-//! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, as a zstd frame without its magic number |
+//! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, front-coded, as a zstd frame without its magic number |
 //! | 20 + n | m | zstd dictionary, as `ziptier_codec::block` stores it |
 //! | 20 + n + m | 4 | CRC32C of everything before |
 //!
 //! Numbers are little-endian.
+
+mod front_coding;
 
 use crate::contexts::Contexts;
 use std::collections::HashMap;
@@ -29,14 +31,15 @@ use ziptier_codec::format::Format;
 use ziptier_codec::token;
 
 const SIGNATURE: [u8; 4] = *b"zrdb";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_PLAIN: u8 = 1;
 const HEADER_BYTES: usize = 20;
 const CHECKSUM_BYTES: usize = 4;
 
 /// The longest stored generation, and the longest token dictionary: beyond it lies none that this crate makes.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Token dictionaries are packed once and carried by every file: 106 KB become about 60.
+/// Token dictionaries are packed once and carried by every file: 106 KB become about 40.
 const PACKING_LEVEL: i32 = 19;
 
 /// Dictionaries, ready for packing and unpacking.
@@ -78,6 +81,7 @@ impl Generation {
         zstd: Option<&block::Dictionary>,
     ) -> Result<Arc<Generation>, GenerationError> {
         let tokens = tokens.map(token::Dictionary::to_bytes).unwrap_or_default();
+        let tokens = front_coding::front_coded(&tokens).unwrap_or_default();
         let packed = if tokens.is_empty() { Vec::new() } else { packed(&tokens)? };
         let zstd = zstd.map(block::Dictionary::to_bytes).unwrap_or_default();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + zstd.len() + CHECKSUM_BYTES);
@@ -117,7 +121,7 @@ impl Generation {
         };
         let (packed_bytes, token_bytes, zstd_bytes) =
             (field(8)? as usize, field(12)? as usize, field(16)? as usize);
-        if bytes[4] != VERSION {
+        if !(VERSION_PLAIN..=VERSION).contains(&bytes[4]) {
             return Err(GenerationError::Version(bytes[4]));
         }
         if bytes.len().max(token_bytes) > BYTES_MAX
@@ -131,6 +135,9 @@ impl Generation {
         }
         let (packed, zstd) = content[HEADER_BYTES..].split_at(packed_bytes);
         let tokens = if packed.is_empty() { Vec::new() } else { unpacked(packed, token_bytes)? };
+        let is_front_coded = bytes[4] == VERSION && !tokens.is_empty();
+        let tokens = if is_front_coded { front_coding::restored(&tokens, BYTES_MAX) } else { Some(tokens) };
+        let tokens = tokens.ok_or_else(|| damaged("its tokens are not front-coded"))?;
         let tokens = (!tokens.is_empty()).then(|| token::Dictionary::from_bytes(&tokens)).transpose();
         let zstd = (!zstd.is_empty()).then(|| block::Dictionary::from_bytes(zstd)).transpose();
         Ok(Generation {
@@ -210,6 +217,22 @@ mod tests {
         let bytes = first.as_bytes().to_vec();
         drop(first);
         assert_eq!(Generation::load(&bytes).unwrap().as_bytes(), bytes);
+    }
+
+    #[test]
+    fn dictionaries_that_are_not_front_coded_are_read() {
+        let current = one();
+        let tokens = current.tokens().unwrap().to_bytes();
+        let packed = packed(&tokens).unwrap();
+        let mut bytes = [&SIGNATURE[..], &[VERSION_PLAIN, 0, 0, 0]].concat();
+        for length in [packed.len(), tokens.len(), 0] {
+            bytes.extend_from_slice(&(length as u32).to_le_bytes());
+        }
+        bytes.extend_from_slice(&packed);
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        let plain = Generation::load(&bytes).unwrap();
+        assert_eq!(plain.tokens().unwrap().to_bytes(), tokens);
+        assert!(plain.as_bytes()[4] == VERSION_PLAIN && current.as_bytes()[4] == VERSION);
     }
 
     #[test]

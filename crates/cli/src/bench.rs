@@ -19,15 +19,17 @@ const RUN_COMMAND: &str = "bench-run";
 
 const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled };
 
+/// What models have done in this program, and in the library that a database has loaded.
 fn modelled() -> ModelledWork {
     let usage = ModelUsage::now();
-    ModelledWork {
+    let own = ModelledWork {
         jobs: usage.jobs,
         late_jobs: usage.late_jobs,
         late_sec: usage.late.as_secs_f64(),
         cpu_sec: usage.cpu.as_secs_f64(),
         memo_bytes: usage.memo_bytes,
-    }
+    };
+    own.plus(rocksdb_target::modelled())
 }
 
 /// Every target that can be benchmarked. Ours comes first, eval's own yardsticks last.
@@ -101,8 +103,9 @@ pub(crate) struct Arguments {
     /// devices [default: auto; suite codecs: software and hardware]
     #[arg(long, value_name = "PATH")]
     path: Option<CodecPath>,
-    /// A modelled accelerator for engine iaa instead of a device: devices=4,depth=128 and so on, or timing=off to be as fast as the
-    /// software; its rows say modelled
+    /// A modelled accelerator for engine iaa, and for ziptier-deflate in RocksDB, instead of a device: devices=4,depth=128 and so on, or
+    /// timing=off to be as fast as the software; devices=1,2,4 are three models. Rows say modelled; in suite rocksdb they come beside
+    /// those without
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
@@ -181,7 +184,7 @@ pub(crate) struct Arguments {
     /// Threads for background work of any kind [default: the target's own]
     #[arg(long, value_name = "N")]
     background_threads: Option<usize>,
-    /// Processors that runs may use, such as 0,1 [default: all]
+    /// Processors that runs may use, such as 0,1; suite rocksdb: one of them, two, and so on in doubles, in turns [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     cpus: Vec<usize>,
     /// Stores side by side in each run, each with its own threads and keys; figures are sums
@@ -198,7 +201,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     format: Format,
     /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and verdicts.tsv;
-    /// suite bypass: bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead
+    /// suite rocksdb: and databases.tsv, scaling.tsv and scaling.svg; suite bypass: bypass-RUN.tsv, bypass-summary.tsv and bypass.svg
+    /// instead
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -250,10 +254,12 @@ impl Arguments {
             background: self.background.clone(),
             background_threads: self.background_threads,
             block_bytes: self.block_bytes.clone(),
+            models: self.model.as_deref().map(ziptier_eval::models).transpose()?.unwrap_or_default(),
+            models_beside: false,
             options: TargetOptions {
                 engine: None,
                 path: self.path,
-                model: self.model.clone(),
+                model: None,
                 block_bytes: None,
                 level: self.level,
                 huffman: self.huffman,
@@ -273,7 +279,7 @@ impl Arguments {
             seconds: self.seconds,
             warmup_seconds: self.warmup,
             settle_seconds: self.settle,
-            cpus: self.cpus.clone(),
+            cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
             until_p99_us: self.until_p99,
             latency: self.latency,
@@ -405,6 +411,7 @@ impl Bench {
         let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &versions)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
+            ziptier_eval::write_databases(&outcome)?;
         }
         if let Some(failure) = &outcome.failure {
             eprintln!("error: {failure}");

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use tempfile::TempDir;
 use ziptier_eval::{
-    Batch, Config, Counters, EngineUnavailable, Key, Records, Registration, Target, TargetError,
-    TargetOptions,
+    Batch, Config, Counters, EngineUnavailable, Key, ModelledWork, Records, Registration, Target,
+    TargetError, TargetOptions,
 };
 use ziptier_rocksdb::host::{Database, Error, LIBRARY_VARIABLE, Library, Table, Values, WriteLog};
 
@@ -76,15 +76,48 @@ const CODECS: [Codec; 8] = [
     ours("ziptier-lz4", "lz4", "kLZ4Compression"),
 ];
 
+impl Codec {
+    /// Whether a device can do its work, or a model of one.
+    fn takes_device(&self) -> bool {
+        self.format == Some("deflate")
+    }
+}
+
 /// RocksDB, for the list of targets.
 pub(crate) fn registration() -> Registration {
     let names = CODECS.map(|codec| codec.name);
+    let on_devices = CODECS.iter().filter(|codec| codec.takes_device()).map(|codec| codec.name);
     Registration::of::<RocksDbTarget>(
         "rocksdb",
         "a stock RocksDB, with its own compressions and with ours",
         &names,
     )
     .foreign()
+    .with_models_for(on_devices)
+}
+
+/// The library that has our classes, once a run has loaded them.
+static WITH_PLUGIN: OnceLock<&'static Library> = OnceLock::new();
+
+/// What modelled devices have done behind our classes, which have models of their own.
+pub(crate) fn modelled() -> ModelledWork {
+    let counters = WITH_PLUGIN.get().and_then(|library| library.counters().ok()).unwrap_or_default();
+    modelled_of(&counters)
+}
+
+fn modelled_of(counters: &str) -> ModelledWork {
+    let figure = |name: &str| {
+        let line = counters.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|figure| figure.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let seconds = |name| figure(name) as f64 * 1e-9;
+    ModelledWork {
+        jobs: figure("modelled_jobs"),
+        late_jobs: figure("modelled_late_jobs"),
+        late_sec: seconds("modelled_late_ns"),
+        cpu_sec: seconds("modelled_cpu_ns"),
+        memo_bytes: figure("modelled_memo_bytes"),
+    }
 }
 
 /// The data make so many files of the target size before they are compressed: more than 32 at ratios of up to 3.
@@ -109,6 +142,9 @@ impl Setup {
         let codec = CODECS.iter().find(|codec| codec.name == config.codec);
         let codec = codec.ok_or_else(|| format!("it has no codec {}", config.codec))?;
         let taken: &[&str] = match codec.format {
+            Some(_) if codec.takes_device() => {
+                &["--block-bytes", "--level", "--path", "--huffman", "--model"]
+            }
             Some(_) => &["--block-bytes", "--level", "--path", "--huffman"],
             None => &["--block-bytes", "--level"],
         };
@@ -135,6 +171,7 @@ impl Setup {
         let library = Library::load(LIBRARY.get().and_then(Option::as_deref))?;
         if self.needs_plugin {
             library.load_plugin()?;
+            WITH_PLUGIN.get_or_init(|| library);
         }
         Ok(library)
     }
@@ -146,7 +183,8 @@ fn compression(codec: &Codec, asked: &TargetOptions) -> String {
     let manager = codec.format.map(|format| {
         let path = asked.path.map(|path| format!(";path={path}")).unwrap_or_default();
         let huffman = asked.huffman.map(|huffman| format!(";huffman={huffman}")).unwrap_or_default();
-        format!("compression_manager={{id=ziptier;format={format}{path}{huffman}}};")
+        let model = asked.model.as_ref().map(|model| format!(";model={{{model}}}")).unwrap_or_default();
+        format!("compression_manager={{id=ziptier;format={format}{path}{huffman}{model}}};")
     });
     let options = match format!("{level}{}", codec.dictionary) {
         none if none.is_empty() => none,
@@ -167,7 +205,7 @@ struct RocksDbTarget {
     // Dropped, and so closed, before its folder is removed.
     database: Database,
     folder: TempDir,
-    compresses: bool,
+    engine: Option<&'static str>,
     background_jobs: usize,
 }
 
@@ -204,7 +242,11 @@ impl Target for RocksDbTarget {
                 WriteLog::Unsynced,
             )?,
             folder,
-            compresses: config.codec != "builtin-none",
+            engine: match config.codec.as_str() {
+                "builtin-none" => None,
+                _ if config.options.model.is_some() => Some("modelled"),
+                _ => Some("cpu"),
+            },
             background_jobs: setup.background_jobs,
         })
     }
@@ -261,7 +303,7 @@ impl Target for RocksDbTarget {
 
     fn counters(&self) -> Counters {
         Counters {
-            engine: self.compresses.then(|| "cpu".into()),
+            engine: self.engine.map(str::to_owned),
             bg_threads: Some(self.background_jobs as u64),
             files: Some(self.database.sst_files()),
             ..Counters::default()
@@ -303,6 +345,15 @@ mod tests {
     }
 
     #[test]
+    fn the_models_part_is_read_from_the_counters() {
+        let counters =
+            "unpacked_deflate_blocks 9\nmodelled_jobs 7\nmodelled_late_jobs 2\nmodelled_cpu_ns 1500000000\n";
+        let expected = ModelledWork { jobs: 7, late_jobs: 2, cpu_sec: 1.5, ..ModelledWork::default() };
+        assert_eq!(modelled_of(counters), expected);
+        assert_eq!(modelled_of(""), ModelledWork::default());
+    }
+
+    #[test]
     fn options_select_the_codec() {
         let options = |codec: &str, options: TargetOptions| {
             Setup::of(&Config { codec: codec.into(), options, ..Config::default() }).unwrap().options
@@ -316,5 +367,8 @@ mod tests {
             ),
             "{ours}"
         );
+        let model = TargetOptions { model: Some("devices=2,depth=64".into()), ..TargetOptions::default() };
+        let modelled = options("ziptier-deflate", model);
+        assert!(modelled.contains("{id=ziptier;format=deflate;model={devices=2,depth=64}}"), "{modelled}");
     }
 }

@@ -27,7 +27,10 @@ fn bench(folder: &Path, arguments: &[&str]) -> Option<Output> {
 }
 
 fn rows(output: &Output) -> Vec<HashMap<String, String>> {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    parsed(&String::from_utf8(output.stdout.clone()).unwrap())
+}
+
+fn parsed(text: &str) -> Vec<HashMap<String, String>> {
     let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
     let names = lines.next().unwrap();
     lines.map(|cells| names.iter().cloned().zip(cells).collect()).collect()
@@ -84,6 +87,32 @@ fn the_suite_prints_ratios_to_the_built_in_codecs() {
     }
     let zstd = printed.lines().find(|line| line.starts_with("builtin-zstd")).unwrap();
     assert_eq!(zstd.split_whitespace().nth(2), Some("1.00"), "{printed}");
+}
+
+#[test]
+fn modelled_rows_stand_beside_measured_ones_and_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = tempfile::tempdir().unwrap();
+    let out = ["--out", results.path().to_str().unwrap()];
+    let codecs = ["--codec", "builtin-zstd,ziptier-deflate", "--model", "devices=1,2", "--cpus", "0"];
+    let narrow = ["--suite", "rocksdb", "--value-bytes", "256", "--value-order", "neighbours"];
+    let rest = ["--block-bytes", "16384", "--threads", "1", "--workload", "readrandom"];
+    let Some(output) = bench(folder.path(), &[&narrow[..], &codecs, &rest, &out].concat()) else { return };
+    let printed = String::from_utf8(output.stdout).unwrap();
+    if printed.contains("unavailable") {
+        eprintln!("skipped: {printed}");
+        return;
+    }
+    assert!(printed.contains("Figure 6") && printed.contains("of its own taken off"), "{printed}");
+    let folder = std::fs::read_dir(results.path()).unwrap().next().unwrap().unwrap().path();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let rows = parsed(&read("databases.tsv"));
+    let column = |name: &str| rows.iter().map(|row| row[name].as_str()).collect::<Vec<_>>();
+    assert_eq!(column("status"), ["measured", "measured", "modelled", "modelled"]);
+    assert_eq!(column("model"), ["NA", "NA", "devices=1", "devices=2"]);
+    assert_eq!(column("mismatches"), ["0"; 4]);
+    assert!(number(&rows[2], "modelled_cpu_sec") > 0.0 && rows[1]["modelled_cpu_sec"] == "NA");
+    assert!(read("scaling.svg").contains("ziptier-deflate modelled devices=2"));
 }
 
 #[test]

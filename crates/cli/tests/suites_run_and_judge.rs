@@ -258,7 +258,13 @@ fn what_a_model_did_is_called_modelled() {
             .map(|name| row[name].as_str());
         assert_eq!(
             said,
-            [&format!("store_deflate-iaa-hardware-{huffman}-modelled"), "modelled", "0", "0", "0"]
+            [
+                &format!("store_deflate-iaa-hardware-{huffman}-modelled-devices2-timingoff"),
+                "modelled",
+                "0",
+                "0",
+                "0"
+            ]
         );
         assert!(row["iaa_decompress_calls"].parse::<u64>().unwrap() > 0, "{row:?}");
     }

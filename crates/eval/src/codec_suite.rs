@@ -58,6 +58,8 @@ pub(crate) mod tests {
             landing_bytes: vec![],
             background: vec![],
             background_threads: None,
+            models: vec![],
+            models_beside: false,
             options: TargetOptions::default(),
             rounds: 1,
             keys: 50_000,

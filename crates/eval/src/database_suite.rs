@@ -5,17 +5,20 @@
 //! process, background work included, so that it means something on a machine that others use. Size is that of the database as it was loaded.
 
 use crate::bench::{Configuration, Outcome};
+use crate::database_scaling::{Scaling, plot, points};
 use crate::error::Error;
 use crate::measurement::Measurement;
+use crate::meters::ModelledWork;
 use crate::plan::Plan;
 use crate::report::{Format, aligned, grouped, objects, tsv};
+use crate::results_folder::ResultsFolder;
 use crate::row::{Cell, Row, median, spread_pct};
 use crate::spec::RunSpec;
 use crate::values::{ValueBytes, ValueOrder};
 use crate::workload::Workload;
 
 /// The codecs that the others are compared with.
-const REFERENCE: &str = "builtin-zstd";
+pub(crate) const REFERENCE: &str = "builtin-zstd";
 const FAST: &str = "builtin-lz4";
 /// The setting of the published Figure 4.
 const FIGURE_4: (&str, u64, usize) = ("readrandomwriterandom", 256, 16384);
@@ -40,8 +43,25 @@ pub fn database_suite(asked: Plan) -> Result<Plan, Error> {
         value_orders: or(asked.value_orders, [ValueOrder::Strangers, ValueOrder::Neighbours]),
         block_bytes: or(asked.block_bytes, [4096, 16384]),
         threads: or(asked.threads, [cores.min(THREADS_MAX) as u64]),
+        cpus: asked.cpus.iter().flat_map(|cpus| growing(cpus)).collect(),
+        models_beside: true,
         ..asked
     })
+}
+
+/// The first processor, the first two, and so on in doubles, up to all of them.
+fn growing(cpus: &[usize]) -> Vec<Vec<usize>> {
+    let counts =
+        std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|&count| count < cpus.len());
+    counts.chain([cpus.len()]).map(|count| cpus[..count].to_vec()).collect()
+}
+
+/// The codec, and what is modelled if anything is.
+pub(crate) fn label(spec: &RunSpec) -> String {
+    match &spec.options.model {
+        None => spec.codec.clone(),
+        Some(model) => format!("{} modelled {model}", spec.codec),
+    }
 }
 
 /// A ratio to another codec, round by round.
@@ -92,15 +112,25 @@ struct Compared<'a> {
     configuration: &'a Configuration,
     reference: Beside,
     fast: Beside,
+    /// The share of zstd's processors for as many operations, by what was measured with fewer.
+    cores: Option<f64>,
 }
 
 /// What runs have in common that are compared.
 fn setting(spec: &RunSpec) -> impl PartialEq {
-    (spec.workload.clone(), spec.value_bytes, spec.value_order, spec.options.block_bytes, spec.threads)
+    (
+        spec.workload.clone(),
+        spec.value_bytes,
+        spec.value_order,
+        spec.options.block_bytes,
+        spec.threads,
+        spec.cpus.clone(),
+    )
 }
 
 fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
     let all = &outcome.configurations;
+    let scalings = Scaling::all(outcome);
     let beside = |one: &Configuration, codec: &str| {
         let there =
             all.iter().find(|other| other.spec.codec == codec && setting(&other.spec) == setting(&one.spec));
@@ -110,6 +140,7 @@ fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
         configuration,
         reference: beside(configuration, REFERENCE),
         fast: beside(configuration, FAST),
+        cores: Scaling::share_of(&scalings, &configuration.spec),
     };
     all.iter().map(compare).collect()
 }
@@ -132,6 +163,11 @@ impl Compared<'_> {
         let of = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.median), 3);
         let spread = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.spread_pct), 1);
         let (reference, fast) = (&self.reference, &self.fast);
+        let is_modelled = spec.options.model.is_some();
+        let of_model = |figure: fn(&ModelledWork) -> f64, decimals| {
+            let figure = |round: &Measurement| (round.modelled.jobs > 0).then(|| figure(&round.modelled));
+            Cell::number(self.figure(figure), decimals)
+        };
         vec![
             ("workload", Cell::Text(spec.workload.name.clone())),
             ("value_bytes", Cell::Text(spec.value_bytes.to_string())),
@@ -139,7 +175,10 @@ impl Compared<'_> {
             ("block_bytes", Cell::count(spec.options.block_bytes.map(|bytes| bytes as u64))),
             ("instances", Cell::Count(spec.instances as i64)),
             ("threads", Cell::Count(spec.threads as i64)),
+            ("cpus", Cell::count((!spec.cpus.is_empty()).then_some(spec.cpus.len() as u64))),
             ("codec", Cell::Text(spec.codec.clone())),
+            ("status", Cell::text(Some(if is_modelled { "modelled" } else { "measured" }))),
+            ("model", Cell::text(spec.options.model.as_deref())),
             ("qps_per_cpu_core", Cell::number(self.figure(Measurement::qps_per_cpu_core), 0)),
             ("qps", Cell::number(self.figure(|round| Some(round.qps())), 0)),
             ("read_p99_us", Cell::number(self.figure(|round| Some(round.read?.p99_us)), 3)),
@@ -152,16 +191,36 @@ impl Compared<'_> {
             ("read_p99_to_zstd", of(reference.read_p99)),
             ("read_p99_to_zstd_spread_pct", spread(reference.read_p99)),
             ("cores_at_equal_throughput_extrapolated", Cell::number(reference.cores(), 3)),
+            ("cores_at_equal_throughput_measured", Cell::number(self.cores, 3)),
             ("load_cpu_to_zstd", of(reference.load_cpu)),
             ("throughput_to_lz4", of(fast.throughput)),
             ("size_to_lz4", of(fast.size)),
             ("read_p99_to_lz4", of(fast.read_p99)),
             ("rounds", Cell::Count(self.configuration.rounds.len() as i64)),
             ("mismatches", Cell::Count(self.mismatches() as i64)),
+            ("modelled_late_pct", of_model(|model| model.late_jobs as f64 / model.jobs as f64 * 100.0, 1)),
+            ("modelled_late_us_mean", of_model(|model| model.late_sec * 1e6 / model.jobs as f64, 3)),
+            ("modelled_cpu_sec", of_model(|model| model.cpu_sec, 3)),
             ("corpus", Cell::text(Some(&spec.corpus))),
             ("keys", Cell::Count(spec.keys as i64)),
         ]
     }
+}
+
+/// Writes the comparison, and the curves over processors and devices if there are any, beside the other files of the results.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_databases(outcome: &Outcome) -> Result<(), Error> {
+    let Some(folder) = &outcome.folder else { return Ok(()) };
+    let folder = ResultsFolder::at(folder.clone());
+    folder.write("databases.tsv", &tsv(compared(outcome).iter().map(Compared::row)))?;
+    let scalings = Scaling::all(outcome);
+    if scalings.is_empty() {
+        return Ok(());
+    }
+    folder.write("scaling.tsv", &points(&scalings))?;
+    folder.write("scaling.svg", &plot(&scalings)?)
 }
 
 /// The comparison as text that ends with a newline.
@@ -187,7 +246,8 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
     for group in
         all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
     {
-        text += &format!("\n{}\n{}", in_words(&group[0].configuration.spec), figure_5(group));
+        let spec = &group[0].configuration.spec;
+        text += &format!("\n{}\n{}{}", in_words_with_cpus(spec), figure_5(group), lateness(group));
     }
     for group in
         all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
@@ -195,8 +255,11 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         let spec = &group[0].configuration.spec;
         let here = (spec.workload.name.as_str(), spec.value_bytes.max, spec.options.block_bytes.unwrap_or(0));
         if here == FIGURE_4 {
-            text += &format!("\nFigure 4, {}\n{}", in_words(spec), figure_4(group));
+            text += &format!("\nFigure 4, {}\n{}", in_words_with_cpus(spec), figure_4(group));
         }
+    }
+    for scaling in Scaling::all(outcome) {
+        text += &format!("\n{}", scaling.table());
     }
     let mut named: Vec<&str> = Vec::new();
     for unavailable in &outcome.unavailable {
@@ -206,12 +269,16 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         }
     }
     text + "\nthroughput: operations per CPU-second of the whole process, compaction included. size: bytes of the files as loaded and compacted.\n\
-        cores: extrapolated, the share of the processors that does as many operations. fill: CPU time of the sequential load and its compaction.\n"
+        cores: extrapolated, the share of the processors that does as many operations; measured, the same between the points of fewer\n\
+        processors. modelled: a device in software, whose own CPU time is taken off; where it was late, it would be faster.\n\
+        fill: CPU time of the sequential load and its compaction.\n"
 }
 
-fn in_words(spec: &RunSpec) -> String {
+pub(crate) fn in_words(spec: &RunSpec) -> String {
+    let databases =
+        if spec.instances > 1 { format!(" on each of {} databases", spec.instances) } else { String::new() };
     format!(
-        "{}, values of {} B ({}), blocks of {} B, {} thread(s)",
+        "{}, values of {} B ({}), blocks of {} B, {} thread(s){databases}",
         spec.workload.name,
         spec.value_bytes,
         spec.value_order,
@@ -220,9 +287,38 @@ fn in_words(spec: &RunSpec) -> String {
     )
 }
 
+/// The same, and the processors if they were told.
+fn in_words_with_cpus(spec: &RunSpec) -> String {
+    match spec.cpus.len() {
+        0 => in_words(spec),
+        cpus => format!("{}, {cpus} processor(s)", in_words(spec)),
+    }
+}
+
+/// How late the models of a group were.
+fn lateness(group: &[Compared<'_>]) -> String {
+    let modelled = group.iter().filter(|one| one.configuration.spec.options.model.is_some());
+    let line = |one: &Compared<'_>| {
+        let of_jobs = |figure: fn(&ModelledWork) -> f64| {
+            one.figure(|round| {
+                (round.modelled.jobs > 0).then(|| figure(&round.modelled) / round.modelled.jobs as f64)
+            })
+        };
+        let (late, by) = (of_jobs(|model| model.late_jobs as f64)?, of_jobs(|model| model.late_sec)?);
+        let cpu = one.figure(|round| Some(round.modelled.cpu_sec))?;
+        Some(format!(
+            "{}: {:.0} % of jobs late, all by {:.1} us on average; {cpu:.2} CPU-s of its own taken off\n",
+            label(&one.configuration.spec),
+            late * 100.0,
+            by * 1e6
+        ))
+    };
+    modelled.filter_map(line).collect()
+}
+
 /// The published Figure 5 and its savings, as a table.
 fn figure_5(group: &[Compared<'_>]) -> String {
-    const HEADINGS: [&str; 13] = [
+    const HEADINGS: [&str; 14] = [
         "codec",
         "ops/CPU-s",
         "throughput",
@@ -230,6 +326,7 @@ fn figure_5(group: &[Compared<'_>]) -> String {
         "size",
         "read p99",
         "cores",
+        "measured",
         "fill CPU",
         "size/raw",
         "p99 us",
@@ -244,13 +341,14 @@ fn figure_5(group: &[Compared<'_>]) -> String {
         let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
         vec![
-            format!("{}{wrong}", one.configuration.spec.codec),
+            format!("{}{wrong}", label(&one.configuration.spec)),
             number(one.figure(Measurement::qps_per_cpu_core), 0),
             ratio(one.reference.throughput),
             number(one.reference.throughput.map(|ratio| ratio.spread_pct), 1),
             ratio(one.reference.size),
             ratio(one.reference.read_p99),
             number(one.reference.cores(), 2),
+            number(one.cores, 2),
             ratio(one.reference.load_cpu),
             number(one.held_per_raw(), 3),
             number(one.figure(|round| Some(round.read?.p99_us)), 1),
@@ -270,7 +368,7 @@ fn figure_4(group: &[Compared<'_>]) -> String {
     lines.extend(group.iter().map(|one| {
         let ratio = |ratio: Option<Ratio>| ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median));
         vec![
-            one.configuration.spec.codec.clone(),
+            label(&one.configuration.spec),
             ratio(one.reference.throughput),
             ratio(one.reference.size),
             ratio(one.fast.throughput),
@@ -281,92 +379,4 @@ fn figure_4(group: &[Compared<'_>]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::target_options::TargetOptions;
-    use serde_json::json;
-
-    /// One round: operations in a CPU-second, bytes, and the 99th percentile of reads.
-    fn round([operations, bytes, p99_us]: [u64; 3]) -> Measurement {
-        let usage = json!({
-            "user_sec": 1.0, "sys_sec": 0.0, "ctx_switches_voluntary": 0, "ctx_switches_involuntary": 0, "max_rss_bytes": 0
-        });
-        let growth = json!({ "held_bytes": 0, "rss_bytes": 0 });
-        let measurement = json!({
-            "operations": operations, "wall_sec": 1.0, "usage": usage, "mismatches": 0, "keys": 10, "raw_bytes": 2000,
-            "read": { "p50_us": 1.0, "p99_us": p99_us, "p999_us": 9.0 }, "memory": growth, "loaded_held_bytes": bytes,
-            "load_sec": 1.0, "load_cpu_sec": 2.0, "counters": { "files": 40 }, "steps": [], "descriptions": [], "notes": []
-        });
-        serde_json::from_value(measurement).unwrap()
-    }
-
-    fn configuration(codec: &str, block_bytes: usize, rounds: &[[u64; 3]]) -> Configuration {
-        let spec = RunSpec {
-            codec: codec.into(),
-            tunable: true,
-            workload: Workload::named(FIGURE_4.0).unwrap(),
-            value_bytes: ValueBytes { min: 256, max: 256 },
-            options: TargetOptions { block_bytes: Some(block_bytes), ..TargetOptions::default() },
-            ..RunSpec::new("rocksdb", "json")
-        };
-        let rounds = rounds.iter().copied().map(round).collect();
-        Configuration { spec, rounds, logs: vec![], is_harness: false }
-    }
-
-    fn outcome(configurations: Vec<Configuration>) -> Outcome {
-        Outcome { configurations, unavailable: vec![], failure: None, folder: None }
-    }
-
-    #[test]
-    fn ratios_are_of_equal_rounds_in_the_same_setting() {
-        // The machine was half as fast in the second round, and slower still with small blocks.
-        let all = outcome(vec![
-            configuration(REFERENCE, 16384, &[[100, 1000, 80], [50, 1000, 160], [100, 1000, 80]]),
-            configuration(FAST, 16384, &[[200, 1500, 40], [100, 1500, 80], [220, 1500, 40]]),
-            configuration("ziptier", 16384, &[[200, 1040, 20], [100, 1040, 40], [240, 1040, 20]]),
-            configuration(REFERENCE, 4096, &[[1, 1, 1]]),
-            configuration("ziptier", 512, &[[1, 1, 1]]),
-        ]);
-        let compared = compared(&all);
-        let ours = &compared[2];
-        let throughput = ours.reference.throughput.unwrap();
-        assert_eq!((throughput.median, throughput.spread_pct.round()), (2.0, 20.0));
-        assert_eq!(ours.reference.size.unwrap().median, 1.04);
-        assert_eq!(ours.reference.read_p99.unwrap().median, 0.25);
-        assert_eq!(ours.reference.cores(), Some(0.5));
-        assert_eq!(ours.fast.throughput.unwrap().median, 1.0);
-        assert!(compared[4].reference.throughput.is_none(), "nothing to compare with at 512 bytes");
-        assert_eq!(compared[3].reference.throughput.unwrap().median, 1.0);
-    }
-
-    #[test]
-    fn the_published_setting_has_its_own_figure() {
-        let rounds = [[100, 1000, 80]];
-        let large = [REFERENCE, FAST, "ziptier"].map(|codec| configuration(codec, 16384, &rounds));
-        let small = configuration(REFERENCE, 4096, &rounds);
-        let all = outcome(large.into_iter().chain([small]).collect());
-        let plan = crate::codec_suite::tests::asked();
-        let text = render_databases(&plan, &all, Format::Table);
-        assert_eq!(text.matches("Figure 4, readrandomwriterandom, values of 256 B").count(), 1, "{text}");
-        assert!(text.lines().all(|line| line.len() <= 150), "{text}");
-        let rows = render_databases(&plan, &all, Format::Tsv);
-        assert_eq!(rows.lines().count(), 5);
-    }
-
-    #[test]
-    fn what_is_left_open_is_as_published() {
-        let asked = Plan {
-            workloads: vec![],
-            value_bytes: vec![],
-            value_orders: vec![],
-            ..crate::codec_suite::tests::asked()
-        };
-        let plan = database_suite(asked).unwrap();
-        let names: Vec<&str> = plan.workloads.iter().map(|workload| workload.name.as_str()).collect();
-        assert_eq!(names, ["readrandom", "readrandomwriterandom"]);
-        assert_eq!(
-            (plan.value_bytes.len(), plan.value_orders.len(), plan.block_bytes),
-            (2, 2, vec![4096, 16384])
-        );
-    }
-}
+pub(crate) mod tests;

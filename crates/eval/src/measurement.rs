@@ -68,7 +68,7 @@ pub struct Measurement {
     pub loaded_held_bytes: Option<u64>,
     /// Seconds that loading took.
     pub load_sec: f64,
-    /// CPU seconds that loading took.
+    /// CPU seconds that loading took, without those of modelled devices.
     pub load_cpu_sec: f64,
     /// What the target counted in the window.
     pub counters: Counters,

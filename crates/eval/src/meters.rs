@@ -32,6 +32,17 @@ pub struct ModelledWork {
 }
 
 impl ModelledWork {
+    /// What models in two places have done together.
+    pub fn plus(self, other: ModelledWork) -> ModelledWork {
+        ModelledWork {
+            jobs: self.jobs + other.jobs,
+            late_jobs: self.late_jobs + other.late_jobs,
+            late_sec: self.late_sec + other.late_sec,
+            cpu_sec: self.cpu_sec + other.cpu_sec,
+            memo_bytes: self.memo_bytes + other.memo_bytes,
+        }
+    }
+
     pub(crate) fn since(self, before: ModelledWork) -> ModelledWork {
         ModelledWork {
             jobs: self.jobs - before.jobs,

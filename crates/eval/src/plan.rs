@@ -26,6 +26,7 @@ struct Coding<'a> {
     huffman: Option<Huffman>,
     block_bytes: Option<usize>,
     takes_model: bool,
+    model: Option<&'a str>,
     is_preloaded: bool,
 }
 
@@ -55,7 +56,11 @@ pub struct Plan {
     pub background_threads: Option<usize>,
     /// Raw bytes of blocks; empty for the target's default.
     pub block_bytes: Vec<usize>,
-    /// What else is asked of the targets, but for the engine and the bytes of a block.
+    /// Accelerators to model; empty for none.
+    pub models: Vec<String>,
+    /// Whether what a model works for is measured without one, too, and everything else without one alone.
+    pub models_beside: bool,
+    /// What else is asked of the targets, but for engine, model and the bytes of a block.
     pub options: TargetOptions,
     /// How often everything is repeated, in turns.
     pub rounds: usize,
@@ -81,8 +86,8 @@ pub struct Plan {
     pub warmup_seconds: f64,
     /// Idle time after it, before the settled memory is read.
     pub settle_seconds: f64,
-    /// Processors to use; empty for all.
-    pub cpus: Vec<usize>,
+    /// Sets of processors to use, an empty one for all; no sets are one for all.
+    pub cpus: Vec<Vec<usize>>,
     /// Stores in parallel.
     pub instances: u64,
     /// Raise the offered rate until the 99th percentile exceeds this.
@@ -137,6 +142,16 @@ impl Plan {
                 }
             }
         }
+        if let Some(model) = self.models.first()
+            && self.models_beside
+            && !runs.iter().any(|run| run.options.model.is_some())
+        {
+            return Err(Error::invalid(
+                "--model",
+                model,
+                "no codec of this benchmark can have a device; leave it out",
+            ));
+        }
         let mut unavailable: Vec<Unavailable> = Vec::new();
         let mut possible = Vec::new();
         for spec in runs {
@@ -184,7 +199,8 @@ impl Plan {
                 let known = target.codecs.join(", ");
                 return Err(Error::Unknown { what: "codec", given: codec.into(), known });
             }
-            codings.extend(self.engines_for(codec, &target.engines_of(codec))?);
+            let engines = self.engines_for(codec, &target.engines_of(codec))?;
+            codings.extend(engines.into_iter().flat_map(|coding| self.on_models(coding, target)));
         }
         // Codecs with blocks of one size stand, and are measured, side by side.
         let sized = |bytes: Option<usize>| {
@@ -203,6 +219,7 @@ impl Plan {
             huffman: self.options.huffman,
             block_bytes: None,
             takes_model: !self.compares_codecs,
+            model: None,
             is_preloaded: false,
         };
         if there.is_empty() || (self.engines.is_empty() && !self.compares_codecs) {
@@ -244,6 +261,17 @@ impl Plan {
         Ok(codings.into_iter().flat_map(|coding| self.on_each_path(coding, there)).collect())
     }
 
+    /// The coding with each of the models, as far as it takes one.
+    fn on_models<'a>(&'a self, coding: Coding<'a>, target: &Registration) -> Vec<Coding<'a>> {
+        let modelled = || self.models.iter().map(move |model| Coding { model: Some(model), ..coding });
+        let own = || std::iter::once(coding);
+        match self.models_beside {
+            true if target.modelled_codecs.contains(&coding.codec) => own().chain(modelled()).collect(),
+            false if coding.takes_model && !self.models.is_empty() => modelled().collect(),
+            _ => vec![coding],
+        }
+    }
+
     /// The coding on each path that the suite measures it on.
     fn on_each_path<'a>(&self, coding: Coding<'a>, there: &[CodecEngine]) -> Vec<Coding<'a>> {
         let of_engine = |engine: &&CodecEngine| Some(engine.name) == coding.engine;
@@ -265,7 +293,7 @@ impl Plan {
         }
         let engine = coding.engine.map(str::to_owned);
         let Coding { path, huffman, block_bytes, .. } = coding;
-        let model = self.options.model.clone().filter(|_| coding.takes_model);
+        let model = coding.model.map(str::to_owned);
         TargetOptions { engine, path, model, huffman, block_bytes, ..self.options.clone() }
     }
 
@@ -309,7 +337,8 @@ impl Plan {
         let unused =
             |given: &str| Error::invalid("option", given, "no target of this benchmark compresses anything");
         let blocks = self.block_bytes.first().map(|bytes| ("--block-bytes", bytes.to_string()));
-        if let Some((flag, value)) = self.options.asked().into_iter().chain(blocks).next()
+        let model = self.models.first().map(|model| ("--model", model.clone()));
+        if let Some((flag, value)) = self.options.asked().into_iter().chain(blocks).chain(model).next()
             && !runs.iter().any(|run| run.tunable)
         {
             return Err(unused(&format!("{flag} {value}")));
@@ -361,24 +390,18 @@ impl Plan {
         ))
     }
 
-    /// What runs side by side have in common: one for each workload, shape of values and number of threads.
+    /// What runs side by side have in common: one for each workload, shape of values, number of threads and set of processors.
     fn settings(&self) -> Vec<RunSpec> {
-        let mut settings = Vec::new();
-        for workload in &self.workloads {
-            for &value_bytes in &self.value_bytes {
-                for &value_order in &self.value_orders {
-                    for &threads in &self.threads {
-                        let workload = workload.clone();
-                        settings.push(RunSpec {
-                            workload,
-                            value_bytes,
-                            value_order,
-                            threads,
-                            ..self.common()
-                        });
-                    }
-                }
-            }
+        let mut settings = vec![self.common()];
+        let mut sweep = |each: &dyn Fn(&RunSpec) -> Vec<RunSpec>| {
+            settings = settings.iter().flat_map(each).collect();
+        };
+        sweep(&|spec| on(&self.workloads, |workload| RunSpec { workload, ..spec.clone() }));
+        sweep(&|spec| on(&self.value_bytes, |value_bytes| RunSpec { value_bytes, ..spec.clone() }));
+        sweep(&|spec| on(&self.value_orders, |value_order| RunSpec { value_order, ..spec.clone() }));
+        sweep(&|spec| on(&self.threads, |threads| RunSpec { threads, ..spec.clone() }));
+        if !self.cpus.is_empty() {
+            sweep(&|spec| on(&self.cpus, |cpus| RunSpec { cpus, ..spec.clone() }));
         }
         settings
     }
@@ -393,7 +416,6 @@ impl Plan {
             seconds: self.seconds,
             warmup_seconds: self.warmup_seconds,
             settle_seconds: self.settle_seconds,
-            cpus: self.cpus.clone(),
             instances: self.instances,
             until_p99_us: self.until_p99_us,
             latency: self.latency,
@@ -404,7 +426,7 @@ impl Plan {
 
     fn check_cpus(&self) -> Result<(), Error> {
         let there = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.cpus.iter().find(|&&cpu| crate::process::cpu_set(&[cpu]).is_none()) {
+        match self.cpus.iter().flatten().find(|&&cpu| crate::process::cpu_set(&[cpu]).is_none()) {
             Some(cpu) => Err(Error::invalid(
                 "--cpus",
                 cpu.to_string(),
@@ -428,6 +450,11 @@ fn cannot_be_preloaded(library: &str) -> Option<String> {
 
 pub(crate) fn runs_in_words(runs: usize) -> String {
     if runs == 1 { "1 run".into() } else { format!("{runs} runs") }
+}
+
+/// What `make` makes of each value.
+fn on<T: Clone>(values: &[T], make: impl Fn(T) -> RunSpec) -> Vec<RunSpec> {
+    values.iter().cloned().map(make).collect()
 }
 
 /// The values of a list, or one `None` for an empty one.

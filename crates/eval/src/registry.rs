@@ -45,6 +45,8 @@ pub struct Registration {
     pub codecs: Vec<&'static str>,
     /// Engines of codecs that have several; a codec without any here has one, without a name.
     pub engines: Vec<CodecEngine>,
+    /// Codecs without named engines that a modelled device can work for.
+    pub modelled_codecs: Vec<&'static str>,
     /// Whether landing size and background threads mean anything to it: if not, sweeps of them leave it alone.
     pub tunable: bool,
     /// Whether it is the harness itself.
@@ -65,6 +67,7 @@ impl Registration {
             about,
             codecs: codecs.to_vec(),
             engines: Vec::new(),
+            modelled_codecs: Vec::new(),
             tunable: codecs != ["none"],
             is_harness: false,
             is_foreign: false,
@@ -114,6 +117,12 @@ impl Registration {
         if let Some(engine) = self.engines.last_mut() {
             engine.takes_model = true;
         }
+        self
+    }
+
+    /// Says which codecs without named engines a modelled device can work for.
+    pub fn with_models_for(mut self, codecs: impl IntoIterator<Item = &'static str>) -> Self {
+        self.modelled_codecs.extend(codecs);
         self
     }
 

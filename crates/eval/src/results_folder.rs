@@ -55,6 +55,11 @@ impl ResultsFolder {
         Ok(folder)
     }
 
+    /// A folder that was made before.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        ResultsFolder { path }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -72,7 +77,8 @@ impl ResultsFolder {
             order => format!("{}-{order}", spec.value_bytes),
         };
         let workload = &spec.workload.name;
-        let name = format!("{}-{workload}-v{values}-t{}-round{round}.log", spec.name(), spec.threads);
+        let cpus = if spec.cpus.is_empty() { String::new() } else { format!("-c{}", spec.cpus.len()) };
+        let name = format!("{}-{workload}-v{values}-t{}{cpus}-round{round}.log", spec.name(), spec.threads);
         let text = format!("run: {:#}\n\n{said}\nmeasured: {:#}\n", json!(spec), json!(measured));
         self.write(&name, &text)?;
         Ok(name)

@@ -77,7 +77,7 @@ pub(crate) fn run<T: Target>(
 
     progress("loading");
     let files_before = file_bytes(&targets);
-    let (load_start, load_usage) = (Instant::now(), Usage::now());
+    let (load_start, load_usage, load_modelled) = (Instant::now(), Usage::now(), (meters.modelled)());
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
     }
@@ -86,13 +86,14 @@ pub(crate) fn run<T: Target>(
     }
     let load_sec = load_start.elapsed().as_secs_f64();
     let load_usage = Usage::now().since(load_usage);
+    let load_modelled = (meters.modelled)().since(load_modelled);
     let files_grown = || Some(file_bytes(&targets)?.saturating_sub(files_before?));
     let loaded_held_bytes = files_grown();
 
     progress("measuring");
     let arena = Arena { spec, meters, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
     let mut window = match spec.workload.is_fill() {
-        true => Window::of_load(spec, load_sec, load_usage, arena.counters()),
+        true => Window::of_load(spec, load_sec, load_usage, load_modelled, arena.counters()),
         false => arena.window(&mut buffers, None),
     };
     let mut steps = Vec::new();
@@ -144,7 +145,7 @@ pub(crate) fn run<T: Target>(
         settled,
         loaded_held_bytes,
         load_sec,
-        load_cpu_sec: load_usage.cpu_sec(),
+        load_cpu_sec: load_usage.cpu_sec() - load_modelled.cpu_sec,
         counters: Counters {
             files: counters.files,
             coded_bytes: counters.coded_bytes,
@@ -356,9 +357,14 @@ struct Window {
 
 impl Window {
     /// Loading as what was measured.
-    fn of_load(spec: &RunSpec, wall_sec: f64, usage: Usage, counters: Counters) -> Self {
+    fn of_load(
+        spec: &RunSpec,
+        wall_sec: f64,
+        usage: Usage,
+        modelled: ModelledWork,
+        counters: Counters,
+    ) -> Self {
         let operations = spec.keys * spec.instances;
-        let modelled = ModelledWork::default();
         Window { operations, read: None, write: None, wall_sec, usage, modelled, counters }
     }
 }

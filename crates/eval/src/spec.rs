@@ -157,8 +157,8 @@ impl RunSpec {
         if let Some(engine) = self.options.engine_in_words() {
             name += &format!("-{engine}");
         }
-        if self.options.model.is_some() {
-            name += "-modelled";
+        if let Some(model) = &self.options.model {
+            name += &format!("-modelled-{}", model.replace('=', "").replace(',', "-"));
         }
         if self.preload.is_some() {
             name += "-preloaded";

@@ -101,6 +101,8 @@ fn plan(target: &str) -> Plan {
         landing_bytes: vec![],
         background: vec![],
         background_threads: None,
+        models: vec![],
+        models_beside: false,
         options: usual.options,
         rounds: 2,
         keys: 1_000,

@@ -114,7 +114,8 @@ class ZiptierDecompressor : public Decompressor {
 
   Status DecompressBlock(const Args& args, char* out) override {
     const auto type = static_cast<uint8_t>(args.compression_type);
-    if (!IsPrivate(args.compression_type) && !zt_codec_unpacks_standard(codec_.get(), type)) {
+    const bool has_own_dict = generation_ == nullptr && !dict_.empty();  // one of RocksDB's
+    if (!IsPrivate(args.compression_type) && (has_own_dict || !zt_codec_unpacks_standard(codec_.get(), type))) {
       return builtin_->DecompressBlock(args, out);
     }
     Message error;

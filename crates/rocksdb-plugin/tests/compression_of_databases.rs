@@ -52,6 +52,17 @@ fn standard_formats_are_read_by_a_stock_rocksdb() {
 }
 
 #[test]
+fn what_rocksdb_packed_itself_is_read_with_dictionaries_of_its_own_and_without() {
+    for (format, compression) in [("deflate", "kZlibCompression"), ("lz4", "kLZ4Compression")] {
+        for dictionary in ["", ";compression_opts={max_dict_bytes=16384}"] {
+            let dir = in_folder();
+            printed(run(stock, "fill", &dir, &format!("compression={compression}{dictionary}"), &[]));
+            let manager = format!("compression_manager={{id=ziptier;format={format}}}");
+            printed(run(with_plugin, "read", &dir, &manager, &[]));
+        }
+    }
+}
+
 fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
     let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
     let canned = "compression_manager={id=ziptier;format=deflate;huffman=canned;verify=true}";

@@ -4,6 +4,7 @@ use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use ziptier_accel::ModelUsage;
 use ziptier_codec::block::{CountersSnapshot, Engine};
 
 /// Blocks and bytes of one type.
@@ -105,6 +106,22 @@ impl Counters {
     }
 }
 
+/// What models did and cost, if there were any: who measures the process takes their part off.
+fn write_modelled(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let usage = ModelUsage::now();
+    if usage.jobs == 0 {
+        return Ok(());
+    }
+    let figures = [
+        ("jobs", u128::from(usage.jobs)),
+        ("late_jobs", u128::from(usage.late_jobs)),
+        ("late_ns", usage.late.as_nanos()),
+        ("cpu_ns", usage.cpu.as_nanos()),
+        ("memo_bytes", u128::from(usage.memo_bytes)),
+    ];
+    figures.iter().try_for_each(|(name, figure)| writeln!(f, "modelled_{name} {figure}"))
+}
+
 impl fmt::Display for Counters {
     /// One line for each figure, `name value`, as metrics are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,6 +137,7 @@ impl fmt::Display for Counters {
                 writeln!(f, "{} by {}: {counters}", engine.format(), engine.worker())?;
             }
         }
+        write_modelled(f)?;
         writeln!(f, "declined_blocks {}", self.declined_blocks.load(Ordering::Relaxed))?;
         writeln!(f, "declined_bytes {}", self.declined_bytes.load(Ordering::Relaxed))?;
         writeln!(f, "failures {}", self.failures.load(Ordering::Relaxed))?;

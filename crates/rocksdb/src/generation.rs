@@ -12,13 +12,15 @@
 //! | 4 | 1 | version, 1 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | n, bytes of the packed token dictionary, 0 if there is none |
-//! | 12 | 4 | bytes of the token dictionary |
+//! | 12 | 4 | bytes of the token dictionary, front-coded (`front_coding`) |
 //! | 16 | 4 | m, bytes of the block dictionary, 0 if there is none |
-//! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, as a zstd frame without its magic number |
+//! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, front-coded, as a zstd frame without its magic number |
 //! | 20 + n | m | block dictionary, as `ziptier_codec::block` stores it: for zstd, or for deflate with canned codes |
 //! | 20 + n + m | 4 | CRC32C of everything before |
 //!
 //! Numbers are little-endian.
+
+mod front_coding;
 
 use crate::contexts::Contexts;
 use crate::counters::Counters;
@@ -39,7 +41,7 @@ const CHECKSUM_BYTES: usize = 4;
 /// The longest stored generation, and the longest token dictionary: beyond it lies none that this crate makes.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Token dictionaries are packed once and carried by every file: 106 KB become about 60.
+/// Token dictionaries are packed once and carried by every file: 106 KB become about 40.
 const PACKING_LEVEL: i32 = 19;
 
 /// Dictionaries, ready for packing and unpacking.
@@ -98,6 +100,7 @@ impl Generation {
         blocks: Option<&block::Dictionary>,
     ) -> Result<Arc<Generation>, GenerationError> {
         let tokens = tokens.map(token::Dictionary::to_bytes).unwrap_or_default();
+        let tokens = front_coding::front_coded(&tokens).unwrap_or_default();
         let packed = if tokens.is_empty() { Vec::new() } else { packed(&tokens)? };
         let blocks = blocks.map(block::Dictionary::to_bytes).unwrap_or_default();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + blocks.len() + CHECKSUM_BYTES);
@@ -150,12 +153,11 @@ impl Generation {
             return Err(damaged("its checksum does not match"));
         }
         let (packed, blocks) = content[HEADER_BYTES..].split_at(packed_bytes);
-        let tokens = if packed.is_empty() { Vec::new() } else { unpacked(packed, token_bytes)? };
-        let tokens = (!tokens.is_empty()).then(|| token::Dictionary::from_bytes(&tokens)).transpose();
+        let tokens = (!packed.is_empty()).then(|| tokens_of(packed, token_bytes)).transpose()?;
         let blocks = (!blocks.is_empty()).then(|| block::Dictionary::from_bytes(blocks)).transpose();
         Ok(Generation {
             bytes: bytes.into(),
-            tokens: tokens.map_err(|error| damaged(&error.to_string()))?,
+            tokens,
             blocks: Blocks::of(blocks.map_err(|error| damaged(&error.to_string()))?)
                 .map_err(|error| damaged(&error.to_string()))?,
         })
@@ -255,14 +257,16 @@ fn packed(tokens: &[u8]) -> Result<Vec<u8>, GenerationError> {
     Ok(out)
 }
 
-/// The token dictionary of so many bytes that was packed.
-fn unpacked(packed: &[u8], token_bytes: usize) -> Result<Vec<u8>, GenerationError> {
+/// The token dictionary that was packed, of so many bytes when it is front-coded.
+fn tokens_of(packed: &[u8], coded_bytes: usize) -> Result<token::Dictionary, GenerationError> {
     let damaged = |error: &dyn std::error::Error| GenerationError::Damaged(error.to_string());
     let engine = Setting::new(Format::Zstd).engine().map_err(|error| damaged(&error))?;
-    let mut tokens = Vec::new();
+    let mut coded = Vec::new();
     let mut codec = engine.open().map_err(|error| damaged(&error))?;
-    codec.decompress(packed, &mut tokens, token_bytes).map_err(|error| damaged(&error))?;
-    Ok(tokens)
+    codec.decompress(packed, &mut coded, coded_bytes).map_err(|error| damaged(&error))?;
+    let stored = front_coding::restored(&coded, BYTES_MAX)
+        .ok_or_else(|| GenerationError::Damaged("its tokens are not front-coded".to_owned()))?;
+    token::Dictionary::from_bytes(&stored).map_err(|error| damaged(&error))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::usage::{ThreadMeter, note_job};
 use crate::completion::{Outcome, Status};
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, Device, SubmitError, iaa_cap};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -221,6 +222,18 @@ impl Queue {
     }
 }
 
+/// Moves the calling thread to the processors that the process was not confined to: they are no part of what is measured. Where there
+/// are none, the system refuses, and the thread stays.
+fn stand_aside() {
+    if cfg!(miri) {
+        return;
+    }
+    let Ok(confined) = sched_getaffinity(None) else { return };
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| !confined.is_set(cpu)).for_each(|cpu| others.set(cpu));
+    let _ = sched_setaffinity(None, &others);
+}
+
 /// Where answers are kept, if there is a time to be late for.
 fn memo(options: &ModelOptions) -> Option<Arc<Mutex<Memo>>> {
     options.timing.filter(|_| !options.is_synchronous && cfg!(not(miri)))?;
@@ -329,6 +342,7 @@ impl Worker {
     }
 
     fn run(&mut self) {
+        stand_aside();
         while let Some(job) = self.next() {
             self.execute(job);
             self.complete_due();

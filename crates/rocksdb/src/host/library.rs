@@ -98,6 +98,27 @@ impl Library {
             .map_err(|reason| Error::Plugin { path: plugin.path, reason })
     }
 
+    /// What ziptier's classes did so far in this process, one `name value` to a line.
+    ///
+    /// # Errors
+    /// As for [`Library::load_plugin`].
+    pub fn counters(&self) -> Result<String, Error> {
+        self.load_plugin()?;
+        type Counters = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+        // SAFETY: the library exports the function with this type.
+        let counters: Counters = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_counters") }?;
+        let mut text = vec![0u8; MESSAGE_BYTES];
+        loop {
+            // SAFETY: the function writes at most as many bytes as it is told there are.
+            let needed = unsafe { counters(text.as_mut_ptr().cast(), text.len()) };
+            if needed <= text.len() {
+                return Ok(sentence(&text));
+            }
+            // They may have become longer by the next time.
+            text.resize(needed * 2, 0);
+        }
+    }
+
     /// How the files of the database in `folder` are packed, by column family and compression. The database may be in use.
     ///
     /// # Errors

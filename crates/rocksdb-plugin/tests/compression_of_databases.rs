@@ -63,6 +63,7 @@ fn what_rocksdb_packed_itself_is_read_with_dictionaries_of_its_own_and_without()
     }
 }
 
+#[test]
 fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
     let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
     let canned = "compression_manager={id=ziptier;format=deflate;huffman=canned;verify=true}";

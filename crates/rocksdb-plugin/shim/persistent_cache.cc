@@ -21,7 +21,8 @@ namespace {
 
 using namespace ROCKSDB_NAMESPACE;
 
-// RocksDB's keys are the same for a block as it is in the file and as it is in memory, and a folder may hold both.
+// RocksDB's keys are the same for a block as it is in the file and as it is in memory, and a folder may hold both. It does not look at
+// the length of what it gets back.
 class Key {
  public:
   explicit Key(const Slice& key) : bytes_(key.data(), key.size()) { bytes_.push_back('s'); }

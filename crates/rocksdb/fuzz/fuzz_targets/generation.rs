@@ -19,8 +19,8 @@ enum Tokens {
     None,
     Any(Vec<u8>),
     Packed(Vec<u8>),
-    /// Behind the 256 single bytes, tokens of a length.
-    Sealed { bits: u8, more: Vec<(u8, [u8; 16])> },
+    /// Behind the 256 single bytes, tokens that share so many bytes with the one before, and go on with so many of these.
+    Sealed { bits: u8, more: Vec<(u8, u8, [u8; 16])> },
 }
 
 #[derive(Debug, Arbitrary)]
@@ -48,6 +48,27 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// A token dictionary whose checksum is right, front-coded.
+fn front_coded(bits: u8, more: &[(u8, u8, [u8; 16])]) -> Vec<u8> {
+    let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
+    let (mut shared, mut rests) = (vec![0; 256], vec![1; 256]);
+    let mut ends: Vec<u8> = (0..=255).collect();
+    for (equal, rest, bytes) in more {
+        let before = &tokens[tokens.len() - 1];
+        let (equal, rest) = (usize::from(equal % 18).min(before.len()), usize::from(rest % 17));
+        tokens.push([&before[..equal], &bytes[..rest]].concat());
+        shared.push(equal as u8);
+        rests.push(rest as u8);
+        ends.extend_from_slice(&bytes[..rest]);
+    }
+    let mut header = b"ztok\x01".to_vec();
+    header.extend_from_slice(&[bits, 0, 0, 0, 0, 0, 0]);
+    header.extend_from_slice(&(tokens.len() as u32).to_le_bytes());
+    let lengths: Vec<u8> = tokens.iter().map(|token| token.len() as u8).collect();
+    let checksum = crc32c(&[&header[..], &lengths, &tokens.concat()].concat());
+    [&header[..], &shared, &rests, &ends, &checksum.to_le_bytes()].concat()
+}
+
 impl Tokens {
     /// Packed, and how long it is unpacked.
     fn laid_out(&self) -> (Vec<u8>, usize) {
@@ -56,14 +77,7 @@ impl Tokens {
             Tokens::Any(bytes) => (bytes.clone(), bytes.len()),
             Tokens::Packed(bytes) => (support::packed(bytes), bytes.len()),
             Tokens::Sealed { bits, more } => {
-                let mut bytes = b"ztok\x01".to_vec();
-                bytes.extend_from_slice(&[12 + bits % 5, 0, 0, 0, 0, 0, 0]);
-                bytes.extend_from_slice(&(256 + more.len() as u32).to_le_bytes());
-                bytes.extend_from_slice(&[1; 256]);
-                bytes.extend(more.iter().map(|token| token.0 % 18));
-                bytes.extend(0..=255u8);
-                more.iter().for_each(|token| bytes.extend_from_slice(&token.1[..usize::from(token.0 % 18).min(16)]));
-                let bytes = with_checksum(bytes);
+                let bytes = front_coded(12 + bits % 5, more);
                 (support::packed(&bytes), bytes.len())
             }
         }

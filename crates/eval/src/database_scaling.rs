@@ -4,7 +4,7 @@
 use plotters::prelude::*;
 
 use crate::bench::{Configuration, Outcome};
-use crate::database_suite::{REFERENCE, in_words, label};
+use crate::database_suite::{REFERENCE, in_words, label, setting};
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::report::{aligned, grouped, tsv};
@@ -177,18 +177,6 @@ impl<'a> Scaling<'a> {
             })
         })
     }
-}
-
-/// What curves in one panel have in common.
-fn setting(spec: &RunSpec) -> impl PartialEq {
-    (
-        spec.workload.clone(),
-        spec.value_bytes,
-        spec.value_order,
-        spec.options.block_bytes,
-        spec.threads,
-        spec.instances,
-    )
 }
 
 /// The points of all scalings as TSV.

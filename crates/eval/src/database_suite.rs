@@ -116,24 +116,28 @@ struct Compared<'a> {
     cores: Option<f64>,
 }
 
-/// What runs have in common that are compared.
-fn setting(spec: &RunSpec) -> impl PartialEq {
+/// What runs have in common that are compared, processors apart.
+pub(crate) fn setting(spec: &RunSpec) -> impl PartialEq {
     (
         spec.workload.clone(),
         spec.value_bytes,
         spec.value_order,
         spec.options.block_bytes,
         spec.threads,
-        spec.cpus.clone(),
+        spec.instances,
     )
+}
+
+/// Whether two runs differ by what is compared alone.
+fn are_beside(one: &Configuration, other: &Configuration) -> bool {
+    one.spec.cpus == other.spec.cpus && setting(&one.spec) == setting(&other.spec)
 }
 
 fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
     let all = &outcome.configurations;
     let scalings = Scaling::all(outcome);
     let beside = |one: &Configuration, codec: &str| {
-        let there =
-            all.iter().find(|other| other.spec.codec == codec && setting(&other.spec) == setting(&one.spec));
+        let there = all.iter().find(|other| other.spec.codec == codec && are_beside(one, other));
         Beside::of(one, there)
     };
     let compare = |configuration| Compared {
@@ -243,15 +247,11 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         plan.corpus,
         plan.seconds
     );
-    for group in
-        all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
-    {
+    for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
         text += &format!("\n{}\n{}{}", in_words_with_cpus(spec), figure_5(group), lateness(group));
     }
-    for group in
-        all.chunk_by(|one, other| setting(&one.configuration.spec) == setting(&other.configuration.spec))
-    {
+    for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
         let here = (spec.workload.name.as_str(), spec.value_bytes.max, spec.options.block_bytes.unwrap_or(0));
         if here == FIGURE_4 {

@@ -17,22 +17,13 @@
 #include <memory>
 #include <string>
 
+#include "checks.h"
+
 namespace {
 
 using namespace rocksdb;
 
 constexpr int kRecords = 5000;
-
-[[noreturn]] void Fail(const char* what, const std::string& why) {
-  std::fprintf(stderr, "%s: %s\n", what, why.c_str());
-  std::exit(1);
-}
-
-void Check(const Status& status, const char* what) {
-  if (!status.ok()) {
-    Fail(what, status.ToString());
-  }
-}
 
 // Joins what is merged by commas, which no operator of RocksDB's does with two of them.
 class Joining : public AssociativeMergeOperator {

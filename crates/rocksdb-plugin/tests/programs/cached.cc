@@ -40,20 +40,11 @@
 #include <thread>
 #include <vector>
 
+#include "checks.h"
+
 namespace {
 
 using namespace rocksdb;
-
-[[noreturn]] void Fail(const char* what, const std::string& why) {
-  std::fprintf(stderr, "%s: %s\n", what, why.c_str());
-  std::exit(1);
-}
-
-void Check(const Status& status, const char* what) {
-  if (!status.ok()) {
-    Fail(what, status.ToString());
-  }
-}
 
 std::map<std::string, std::string> settings;
 std::string corpus;

@@ -20,20 +20,11 @@
 #include <string>
 #include <unordered_map>
 
+#include "checks.h"
+
 namespace {
 
 using namespace rocksdb;
-
-[[noreturn]] void Fail(const char* what, const std::string& why) {
-  std::fprintf(stderr, "%s: %s\n", what, why.c_str());
-  std::exit(1);
-}
-
-void Check(const Status& status, const char* what) {
-  if (!status.ok()) {
-    Fail(what, status.ToString());
-  }
-}
 
 std::string KeyOf(int i) {
   char key[32];

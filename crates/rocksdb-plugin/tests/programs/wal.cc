@@ -22,20 +22,11 @@
 #include <thread>
 #include <vector>
 
+#include "checks.h"
+
 namespace {
 
 using namespace rocksdb;
-
-[[noreturn]] void Fail(const std::string& what) {
-  std::fprintf(stderr, "%s\n", what.c_str());
-  std::exit(1);
-}
-
-void Check(const Status& status, const std::string& what) {
-  if (!status.ok()) {
-    Fail(what + ": " + status.ToString());
-  }
-}
 
 std::string KeyOf(uint64_t i) {
   char key[24];

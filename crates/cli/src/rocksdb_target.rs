@@ -180,13 +180,15 @@ impl Setup {
 /// The options that select a codec.
 fn compression(codec: &Codec, asked: &TargetOptions) -> String {
     let level = asked.level.map(|level| format!("level={level};")).unwrap_or_default();
+    let (of_manager, of_rocksdb) =
+        if codec.format.is_some() { (level, String::new()) } else { (String::new(), level) };
     let manager = codec.format.map(|format| {
         let path = asked.path.map(|path| format!(";path={path}")).unwrap_or_default();
         let huffman = asked.huffman.map(|huffman| format!(";huffman={huffman}")).unwrap_or_default();
         let model = asked.model.as_ref().map(|model| format!(";model={{{model}}}")).unwrap_or_default();
-        format!("compression_manager={{id=ziptier;format={format}{path}{huffman}{model}}};")
+        format!("compression_manager={{id=ziptier;{of_manager}format={format}{path}{huffman}{model}}};")
     });
-    let options = match format!("{level}{}", codec.dictionary) {
+    let options = match format!("{of_rocksdb}{}", codec.dictionary) {
         none if none.is_empty() => none,
         some => format!("compression_opts={{{some}}};"),
     };
@@ -367,6 +369,8 @@ mod tests {
             ),
             "{ours}"
         );
+        let dense = options("ziptier-deflate", TargetOptions { level: Some(9), ..TargetOptions::default() });
+        assert!(dense.contains("{id=ziptier;level=9;format=deflate}") && !dense.contains("compression_opts"));
         let model = TargetOptions { model: Some("devices=2,depth=64".into()), ..TargetOptions::default() };
         let modelled = options("ziptier-deflate", model);
         assert!(modelled.contains("{id=ziptier;format=deflate;model={devices=2,depth=64}}"), "{modelled}");

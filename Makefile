@@ -46,7 +46,7 @@ test: setup-test tested-rocksdb-plugin shuttle miri test-vm ## set up and run ev
 test-model: setup ## the store's tests with the modelled accelerator behind its blocks
 	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo test --locked --package ziptier-store
 
-test-vm: setup ## far memory and a store on an emulated NVDIMM, killed and started again
+test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again
 	@tests/vm/run $(TARGET_DIR)/vm
 
 bench: release ## operations per CPU-second beside bytes held: SECONDS_PER_RUN=2

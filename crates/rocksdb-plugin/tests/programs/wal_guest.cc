@@ -4,6 +4,7 @@
 //   wal_guest check DIR COUNT    opens with RocksDB's own file system: the first COUNT records at least are there, and no wrong one
 
 #include <dlfcn.h>
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 
@@ -12,16 +13,11 @@
 #include <memory>
 #include <string>
 
+#include "checks.h"
+
 namespace {
 
 using namespace rocksdb;
-
-void Check(const Status& status, const char* what) {
-  if (!status.ok()) {
-    std::printf("%s: %s\n", what, status.ToString().c_str());
-    std::exit(1);
-  }
-}
 
 std::string KeyOf(uint64_t i) {
   char key[24];
@@ -82,15 +78,13 @@ void CheckRecords(const std::string& dir, uint64_t count) {
   std::unique_ptr<Iterator> records(db->NewIterator(ReadOptions()));
   for (records->SeekToFirst(); records->Valid(); records->Next(), ++found) {
     if (records->key() != KeyOf(found) || records->value() != ValueOf(found)) {
-      std::printf("record %llu is another\n", static_cast<unsigned long long>(found));
-      std::exit(1);
+      Fail("record " + std::to_string(found) + " is another");
     }
   }
   Check(records->status(), "iterate");
   std::printf("%llu puts found\n", static_cast<unsigned long long>(found));
   if (found < count) {
-    std::printf("fewer puts than %llu\n", static_cast<unsigned long long>(count));
-    std::exit(1);
+    Fail("fewer puts than " + std::to_string(count));
   }
 }
 

@@ -120,6 +120,24 @@ fn standard_formats_come_back() {
     assert_eq!(round_trip(&codec, LZ4, None, block), LZ4);
 }
 
+/// The bound on what a block may claim lies above what the best of blocks do.
+#[test]
+#[cfg(not(miri))]
+fn blocks_that_shrink_as_far_as_they_can_come_back() {
+    let samples = blocks(400);
+    let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+    let (standard, token, canned) = (open(Settings::default()), token(), canned());
+    let (tokens, codes) = (token.train(&samples).unwrap(), canned.train(&samples).unwrap());
+    for zeros in [4 << 10, 16 << 10, 1 << 20, (8 << 20) + 1].map(|bytes| vec![0; bytes]) {
+        round_trip(&standard, ZLIB, None, &zeros);
+        round_trip(&standard, LZ4, None, &zeros);
+        round_trip(&token, TOKENS, None, &zeros);
+        round_trip(&token, TOKENS, Some(&tokens), &zeros);
+        round_trip(&canned, CANNED, None, &zeros);
+        round_trip(&canned, CANNED, Some(&codes), &zeros);
+    }
+}
+
 #[test]
 fn noise_is_declined() {
     let mut seed = 1u64;

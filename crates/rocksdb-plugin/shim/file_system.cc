@@ -145,13 +145,14 @@ class ZiptierFileSystem : public FileSystemWrapper {
   const char* Name() const override { return kName; }
 
   // `fallocate_with_keep_size` tells the log's files from others of their name, such as copies of them: with it a file may
-  // not become longer than what is written to it, and RocksDB sets it for everything. It stays set, and the log RocksDB's own, in the one
-  // mode of recovery that knows a record torn by a power cut by the end of the file (RocksDB itself does not use log files
-  // again in that mode, for the same reason).
+  // not become longer than what is written to it, and RocksDB sets it for everything. It stays set, and the log RocksDB's own, where
+  // recovery goes by the end of the file: in the one mode that knows a record torn by a power cut by it (RocksDB itself does not use
+  // log files again in that mode, for the same reason), and where each log names the length of the one before, for a log that was
+  // open in a killed process has its room behind it.
   FileOptions OptimizeForLogWrite(const FileOptions& options, const DBOptions& db_options) const override {
     FileOptions optimized = target_->OptimizeForLogWrite(options, db_options);
     optimized.fallocate_with_keep_size =
-        db_options.wal_recovery_mode == WALRecoveryMode::kTolerateCorruptedTailRecords;
+        db_options.wal_recovery_mode == WALRecoveryMode::kTolerateCorruptedTailRecords || db_options.track_and_verify_wals;
     return optimized;
   }
 

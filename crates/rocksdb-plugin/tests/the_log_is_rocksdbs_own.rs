@@ -12,9 +12,11 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use support::{compiled, plugin, stock};
 
-/// Values of RocksDB's `WALRecoveryMode`.
-const MODES: [(&str, &str); 4] =
-    [("0", "tolerate corrupted tails"), ("1", "absolute"), ("2", "point in time"), ("3", "skip corrupted")];
+/// RocksDB's modes of recovery.
+const TOLERATE: &str = "wal_recovery_mode=kTolerateCorruptedTailRecords";
+const ABSOLUTE: &str = "wal_recovery_mode=kAbsoluteConsistency";
+const POINT_IN_TIME: &str = "wal_recovery_mode=kPointInTimeRecovery";
+const SKIP: &str = "wal_recovery_mode=kSkipAnyCorruptedRecords";
 
 /// The exit code of a check for a database that does not open.
 const REFUSED: i32 = 3;
@@ -30,8 +32,8 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// A check by RocksDB alone.
-fn check(dir: &Path, wal_dir: &Path, mode: &str, count: u64) -> Output {
-    stock(&compiled("wal.cc"), &["check", text(dir), text(wal_dir), mode, &count.to_string()])
+fn check(dir: &Path, wal_dir: &Path, options: &str, count: u64) -> Output {
+    stock(&compiled("wal.cc"), &["check", text(dir), text(wal_dir), options, &count.to_string()])
 }
 
 fn said(output: &Output) -> String {
@@ -49,10 +51,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(dir: &Path, recycle: usize, from: u64) -> Writer {
-        let (recycle, from) = (recycle.to_string(), from.to_string());
+    fn start(dir: &Path, options: &str, from: u64) -> Writer {
         let wal_dir = dir.join("wal");
-        let arguments = ["write", text(dir), text(&wal_dir), "ziptier", &recycle, &from];
+        let arguments = ["write", text(dir), text(&wal_dir), "ziptier", options, &from.to_string()];
         let mut process = program(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         Writer { process, lines }
@@ -84,12 +85,13 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) -> u64 {
     std::fs::create_dir_all(dir.join("wal")).unwrap();
     let (mut count, mut refusals) = (0, 0);
     let mut random = fastrand::Rng::with_seed(recycle as u64);
+    let options = format!("recycle_log_file_num={recycle}");
     for round in 0..rounds {
         // Far enough now and then for several log files.
         let more = if round % 3 == 2 { random.u64(3000..6000) } else { random.u64(1..300) };
-        count = Writer::start(&dir, recycle, count).kill_after(count + more);
+        count = Writer::start(&dir, &options, count).kill_after(count + more);
         let mut found = 0;
-        for (mode, name) in MODES {
+        for mode in [TOLERATE, ABSOLUTE, POINT_IN_TIME, SKIP] {
             let copied = folder.join("copy");
             copy(&dir, &copied);
             let output = check(&copied, &copied.join("wal"), mode, count);
@@ -97,10 +99,10 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) -> u64 {
             match output.status.code() {
                 Some(0) => found = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(),
                 // RocksDB does not use files again in this mode: what a former log left behind the end may look like damage.
-                Some(REFUSED) if mode == "1" && recycle > 0 => {}
+                Some(REFUSED) if mode == ABSOLUTE && recycle > 0 => {}
                 // A record that was torn; these modes ask for a file without one. The others drop it.
-                Some(REFUSED) if mode == "0" || mode == "1" => refusals += 1,
-                _ => panic!("round {round}, {name}: {}", said(&output)),
+                Some(REFUSED) if mode == TOLERATE || mode == ABSOLUTE => refusals += 1,
+                _ => panic!("round {round}, {mode}: {}", said(&output)),
             }
         }
         count = found;
@@ -120,6 +122,21 @@ fn what_a_killed_writer_acknowledged_is_there_for_rocksdb_alone() {
     }
     // A kill in the midst of a write is rare, and is told by both modes.
     assert!(refusals <= 4, "{refusals} of 36 databases were refused for a torn record");
+}
+
+/// Each log begins with the length of the one before, which a recovery compares with the length of its file.
+#[test]
+fn logs_that_name_the_length_of_the_one_before_are_all_there_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("db");
+    std::fs::create_dir_all(dir.join("wal")).unwrap();
+    // Nothing is written to SST files, so that all logs stay, but for the newest not closed.
+    let options = "track_and_verify_wals=true;write_buffer_size=262144;max_write_buffer_number=32;min_write_buffer_number_to_merge=31";
+    let count = Writer::start(&dir, options, 0).kill_after(1500);
+    let logs = std::fs::read_dir(dir.join("wal")).unwrap().count();
+    assert!(logs > 2, "{logs} logs");
+    let output = check(&dir, &dir.join("wal"), &format!("{options};{POINT_IN_TIME}"), count);
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 #[test]
@@ -164,11 +181,11 @@ fn a_full_disk_is_a_status_and_loses_nothing() {
     let Some(mounted) = Mounted::new(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let (dir, wal_dir) = (folder.path().join("db"), mounted.0.path());
-    let output = run(&["write", text(&dir), text(wal_dir), "ziptier", "0", "0"]);
+    let output = run(&["write", text(&dir), text(wal_dir), "ziptier", "", "0"]);
     assert!(output.status.success(), "{}", said(&output));
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
     assert!(lines.contains("refused") && lines.contains("the disk is full") && count > 100, "{lines}");
-    let output = check(&dir, wal_dir, "2", count as u64);
+    let output = check(&dir, wal_dir, POINT_IN_TIME, count as u64);
     assert!(output.status.success(), "{}", said(&output));
 }

@@ -1,10 +1,10 @@
 // What the tests of the log run in processes of their own.
 //
-//   wal write DIR WAL_DIR FILE_SYSTEM RECYCLE FROM   puts records until it is killed or fails, and acknowledges each on stdout
-//   wal check DIR WAL_DIR MODE COUNT                 opens with RocksDB's own file system: the first COUNT records must be there
+//   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on stdout
+//   wal check DIR WAL_DIR OPTIONS COUNT              opens with RocksDB's own file system: the first COUNT records must be there
 //   wal tail DIR                                     reads the log while it is written, and copies a database that is open
 //
-// FILE_SYSTEM is `stock` or `ziptier`; RECYCLE is recycle_log_file_num; MODE is a number of WALRecoveryMode.
+// FILE_SYSTEM is `stock` or `ziptier`, OPTIONS a string of RocksDB's.
 
 #include <dlfcn.h>
 #include <rocksdb/convenience.h>
@@ -51,12 +51,13 @@ Env* ZiptierEnv() {
   return env;
 }
 
-Options OptionsFor(const std::string& wal_dir) {
+Options OptionsFor(const std::string& wal_dir, const std::string& others = "") {
   Options options;
   options.create_if_missing = true;
   options.wal_dir = wal_dir;
   options.write_buffer_size = 1 << 20;
   options.compression = kNoCompression;
+  Check(GetOptionsFromString(ConfigOptions(), options, others, &options), "options " + others);
   return options;
 }
 
@@ -76,11 +77,10 @@ void PrintCounters() {
 }
 
 int Write(char** arguments) {
-  Options options = OptionsFor(arguments[1]);
+  Options options = OptionsFor(arguments[1], arguments[3]);
   if (std::string(arguments[2]) == "ziptier") {
     options.env = ZiptierEnv();
   }
-  options.recycle_log_file_num = std::strtoul(arguments[3], nullptr, 10);
   auto db = Open(options, arguments[0]);
   for (uint64_t i = std::strtoull(arguments[4], nullptr, 10);; ++i) {
     WriteOptions write;
@@ -98,9 +98,8 @@ int Write(char** arguments) {
 }
 
 int CheckRecords(char** arguments) {
-  Options options = OptionsFor(arguments[1]);
+  Options options = OptionsFor(arguments[1], arguments[2]);
   options.create_if_missing = false;
-  options.wal_recovery_mode = static_cast<WALRecoveryMode>(std::atoi(arguments[2]));
   std::unique_ptr<DB> db;
   const Status opened = DB::Open(options, arguments[0], &db);
   if (!opened.ok()) {

@@ -355,6 +355,10 @@ impl Codec {
                 self.counters.failed();
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }
+            // Nor does an engine that reads 4 KiB back: RocksDB's own zlib refers up to 16 KiB back.
+            (Err(BlockError::Damaged { .. }), Some(on_cpu)) if packed_as == ZLIB => {
+                on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
+            }
             (unpacked, _) => unpacked,
         };
         unpacked.map_err(|error| UnpackError(error.to_string()))

@@ -138,6 +138,25 @@ fn blocks_that_shrink_as_far_as_they_can_come_back() {
     }
 }
 
+/// RocksDB's own zlib has a window of 16 KiB, devices and our own decoder one of 4.
+#[test]
+fn blocks_of_rocksdbs_own_zlib_refer_back_beyond_four_kib() {
+    let raw: Vec<u8> = (0..5000u32).map(|i| (i * 7919 % 251) as u8).collect();
+    // A stored part of 5,000 bytes, then, in fixed codes, 3 bytes from 5,000 back and the end.
+    let mut packed = vec![0];
+    packed.extend(5000u16.to_le_bytes());
+    packed.extend((!5000u16).to_le_bytes());
+    packed.extend(&raw);
+    packed.extend([0x03, 0x8e, 0xc3, 0x01, 0x00]);
+    let wanted = [&raw[..], &raw[..3]].concat();
+    for (huffman, model) in [("dynamic", ""), ("fixed", ""), ("dynamic", "timing=off")] {
+        let codec = open(Settings::parse("deflate", "auto", huffman, 0, model).unwrap());
+        let mut found = Vec::new();
+        codec.unpack(ZLIB, None, &packed, wanted.len(), |raw| found.extend_from_slice(raw)).unwrap();
+        assert!(found == wanted, "{huffman} {model}");
+    }
+}
+
 #[test]
 fn noise_is_declined() {
     let mut seed = 1u64;

@@ -7,6 +7,7 @@
 #include "compression.h"
 
 #include <rocksdb/advanced_compression.h>
+#include <rocksdb/filter_policy.h>
 #include <rocksdb/utilities/options_type.h>
 
 #include <array>
@@ -137,11 +138,12 @@ class ZiptierDecompressor : public Decompressor {
 class ZiptierCompressor : public Compressor {
  public:
   ZiptierCompressor(CodecPtr codec, std::shared_ptr<Decompressor> builtin, CompressionType type, uint32_t threads,
-                    GenerationPtr generation)
+                    bool may_sample, GenerationPtr generation)
       : codec_(std::move(codec)),
         builtin_(std::move(builtin)),
         type_(type),
         threads_(threads),
+        may_sample_(may_sample),
         generation_(std::move(generation)) {}
 
   const char* Name() const override { return "ZiptierCompressor"; }
@@ -164,14 +166,14 @@ class ZiptierCompressor : public Compressor {
       guided_ = std::move(generation);
       return DictPreDefined{bytes.ToString()};
     }
-    if (sample_bytes > 0) {
+    if (sample_bytes > 0 && may_sample_) {
       return DictSampling{sample_bytes};
     }
     return DictDisabled{};
   }
 
   std::unique_ptr<Compressor> Clone() const override {
-    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, generation_);
+    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, may_sample_, generation_);
   }
 
   std::unique_ptr<Compressor> MaybeCloneSpecialized(CacheEntryRole role, DictConfigArgs&& args) const override {
@@ -189,7 +191,7 @@ class ZiptierCompressor : public Compressor {
     if (generation == nullptr) {
       return nullptr;
     }
-    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, std::move(generation));
+    return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, may_sample_, std::move(generation));
   }
 
   // RocksDB verifies blocks of a predefined dictionary with the decompressor of the compressor that has none, so that
@@ -216,6 +218,8 @@ class ZiptierCompressor : public Compressor {
   std::shared_ptr<Decompressor> builtin_;
   CompressionType type_;
   uint32_t threads_;
+  // While it samples, RocksDB keeps the file's blocks in memory.
+  bool may_sample_;
   GenerationPtr generation_;
   mutable std::mutex guided_mutex_;
   mutable GenerationPtr guided_;
@@ -282,18 +286,15 @@ class ZiptierManager : public CompressionManager {
   }
 
   std::unique_ptr<Compressor> GetCompressor(const CompressionOptions& options, CompressionType preferred) override {
-    if (preferred == kNoCompression || preferred == kDisableCompressionOption) {
-      return nullptr;
-    }
-    if (Open().ok()) {
-      const int type = zt_codec_takes(codec_.get(), static_cast<uint8_t>(preferred), options_.force);
-      if (type >= 0) {
-        const uint32_t threads = options_.parallel_threads > 0 ? options_.parallel_threads : options.parallel_threads;
-        return std::make_unique<ZiptierCompressor>(codec_, builtin_->GetDecompressor(),
-                                                   static_cast<CompressionType>(type), threads, nullptr);
-      }
-    }
-    return IsPrivate(preferred) ? nullptr : builtin_->GetCompressor(options, preferred);
+    return CompressorFor(options, preferred, true);
+  }
+
+  // A file that no flush and no compaction writes (`SstFileWriter`) has no bound, and so has what RocksDB keeps of it while it is sampled,
+  // unless the options name one.
+  std::unique_ptr<Compressor> GetCompressorForSST(const FilterBuildingContext& context, const CompressionOptions& options,
+                                                  CompressionType preferred) override {
+    const bool is_bounded = context.reason != TableFileCreationReason::kMisc || options.max_dict_buffer_bytes > 0;
+    return CompressorFor(options, preferred, is_bounded);
   }
 
   std::shared_ptr<Decompressor> GetDecompressor() override {
@@ -304,6 +305,22 @@ class ZiptierManager : public CompressionManager {
   }
 
  private:
+  std::unique_ptr<Compressor> CompressorFor(const CompressionOptions& options, CompressionType preferred,
+                                            bool may_sample) {
+    if (preferred == kNoCompression || preferred == kDisableCompressionOption) {
+      return nullptr;
+    }
+    if (Open().ok()) {
+      const int type = zt_codec_takes(codec_.get(), static_cast<uint8_t>(preferred), options_.force);
+      if (type >= 0) {
+        const uint32_t threads = options_.parallel_threads > 0 ? options_.parallel_threads : options.parallel_threads;
+        return std::make_unique<ZiptierCompressor>(codec_, builtin_->GetDecompressor(),
+                                                   static_cast<CompressionType>(type), threads, may_sample, nullptr);
+      }
+    }
+    return IsPrivate(preferred) ? nullptr : builtin_->GetCompressor(options, preferred);
+  }
+
   // The type that names the private format of these options, if they ask for one.
   CompressionType PrivateType() const {
     if (options_.format == "token") {

@@ -114,6 +114,19 @@ fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
     }
 }
 
+/// While a file is sampled, RocksDB keeps all of it in memory: one that an application writes is sampled only within a bound.
+#[test]
+fn files_that_an_application_writes_are_sampled_within_a_bound() {
+    for (bound, is_sampled) in [("", false), (";compression_opts={max_dict_buffer_bytes=4194304}", true)] {
+        let dir = in_folder();
+        let options = format!(
+            "compression_manager={{id=ziptier;format=token}};compression=kCustomCompression80{bound}"
+        );
+        let file = printed(run(with_plugin, "load", &dir, &options, &[]));
+        assert!(file.starts_with("ZiptierV1;") && file.contains("80") == is_sampled, "{options}: {file}");
+    }
+}
+
 #[test]
 fn options_are_written_down_and_found_again() {
     for (options, types) in [

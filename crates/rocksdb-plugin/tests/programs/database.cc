@@ -5,11 +5,13 @@
 //   database reopen DIR - RECORDS          the same with the options that the database wrote down
 //   database work DIR OPTIONS RECORDS      puts, compacts, reads, and prints the plugin's counters
 //   database switch DIR OPTIONS RECORDS CHANGES   half of the records, `SetOptions`, the other half, and reads them
+//   database load DIR OPTIONS RECORDS      writes one file beside the database, and has it taken in
 //   database describe DIR OPTIONS -        how each file is compressed
 
 #include <dlfcn.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
+#include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table_properties.h>
 #include <rocksdb/utilities/options_util.h>
 
@@ -79,6 +81,16 @@ void Put(DB& db, int from, int to) {
     Check(db.Put(WriteOptions(), KeyOf(k), ValueOf(k)), "put");
   }
   Check(db.Flush(FlushOptions()), "flush");
+}
+
+void Load(DB& db, const Options& options, const std::string& file, int records) {
+  SstFileWriter writer(EnvOptions(), options);
+  Check(writer.Open(file), "open a file");
+  for (int i = 0; i < records; ++i) {
+    Check(writer.Put(KeyOf(i), ValueOf(i)), "put into a file");
+  }
+  Check(writer.Finish(), "finish a file");
+  Check(db.IngestExternalFile({file}, IngestExternalFileOptions()), "take a file in");
 }
 
 void Compact(DB& db) {
@@ -155,10 +167,14 @@ int main(int argc, char** argv) {
     Describe(*db);
     return 0;
   }
-  auto db = Open(Parse(argv[3]), dir);
+  const Options options = Parse(argv[3]);
+  auto db = Open(options, dir);
   if (command == "fill") {
     Put(*db, 0, records);
     Compact(*db);
+  } else if (command == "load") {
+    Load(*db, options, dir + "-loaded.sst", records);
+    Read(*db, records);
   } else if (command == "read") {
     Read(*db, records);
   } else if (command == "work") {

@@ -8,7 +8,7 @@ use super::settings::{Admission, CacheError, Settings};
 use super::slots::{Filled, Folder, Slot, read_header};
 use super::tail::{CHUNK_BYTES, Tail};
 use super::writer::Writer;
-use super::{Cache, Counters, Shared, hash_of, snapshot};
+use super::{Cache, Counters, Shared, claim, hash_of, snapshot};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -67,10 +67,7 @@ impl Cache {
         settings.check()?;
         let dir = settings.path.clone();
         disk.create_dir(&dir)?;
-        if disk.list(&dir)?.iter().any(|name| name == "CURRENT") {
-            return Err(CacheError::Database { path: dir });
-        }
-        let lock = disk.lock_dir(&dir)?;
+        let lock = claim::take(&*disk, &dir)?;
         let caching = if settings.direct { Caching::Direct } else { Caching::Mapped };
         let counters = Counters::default();
         let (segment_bytes, found) = find_segments(&*disk, &dir, caching, settings, &counters)?;

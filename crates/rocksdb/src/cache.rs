@@ -65,6 +65,8 @@ pub struct Cache {
     settings: Settings,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn DirLock>,
+    /// Behind the lock, so that it goes after it.
+    shares: Option<open::Shares>,
 }
 
 /// What callers and the writing thread share.

@@ -403,6 +403,37 @@ fn databases_of_a_process_share_a_cache() {
     Cache::open_shared(&other).unwrap();
 }
 
+/// One thread has the last of it and closes it, which takes as long as writing all that is left, while another opens it.
+#[test]
+fn a_cache_that_is_being_closed_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path());
+    let other = Settings { codec: Codec::Zstd, ..settings.clone() };
+    let mut stored = 0;
+    for round in 0..40 {
+        let cache = Cache::open_shared(&settings).unwrap();
+        assert_eq!(count(&cache, 0..stored), stored);
+        (stored..stored + 5).for_each(|i| put(&cache, i));
+        stored += 5;
+        let last = Arc::downgrade(&cache);
+        std::thread::scope(|scope| {
+            // Whoever asks for counters may be the one to close it, and so may one who wants it with other options.
+            scope.spawn(counters_of_all);
+            scope.spawn(|| drop(Cache::open_shared(&other).ok()));
+            scope.spawn(|| drop(cache));
+            if round % 2 == 0 {
+                while last.strong_count() > 0 {
+                    std::hint::spin_loop();
+                }
+            }
+            match Cache::open_shared(&settings) {
+                Ok(_) | Err(CacheError::OtherOptions { .. }) => {}
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        });
+    }
+}
+
 /// The cache does without what the disk refuses, and says once that it does.
 #[test]
 fn a_failing_disk_makes_a_smaller_cache_or_none() {

@@ -168,13 +168,80 @@ fn leaves(private: &str, named: &str) {
     assert!(before.contains("ziptier: ") && before.contains(named), "{before}");
     let refused = complaint(ziptier(&["migrate-off", "--compression", "kCustomCompression81"]));
     assert!(refused.contains("no compression of RocksDB's own"), "{refused}");
-    let migrated = ziptier(&["migrate-off"]);
+    let migrated = migrate_off(&dir);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     let after = String::from_utf8(migrated.stdout).unwrap();
     assert!(after.contains(" zstd ") && !after.contains("ziptier"), "{after}");
     printed(run(stock, "read", &dir, "", &[]));
     // The options that were written down name no manager any more, either.
     printed(run(stock, "reopen", &dir, "-", &[]));
+}
+
+fn migrate_off(dir: &TempDir) -> std::process::Output {
+    ziptier().args(["rocksdb", "migrate-off"]).arg(dir.path()).output().unwrap()
+}
+
+/// Files with this in their paths, and their bytes.
+fn files(dir: &TempDir, part: &str) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let paths = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains(part)).collect();
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+const TOKEN: &str = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+
+#[test]
+fn a_database_that_must_not_exist_when_it_is_made_leaves_all_the_same() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, &format!("{TOKEN};error_if_exists=true"), &[]));
+    let migrated = migrate_off(&dir);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    printed(run(stock, "read", &dir, "", &[]));
+}
+
+#[test]
+fn a_database_that_no_compaction_rewrites_is_refused_as_it_is() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, &format!("{TOKEN};compaction_style=kCompactionStyleFIFO"), &[]));
+    let before = (files(&dir, "/OPTIONS-"), files(&dir, ".sst"));
+    let refused = complaint(migrate_off(&dir));
+    assert!(refused.contains("nothing was changed: column family default has "), "{refused}");
+    assert!((files(&dir, "/OPTIONS-"), files(&dir, ".sst")) == before);
+    // What the sentence says helps.
+    let universal = format!("{TOKEN};compaction_style=kCompactionStyleUniversal");
+    printed(run(with_plugin, "read", &dir, &universal, &[]));
+    assert!(migrate_off(&dir).status.success());
+    printed(run(stock, "read", &dir, "", &[]));
+    // Files that need no plugin may stay as they are.
+    let dir = in_folder();
+    let standard = "compression_manager=ziptier;compression=kLZ4Compression";
+    printed(run(
+        with_plugin,
+        "fill",
+        &dir,
+        &format!("{standard};compaction_style=kCompactionStyleFIFO"),
+        &[],
+    ));
+    assert!(migrate_off(&dir).status.success());
+    printed(run(stock, "reopen", &dir, "-", &[]));
+}
+
+#[test]
+fn a_migration_that_stops_says_how_the_database_is_left() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, TOKEN, &[]));
+    let (table, sound) = files(&dir, ".sst").remove(0);
+    let mut damaged = sound.clone();
+    damaged[sound.len() / 3] ^= 1;
+    fs::write(&table, damaged).unwrap();
+    let stopped = complaint(migrate_off(&dir));
+    assert!(stopped.contains("Corruption") && stopped.contains("OPTIONS no longer name"), "{stopped}");
+    assert!(stopped.contains("migrate off again when the cause is gone"), "{stopped}");
+    fs::write(&table, sound).unwrap();
+    let migrated = migrate_off(&dir);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    printed(run(stock, "read", &dir, "", &[]));
 }
 
 #[test]

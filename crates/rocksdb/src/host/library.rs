@@ -139,7 +139,8 @@ impl Library {
     /// name in options (`kZSTD`), where the private format was asked for.
     ///
     /// # Errors
-    /// As for [`Library::load_plugin`], and what RocksDB says; then the database is as readable as it was.
+    /// As for [`Library::load_plugin`], and what RocksDB says: with the plugin the database is as readable as it was. What was refused was not changed; what
+    /// stopped in the midst says so.
     pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
         self.load_plugin()?;
         type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;

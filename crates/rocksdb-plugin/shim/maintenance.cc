@@ -184,26 +184,32 @@ Status Inspect(const std::string& dir, std::string* report) {
   return Status::OK();
 }
 
-int Answer(const Status& status, const std::string& text, char* message, size_t room) {
-  const std::string answer = status.ok() ? text : status.ToString();
+// The bytes that `answer` takes as a C string, of which `message` gets as many as there is room for.
+size_t Tell(const std::string& answer, char* message, size_t room) {
   const size_t length = answer.size() < room ? answer.size() : room - 1;
   std::memcpy(message, answer.data(), length);
   message[length] = 0;
-  return status.ok() ? 0 : 1;
+  return answer.size() + 1;
 }
 
 }  // namespace
 
 // Both return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
 
-extern "C" int zt_migrate_off(const char* dir, const char* compression,
-                                                                     char* message, size_t room) {
-  return Answer(MigrateOff(dir, compression), "", message, room);
+extern "C" int zt_migrate_off(const char* dir, const char* compression, char* message, size_t room) {
+  const Status status = MigrateOff(dir, compression);
+  Tell(status.ok() ? "" : status.ToString(), message, room);
+  return status.ok() ? 0 : 1;
 }
 
-// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs.
-extern "C" int zt_inspect(const char* dir, char* message, size_t room) {
+// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs. `needed` gets the
+// bytes that the whole takes, if it is not null.
+extern "C" int zt_inspect(const char* dir, char* message, size_t room, size_t* needed) {
   std::string report;
   const Status status = Inspect(dir, &report);
-  return Answer(status, report, message, room);
+  const size_t bytes = Tell(status.ok() ? report : status.ToString(), message, room);
+  if (needed != nullptr) {
+    *needed = bytes;
+  }
+  return status.ok() ? 0 : 1;
 }

@@ -177,6 +177,18 @@ fn leaves(private: &str, named: &str) {
     printed(run(stock, "reopen", &dir, "-", &[]));
 }
 
+#[test]
+fn every_column_family_is_listed_however_many_there_are() {
+    let (dir, families) = (in_folder(), 400);
+    let options = format!("{TOKEN};write_buffer_size=65536");
+    let arguments = ["families", dir.path().to_str().unwrap(), &options, &families.to_string()];
+    printed(with_plugin(&compiled("database.cc"), &arguments));
+    let listed = printed(ziptier().args(["rocksdb", "inspect"]).arg(dir.path()).output().unwrap());
+    // A line of titles, and lines that are all as long as they should be.
+    assert_eq!(listed.lines().count(), 1 + families);
+    assert!(listed.len() > 96 << 10 && listed.lines().skip(1).all(|line| line.contains("ziptier: ")));
+}
+
 fn migrate_off(dir: &TempDir) -> std::process::Output {
     ziptier().args(["rocksdb", "migrate-off"]).arg(dir.path()).output().unwrap()
 }

@@ -88,6 +88,11 @@ fn a_missing_plugin_is_named_and_the_database_works() {
     printed(stock(&compiled("database.cc"), &arguments("read", "")));
 }
 
+#[test]
+fn what_still_runs_while_the_process_ends_finds_its_options() {
+    printed(with_plugin(&compiled("late.cc"), &[text(in_folder().path())]));
+}
+
 fn tables(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let paths = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
     let mut tables: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "sst")).collect();

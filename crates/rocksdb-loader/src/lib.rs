@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -159,7 +160,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_persistent_cache(
 /// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its business.
 extern "C" fn at_load() {
     if let Err(Failure::Other(sentence)) = load() {
-        eprintln!("ziptier: {sentence}");
+        // Not `eprintln!`, which would end the process where nothing can be written there.
+        let _ = writeln!(std::io::stderr(), "ziptier: {sentence}");
     }
 }
 

@@ -458,6 +458,18 @@ fn a_failing_disk_makes_a_smaller_cache_or_none() {
 }
 
 #[test]
+fn what_cannot_be_told_ends_no_thread() {
+    let failing = "cache::tests::a_failing_disk_makes_a_smaller_cache_or_none";
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", failing, "--nocapture"])
+        .stderr(fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[test]
 fn threads_find_what_is_right_while_segments_are_used_again() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(&settings(folder.path())).unwrap();

@@ -151,6 +151,21 @@ fn a_live_database_changes_its_compression() {
 }
 
 #[test]
+fn a_live_database_leaves_canned_codes_when_it_names_others() {
+    let canned =
+        "compression_manager={id=ziptier;format=deflate;huffman=canned};compression=kCustomCompression82";
+    for (huffman, is_standard) in [("", false), (";huffman=dynamic", true)] {
+        let changes = format!(
+            "compression_manager={{id=ziptier;format=deflate{huffman}}};compression=kZlibCompression"
+        );
+        let dir = in_folder();
+        let options = format!("{canned};disable_auto_compactions=true");
+        let files = printed(run(with_plugin, "switch", &dir, &options, &[&changes]));
+        assert_eq!(files.contains("BuiltinV2;02;"), is_standard, "{files}");
+    }
+}
+
+#[test]
 fn a_database_leaves_the_plugin() {
     let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
     let canned =

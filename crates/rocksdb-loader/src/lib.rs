@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -36,7 +37,7 @@ static PLUGIN: Mutex<Option<Plugin>> = Mutex::new(None);
 struct Plugin {
     counters: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     migrate_off: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
-    inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int,
+    inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize, *mut usize) -> c_int,
     persistent_cache: unsafe extern "C" fn(*const c_char, *mut c_void, *mut c_char, usize) -> c_int,
 }
 
@@ -122,19 +123,21 @@ pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
 }
 
 /// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and compression, with their
-/// names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and the reason in `message`.
+/// names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and the reason in `message`, a C string cut
+/// to `room` bytes. `needed` gets the bytes that the whole takes, the final zero included, unless it is null or the plugin is not loaded.
 ///
 /// # Safety
 ///
-/// As for [`ziptier_rocksdb_migrate_off`].
+/// As for [`ziptier_rocksdb_migrate_off`]; `needed` may be written, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_rocksdb_inspect(
     dir: *const c_char,
     message: *mut c_char,
     room: usize,
+    needed: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
-    unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room)) }
+    unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room, needed)) }
 }
 
 /// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it into the
@@ -157,7 +160,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_persistent_cache(
 /// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its business.
 extern "C" fn at_load() {
     if let Err(Failure::Other(sentence)) = load() {
-        eprintln!("ziptier: {sentence}");
+        // Not `eprintln!`, which would end the process where nothing can be written there.
+        let _ = writeln!(std::io::stderr(), "ziptier: {sentence}");
     }
 }
 

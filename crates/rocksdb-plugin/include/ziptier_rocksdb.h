@@ -22,8 +22,10 @@ size_t ziptier_rocksdb_counters(char *target, size_t room);
 int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
 
 /* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with their
- * names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the reason. */
-int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room);
+ * names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the reason (`room` is at
+ * least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the bytes that the whole takes, the final zero included:
+ * where they are more than `room`, the lines are cut, and the call can be made again. */
+int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room, size_t *needed);
 
 #ifdef __cplusplus
 }

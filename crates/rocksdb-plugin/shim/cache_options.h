@@ -32,7 +32,8 @@ struct CacheOptions {
 // All but `memory`.
 inline const std::unordered_map<std::string, ROCKSDB_NAMESPACE::OptionTypeInfo>& CacheOptionTypes() {
   using ROCKSDB_NAMESPACE::OptionType;
-  static const std::unordered_map<std::string, ROCKSDB_NAMESPACE::OptionTypeInfo> kTypes = {
+  // Never destroyed: threads of RocksDB may still read it while the process ends.
+  static const auto& kTypes = *new std::unordered_map<std::string, ROCKSDB_NAMESPACE::OptionTypeInfo>{
       {"path", Option(&CacheOptions::path, OptionType::kString)},
       {"codec", Option(&CacheOptions::codec, OptionType::kString)},
       {"admission", Option(&CacheOptions::admission, OptionType::kString)},

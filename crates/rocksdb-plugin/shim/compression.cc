@@ -237,7 +237,8 @@ struct ManagerOptions {
 };
 
 const std::unordered_map<std::string, OptionTypeInfo>& OptionTypes() {
-  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = {
+  // Never destroyed: threads of RocksDB may still read it while the process ends.
+  static const auto& kTypes = *new std::unordered_map<std::string, OptionTypeInfo>{
       {"format", Option(&ManagerOptions::format, OptionType::kString)},
       {"path", Option(&ManagerOptions::path, OptionType::kString)},
       {"huffman", Option(&ManagerOptions::huffman, OptionType::kString)},

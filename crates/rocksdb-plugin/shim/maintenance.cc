@@ -5,6 +5,7 @@
 #include <rocksdb/table_properties.h>
 #include <rocksdb/utilities/options_util.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -44,8 +45,60 @@ void TakeOff(ColumnFamilyOptions* options, CompressionType instead) {
   }
 }
 
-// The compression that a file names, such as `ZiptierV1;80;`, without the types in it.
-bool NeedsPlugin(const TableProperties& properties) { return properties.compression_name.rfind("Ziptier", 0) == 0; }
+// The name of a file that needs the plugin; empty if none of the column family does.
+Status FindPrivate(DB& db, ColumnFamilyHandle* family, std::string* file) {
+  TablePropertiesCollection files;
+  const Status status = db.GetPropertiesOfAllTables(family, &files);
+  for (const auto& [name, properties] : files) {
+    // Such as `ZiptierV1;80;`.
+    if (properties->compression_name.rfind("Ziptier", 0) == 0) {
+      *file = name;
+    }
+  }
+  return status;
+}
+
+bool RewritesAll(const ColumnFamilyDescriptor& family) {
+  const CompactionStyle style = family.options.compaction_style;
+  return style == kCompactionStyleLevel || style == kCompactionStyleUniversal;
+}
+
+// Refuses a database of which compaction would leave private files, before anything is changed.
+Status CheckRewritable(const DBOptions& db_options, const std::string& dir,
+                       const std::vector<ColumnFamilyDescriptor>& families) {
+  if (std::all_of(families.begin(), families.end(), RewritesAll)) {
+    return Status::OK();
+  }
+  Opened opened;
+  Status status = DB::OpenForReadOnly(db_options, dir, families, &opened.families, &opened.db);
+  for (size_t i = 0; status.ok() && i < families.size(); ++i) {
+    std::string file;
+    if (!RewritesAll(families[i])) {
+      status = FindPrivate(*opened.db, opened.families[i], &file);
+    }
+    if (!file.empty()) {
+      status = Status::InvalidArgument("nothing was changed: column family " + families[i].name + " has " + file +
+                                       ", which needs the plugin, and its compaction style rewrites no file; open the "
+                                       "database once with compaction_style=kCompactionStyleUniversal, then try again");
+    }
+  }
+  return status;
+}
+
+// Rewrites every file of a column family.
+Status Rewrite(DB& db, ColumnFamilyHandle* family) {
+  CompactRangeOptions compact;
+  compact.bottommost_level_compaction = BottommostLevelCompaction::kForce;
+  Status status = db.Flush(FlushOptions(), family);
+  if (status.ok()) {
+    status = db.CompactRange(compact, family, nullptr, nullptr);
+  }
+  std::string file;
+  if (status.ok()) {
+    status = FindPrivate(db, family, &file);
+  }
+  return file.empty() ? status : Status::Aborted("column family " + family->GetName() + " kept " + file);
+}
 
 Status MigrateOff(const std::string& dir, const std::string& compression) {
   DBOptions db_options;
@@ -63,6 +116,12 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
     return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
                                    "; choose kZSTD, kLZ4Compression or another of its names");
   }
+  // It was for whoever made the database.
+  db_options.error_if_exists = false;
+  status = CheckRewritable(db_options, dir, families);
+  if (!status.ok()) {
+    return status;
+  }
   for (ColumnFamilyDescriptor& family : families) {
     TakeOff(&family.options, wanted.compression);
   }
@@ -71,28 +130,19 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
   if (!status.ok()) {
     return status;
   }
-  CompactRangeOptions compact;
-  compact.bottommost_level_compaction = BottommostLevelCompaction::kForce;
   for (ColumnFamilyHandle* family : opened.families) {
-    status = opened.db->Flush(FlushOptions(), family);
     if (status.ok()) {
-      status = opened.db->CompactRange(compact, family, nullptr, nullptr);
-    }
-    TablePropertiesCollection files;
-    if (status.ok()) {
-      status = opened.db->GetPropertiesOfAllTables(family, &files);
-    }
-    if (!status.ok()) {
-      return status;
-    }
-    for (const auto& [name, properties] : files) {
-      if (NeedsPlugin(*properties)) {
-        return Status::Aborted("column family " + family->GetName() + " kept " + name +
-                               ", which needs the plugin: its compaction style does not rewrite every file");
-      }
+      status = Rewrite(*opened.db, family);
     }
   }
-  return opened.db->VerifyChecksum();
+  if (status.ok()) {
+    status = opened.db->VerifyChecksum();
+  }
+  return status.ok() ? status
+                     : Status::Aborted(status.ToString() +
+                                       "; OPTIONS no longer name the compression manager, and files that were not "
+                                       "rewritten still need the plugin: migrate off again when the cause is gone, or "
+                                       "set compression_manager and compression again");
 }
 
 struct Sum {
@@ -134,26 +184,32 @@ Status Inspect(const std::string& dir, std::string* report) {
   return Status::OK();
 }
 
-int Answer(const Status& status, const std::string& text, char* message, size_t room) {
-  const std::string answer = status.ok() ? text : status.ToString();
+// The bytes that `answer` takes as a C string, of which `message` gets as many as there is room for.
+size_t Tell(const std::string& answer, char* message, size_t room) {
   const size_t length = answer.size() < room ? answer.size() : room - 1;
   std::memcpy(message, answer.data(), length);
   message[length] = 0;
-  return status.ok() ? 0 : 1;
+  return answer.size() + 1;
 }
 
 }  // namespace
 
 // Both return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
 
-extern "C" int zt_migrate_off(const char* dir, const char* compression,
-                                                                     char* message, size_t room) {
-  return Answer(MigrateOff(dir, compression), "", message, room);
+extern "C" int zt_migrate_off(const char* dir, const char* compression, char* message, size_t room) {
+  const Status status = MigrateOff(dir, compression);
+  Tell(status.ok() ? "" : status.ToString(), message, room);
+  return status.ok() ? 0 : 1;
 }
 
-// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs.
-extern "C" int zt_inspect(const char* dir, char* message, size_t room) {
+// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs. `needed` gets the
+// bytes that the whole takes, if it is not null.
+extern "C" int zt_inspect(const char* dir, char* message, size_t room, size_t* needed) {
   std::string report;
   const Status status = Inspect(dir, &report);
-  return Answer(status, report, message, room);
+  const size_t bytes = Tell(status.ok() ? report : status.ToString(), message, room);
+  if (needed != nullptr) {
+    *needed = bytes;
+  }
+  return status.ok() ? 0 : 1;
 }

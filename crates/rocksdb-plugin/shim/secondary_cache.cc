@@ -29,9 +29,10 @@ constexpr const char* kName = "ziptier";
 constexpr const char* kBlockCacheName = "ziptier://";
 
 const std::unordered_map<std::string, OptionTypeInfo>& BlockCacheOptionTypes() {
-  static const std::unordered_map<std::string, OptionTypeInfo> kTypes = [] {
-    auto types = CacheOptionTypes();
-    types.emplace("memory", Option(&CacheOptions::memory, OptionType::kUInt64T));
+  // Never destroyed: threads of RocksDB may still read it while the process ends.
+  static const auto& kTypes = *[] {
+    auto* types = new std::unordered_map<std::string, OptionTypeInfo>(CacheOptionTypes());
+    types->emplace("memory", Option(&CacheOptions::memory, OptionType::kUInt64T));
     return types;
   }();
   return kTypes;

@@ -32,7 +32,7 @@ unsafe extern "C" {
         message: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int;
+    fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize, needed: *mut usize) -> c_int;
     fn zt_persistent_cache(
         options: *const c_char,
         cache: *mut c_void,
@@ -61,11 +61,16 @@ pub unsafe extern "C" fn zt_plugin_migrate_off(
 ///
 /// # Safety
 ///
-/// As for [`zt_plugin_migrate_off`].
+/// As for [`zt_plugin_migrate_off`]; `needed` may be written, or is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn zt_plugin_inspect(dir: *const c_char, message: *mut c_char, room: usize) -> c_int {
+pub unsafe extern "C" fn zt_plugin_inspect(
+    dir: *const c_char,
+    message: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> c_int {
     // SAFETY: the caller's promise, passed on.
-    unsafe { zt_inspect(dir, message, room) }
+    unsafe { zt_inspect(dir, message, room, needed) }
 }
 
 /// `zt_persistent_cache` of `shim/persistent_cache.cc`, for the loader.

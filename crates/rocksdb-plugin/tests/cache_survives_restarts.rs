@@ -178,7 +178,7 @@ fn flipped_bits_are_never_returned() {
         for (path, bytes) in &sound {
             let mut bytes = bytes.clone();
             // Every second round leaves the index, so that flips in entries are met by reading them.
-            let is_spared = bytes.is_empty() || (round % 2 == 0 && path.ends_with("index"));
+            let is_spared = path.ends_with("LOCK") || (round % 2 == 0 && path.ends_with("index"));
             for _ in 0..if is_spared { 0 } else { 40 } {
                 let first = if round == 7 { 0 } else { 4096.min(bytes.len() / 2) };
                 let at = first + random(bytes.len() - first);

@@ -164,6 +164,21 @@ fn a_live_database_changes_its_compression() {
 }
 
 #[test]
+fn a_live_database_leaves_canned_codes_when_it_names_others() {
+    let canned =
+        "compression_manager={id=ziptier;format=deflate;huffman=canned};compression=kCustomCompression82";
+    for (huffman, is_standard) in [("", false), (";huffman=dynamic", true)] {
+        let changes = format!(
+            "compression_manager={{id=ziptier;format=deflate{huffman}}};compression=kZlibCompression"
+        );
+        let dir = in_folder();
+        let options = format!("{canned};disable_auto_compactions=true");
+        let files = printed(run(with_plugin, "switch", &dir, &options, &[&changes]));
+        assert_eq!(files.contains("BuiltinV2;02;"), is_standard, "{files}");
+    }
+}
+
+#[test]
 fn a_database_leaves_the_plugin() {
     let token = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
     let canned =
@@ -181,13 +196,92 @@ fn leaves(private: &str, named: &str) {
     assert!(before.contains("ziptier: ") && before.contains(named), "{before}");
     let refused = complaint(ziptier(&["migrate-off", "--compression", "kCustomCompression81"]));
     assert!(refused.contains("no compression of RocksDB's own"), "{refused}");
-    let migrated = ziptier(&["migrate-off"]);
+    let migrated = migrate_off(&dir);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
     let after = String::from_utf8(migrated.stdout).unwrap();
     assert!(after.contains(" zstd ") && !after.contains("ziptier"), "{after}");
     printed(run(stock, "read", &dir, "", &[]));
     // The options that were written down name no manager any more, either.
     printed(run(stock, "reopen", &dir, "-", &[]));
+}
+
+#[test]
+fn every_column_family_is_listed_however_many_there_are() {
+    let (dir, families) = (in_folder(), 400);
+    let options = format!("{TOKEN};write_buffer_size=65536");
+    let arguments = ["families", dir.path().to_str().unwrap(), &options, &families.to_string()];
+    printed(with_plugin(&compiled("database.cc"), &arguments));
+    let listed = printed(ziptier().args(["rocksdb", "inspect"]).arg(dir.path()).output().unwrap());
+    // A line of titles, and lines that are all as long as they should be.
+    assert_eq!(listed.lines().count(), 1 + families);
+    assert!(listed.len() > 96 << 10 && listed.lines().skip(1).all(|line| line.contains("ziptier: ")));
+}
+
+fn migrate_off(dir: &TempDir) -> std::process::Output {
+    ziptier().args(["rocksdb", "migrate-off"]).arg(dir.path()).output().unwrap()
+}
+
+/// Files with this in their paths, and their bytes.
+fn files(dir: &TempDir, part: &str) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let paths = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains(part)).collect();
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+}
+
+const TOKEN: &str = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+
+#[test]
+fn a_database_that_must_not_exist_when_it_is_made_leaves_all_the_same() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, &format!("{TOKEN};error_if_exists=true"), &[]));
+    let migrated = migrate_off(&dir);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    printed(run(stock, "read", &dir, "", &[]));
+}
+
+#[test]
+fn a_database_that_no_compaction_rewrites_is_refused_as_it_is() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, &format!("{TOKEN};compaction_style=kCompactionStyleFIFO"), &[]));
+    let before = (files(&dir, "/OPTIONS-"), files(&dir, ".sst"));
+    let refused = complaint(migrate_off(&dir));
+    assert!(refused.contains("nothing was changed: column family default has "), "{refused}");
+    assert!((files(&dir, "/OPTIONS-"), files(&dir, ".sst")) == before);
+    // What the sentence says helps.
+    let universal = format!("{TOKEN};compaction_style=kCompactionStyleUniversal");
+    printed(run(with_plugin, "read", &dir, &universal, &[]));
+    assert!(migrate_off(&dir).status.success());
+    printed(run(stock, "read", &dir, "", &[]));
+    // Files that need no plugin may stay as they are.
+    let dir = in_folder();
+    let standard = "compression_manager=ziptier;compression=kLZ4Compression";
+    printed(run(
+        with_plugin,
+        "fill",
+        &dir,
+        &format!("{standard};compaction_style=kCompactionStyleFIFO"),
+        &[],
+    ));
+    assert!(migrate_off(&dir).status.success());
+    printed(run(stock, "reopen", &dir, "-", &[]));
+}
+
+#[test]
+fn a_migration_that_stops_says_how_the_database_is_left() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, TOKEN, &[]));
+    let (table, sound) = files(&dir, ".sst").remove(0);
+    let mut damaged = sound.clone();
+    damaged[sound.len() / 3] ^= 1;
+    fs::write(&table, damaged).unwrap();
+    let stopped = complaint(migrate_off(&dir));
+    assert!(stopped.contains("Corruption") && stopped.contains("OPTIONS no longer name"), "{stopped}");
+    assert!(stopped.contains("migrate off again when the cause is gone"), "{stopped}");
+    fs::write(&table, sound).unwrap();
+    let migrated = migrate_off(&dir);
+    assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+    printed(run(stock, "read", &dir, "", &[]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use support::{compiled, compiled_alone, complaint, plugin, printed, stock, with_plugin, ziptier};
 use tempfile::TempDir;
 
@@ -24,9 +24,10 @@ fn text(path: &Path) -> &str {
 }
 
 /// The program without RocksDB.
-fn loader(library: &Path, rocksdb: Option<&Path>) -> Output {
+fn loader(library: &Path, rocksdb: Option<&Path>) -> Command {
     let mut command = Command::new(compiled_alone("loader.cc", &["-ldl"]));
-    command.arg(library).args(rocksdb).output().unwrap()
+    command.arg(library).args(rocksdb);
+    command
 }
 
 /// A RocksDB of another version, as far as the loader looks.
@@ -51,15 +52,21 @@ fn another_version_is_named() {
     let sentence =
         "the plugin was made for RocksDB 11.8.1, and this process has 9.2.1; nothing was registered";
     // Loaded privately, as Java does, under a name of its own.
-    let output = loader(&plugin(), Some(&other_version("librocksdbjni123.so")));
+    let mut command = loader(&plugin(), Some(&other_version("librocksdbjni123.so")));
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     is_told(&String::from_utf8(output.stdout).unwrap(), sentence);
     assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("ziptier: {sentence}\n"));
+    // A full disk behind stderr is no reason to end.
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command.stderr(full).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    is_told(&String::from_utf8(output.stdout).unwrap(), sentence);
 }
 
 #[test]
 fn a_process_without_rocksdb_is_left_alone() {
-    let output = loader(&plugin(), None);
+    let output = loader(&plugin(), None).output().unwrap();
     let sentence = "looked for RocksDB 11.8.1 in this process, found none; load it first (in Java: RocksDB.loadLibrary())";
     is_told(&printed(output), sentence);
     // A shell on the way to a tool.
@@ -86,6 +93,11 @@ fn a_missing_plugin_is_named_and_the_database_works() {
     let refused = complaint(run(&arguments("fill", PRIVATE)));
     assert!(refused.contains("ziptier"), "{refused}");
     printed(stock(&compiled("database.cc"), &arguments("read", "")));
+}
+
+#[test]
+fn what_still_runs_while_the_process_ends_finds_its_options() {
+    printed(with_plugin(&compiled("late.cc"), &[text(in_folder().path())]));
 }
 
 fn tables(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {

@@ -21,6 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod claim;
 mod counters;
 mod format;
 mod ghost;
@@ -44,6 +45,7 @@ use index::{Index, Place};
 use packing::Packer;
 use slots::{Folder, Slot};
 use std::cell::Cell;
+use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tail::Tail;
@@ -64,6 +66,8 @@ pub struct Cache {
     settings: Settings,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn DirLock>,
+    /// Behind the lock, so that it goes after it.
+    shares: Option<open::Shares>,
 }
 
 /// What callers and the writing thread share.
@@ -238,7 +242,9 @@ impl Shared {
         self.idle.notify_all();
         if self.counters.stopped.get() == 0 {
             self.counters.stopped.set(1);
-            eprintln!("ziptier: the block cache stores nothing more, and serves what it has: {error}");
+            let sentence = "the block cache stores nothing more, and serves what it has";
+            // Not `eprintln!`, which would end the thread where nothing can be written there.
+            let _ = writeln!(std::io::stderr(), "ziptier: {sentence}: {error}");
         }
     }
 

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The file whose advisory lock keeps a folder to one process.
 const LOCK_NAME: &str = "LOCK";
 
+/// The least that is allocated at once.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+
 /// The operating system's file systems.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
@@ -186,11 +189,18 @@ impl DiskFile for RealFile {
     }
 
     fn preallocate(&self, len: u64) -> Result<(), DiskError> {
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
-            Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => self.fill_with_zeros(len),
-            Err(error) => Err(self.error("allocate")(error.into())),
+        let (mut at, mut step) = (0, len);
+        while at < len {
+            let count = step.min(len - at);
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, count) {
+                Ok(()) => at += count,
+                // tmpfs gives back what it had when a signal came: only in pieces is there an end to it under many.
+                Err(rustix::io::Errno::INTR) => step = (step / 2).max(PIECE_BYTES_MIN),
+                Err(rustix::io::Errno::OPNOTSUPP) => return self.fill_with_zeros(len),
+                Err(error) => return Err(self.error("allocate")(error.into())),
+            }
         }
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
@@ -246,6 +256,39 @@ mod tests {
         assert_eq!(refusal, DiskError::Locked { path: dir.clone() });
         drop(lock);
         disk.lock_dir(&dir).unwrap();
+    }
+
+    /// Signals for this thread alone, as a profiler or a timer of the application sends them.
+    #[test]
+    fn signals_do_not_keep_room_from_being_allocated() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        extern "C" fn nothing(_: libc::c_int) {}
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+        let file = RealDisk.create(&folder.path().join("a"), Caching::Cached).unwrap();
+        // SAFETY: a record of integers and pointers, for which zeros are valid; the handler does nothing, and no other test has one.
+        let this = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
+            libc::pthread_self()
+        };
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    // SAFETY: the thread waits for this one.
+                    unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                }
+            });
+            let done = (0..10).try_for_each(|_| {
+                file.set_len(0)?;
+                file.preallocate(32 << 20)
+            });
+            is_done.store(true, Ordering::Relaxed);
+            done.unwrap();
+        });
+        assert_eq!(file.len(), Ok(32 << 20));
     }
 
     #[test]

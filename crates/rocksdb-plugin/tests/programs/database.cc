@@ -6,6 +6,7 @@
 //   database work DIR OPTIONS RECORDS      puts, compacts, reads, and prints the plugin's counters
 //   database switch DIR OPTIONS RECORDS CHANGES   half of the records, `SetOptions`, the other half, and reads them
 //   database load DIR OPTIONS RECORDS      writes one file beside the database, and has it taken in
+//   database families DIR OPTIONS N        makes N column families of long names, with a file each
 //   database describe DIR OPTIONS -        how each file is compressed
 
 #include <dlfcn.h>
@@ -21,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "checks.h"
 
@@ -121,6 +123,22 @@ void Read(DB& db, int records) {
   Check(db.VerifyChecksum(), "verify checksums");
 }
 
+void MakeFamilies(DB& db, const Options& options, int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    names.push_back(std::to_string(i) + std::string(240, 'f'));
+  }
+  std::vector<ColumnFamilyHandle*> families;
+  Check(db.CreateColumnFamilies(options, names, &families), "create column families");
+  for (ColumnFamilyHandle* family : families) {
+    Check(db.Put(WriteOptions(), family, KeyOf(1), ValueOf(1)), "put");
+  }
+  Check(db.Flush(FlushOptions(), families), "flush");
+  for (ColumnFamilyHandle* family : families) {
+    Check(db.DestroyColumnFamilyHandle(family), "let go of a column family");
+  }
+}
+
 void PrintCounters() {
   using Function = size_t (*)(char*, size_t);
   const auto counters = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
@@ -182,6 +200,9 @@ int main(int argc, char** argv) {
     Compact(*db);
     Read(*db, records);
     PrintCounters();
+    return 0;
+  } else if (command == "families") {
+    MakeFamilies(*db, Parse(argv[3]), records);
     return 0;
   } else if (command == "switch") {
     Put(*db, 0, records / 2);

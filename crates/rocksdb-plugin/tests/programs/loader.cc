@@ -44,8 +44,8 @@ int main(int argc, char** argv) {
   char little[8] = "";
   load(little, sizeof little);
   std::printf("%s\n", little);
-  status = Find<int (*)(const char*, char*, size_t)>(library, "ziptier_rocksdb_inspect")("/nowhere", message,
-                                                                                        sizeof message);
+  status = Find<int (*)(const char*, char*, size_t, size_t*)>(library, "ziptier_rocksdb_inspect")(
+      "/nowhere", message, sizeof message, nullptr);
   std::printf("%d %s\n", status, message);
   status = Find<int (*)(const char*, const char*, char*, size_t)>(library, "ziptier_rocksdb_migrate_off")(
       "/nowhere", "kZSTD", message, sizeof message);

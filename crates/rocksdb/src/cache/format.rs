@@ -1,5 +1,6 @@
 //! Bytes in segment files; `docs/FORMATS.md` has them field by field.
 
+use super::claim::Signature;
 use super::index::UNIT_BYTES;
 
 /// Bytes before the first entry, and what every write begins and ends at a multiple of.
@@ -8,7 +9,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_HEADER_BYTES: usize = 24;
 
-const SIGNATURE: [u8; 8] = *b"ziptrblk";
+pub(super) const SIGNATURE: Signature = *b"ziptrblk";
 const VERSION: u32 = 1;
 /// Bytes of the header that its checksum covers.
 const HEADER_CRC_AT: usize = 40;

@@ -8,20 +8,34 @@ use super::settings::{Admission, CacheError, Settings};
 use super::slots::{Filled, Folder, Slot, read_header};
 use super::tail::{CHUNK_BYTES, Tail};
 use super::writer::Writer;
-use super::{Cache, Counters, Shared, hash_of, snapshot};
+use super::{Cache, Counters, Shared, claim, hash_of, snapshot};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use ziptier_media::aligned::AlignedBytes;
 use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk};
 
-/// The caches of this process, by their folder.
+/// The shared caches of this process, by their folder. One that nobody has any more stays until it is closed.
 static OPEN: Mutex<Vec<(PathBuf, Weak<Cache>)>> = Mutex::new(Vec::new());
+
+/// A cache has left [`OPEN`].
+static CLOSED: Condvar = Condvar::new();
+
+/// A cache's entry in [`OPEN`]; dropped when the cache has given up its folder.
+pub(super) struct Shares(PathBuf);
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|(path, _)| *path != self.0);
+        CLOSED.notify_all();
+    }
+}
 
 /// Counters of all caches that this process has [open and shared](Cache::open_shared), summed; `None` if there is none.
 pub fn counters_of_all() -> Option<Counters> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let caches: Vec<Arc<Cache>> = open.iter().filter_map(|(_, cache)| cache.upgrade()).collect();
+    // The last one may go away below.
     drop(open);
     let sum = Counters::default();
     caches.iter().for_each(|cache| sum.add_all(cache.counters()));
@@ -36,23 +50,27 @@ struct Found {
 }
 
 impl Cache {
-    /// The cache of a folder, which all databases of the process share.
+    /// The cache of a folder, which all databases of the process share. Waits for one that is being closed.
     pub fn open_shared(settings: &Settings) -> Result<Arc<Cache>, CacheError> {
         settings.check()?;
         RealDisk.create_dir(&settings.path)?;
         let path = settings.path.canonicalize().unwrap_or_else(|_| settings.path.clone());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, cache)| cache.strong_count() > 0);
-        let found = open.iter().find(|(other, _)| *other == path).and_then(|(_, cache)| cache.upgrade());
-        match found {
-            Some(cache) if cache.settings == *settings => Ok(cache),
-            Some(_) => Err(CacheError::OtherOptions { path }),
-            None => {
-                let cache = Arc::new(Cache::open(settings)?);
-                open.push((path, Arc::downgrade(&cache)));
-                Ok(cache)
-            }
+        while let Some((_, cache)) = open.iter().find(|(other, _)| *other == path) {
+            let Some(cache) = cache.upgrade() else {
+                open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            // Nobody else may have it any more: closing it takes the table.
+            drop(open);
+            let is_same = cache.settings == *settings;
+            return if is_same { Ok(cache) } else { Err(CacheError::OtherOptions { path }) };
         }
+        let mut cache = Cache::open(settings)?;
+        cache.shares = Some(Shares(path.clone()));
+        let cache = Arc::new(cache);
+        open.push((path, Arc::downgrade(&cache)));
+        Ok(cache)
     }
 
     /// Opens the cache of a folder, which is made if it is missing; nobody else may have it open.
@@ -67,10 +85,7 @@ impl Cache {
         settings.check()?;
         let dir = settings.path.clone();
         disk.create_dir(&dir)?;
-        if disk.list(&dir)?.iter().any(|name| name == "CURRENT") {
-            return Err(CacheError::Database { path: dir });
-        }
-        let lock = disk.lock_dir(&dir)?;
+        let lock = claim::take(&*disk, &dir)?;
         let caching = if settings.direct { Caching::Direct } else { Caching::Mapped };
         let counters = Counters::default();
         let (segment_bytes, found) = find_segments(&*disk, &dir, caching, settings, &counters)?;
@@ -102,7 +117,7 @@ impl Cache {
             .name("block cache".into())
             .spawn(move || writer.run())
             .map_err(|error| CacheError::Thread(error.to_string()))?;
-        Ok(Cache { shared, settings: settings.clone(), writer: Some(thread), _lock: lock })
+        Ok(Cache { shared, settings: settings.clone(), writer: Some(thread), _lock: lock, shares: None })
     }
 
     /// Called when nobody writes any more.

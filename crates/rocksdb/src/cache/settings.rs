@@ -160,6 +160,12 @@ pub enum CacheError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder has a file of somebody else's with a name of the cache's.
+    #[error("{} was not written by the block cache, which has a file of that name; name another folder, or move that file away", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
     /// This process has the cache open with other options.
     #[error("this process uses {} with other options; use the same, or another folder", path.display())]
     OtherOptions {

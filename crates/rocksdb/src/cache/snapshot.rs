@@ -1,5 +1,6 @@
 //! The index in a file, written when a cache is closed. One that is damaged, or is not of these segments, is no index.
 
+use super::claim::Signature;
 use super::format::{u32_at, u64_at};
 use super::index::{Index, Place};
 use super::slots::Filled;
@@ -9,7 +10,9 @@ use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, writ
 
 const NAME: &str = "index";
 const NEW_NAME: &str = "index.new";
-const SIGNATURE: [u8; 8] = *b"ziptridx";
+/// The file, and what it is while it is written.
+pub(super) const NAMES: [&str; 2] = [NAME, NEW_NAME];
+pub(super) const SIGNATURE: Signature = *b"ziptridx";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
 const SEGMENT_BYTES: usize = 32;
@@ -77,7 +80,7 @@ pub(super) fn take(
 }
 
 fn remove(disk: &dyn Disk, dir: &Path) {
-    for name in [NAME, NEW_NAME] {
+    for name in NAMES {
         let _ = disk.remove(&dir.join(name));
     }
 }

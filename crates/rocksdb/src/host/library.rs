@@ -19,7 +19,7 @@ const LIBRARY_NAME: &str = "librocksdb.so";
 const BESIDE_EXECUTABLE: &str = "../rocksdb/librocksdb.so";
 /// ziptier's classes, beside the executable.
 const PLUGIN_NAME: &str = "libziptier_rocksdb.so";
-/// Bytes of what it may say: a sentence, or a line for each column family and compression.
+/// Bytes of a sentence that it may say, and of what is asked for again where it is longer.
 const MESSAGE_BYTES: usize = 64 << 10;
 
 /// RocksDB, loaded. It is never unloaded: its threads and its registered classes outlive every database.
@@ -107,16 +107,8 @@ impl Library {
         type Counters = unsafe extern "C" fn(*mut c_char, usize) -> usize;
         // SAFETY: the library exports the function with this type.
         let counters: Counters = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_counters") }?;
-        let mut text = vec![0u8; MESSAGE_BYTES];
-        loop {
-            // SAFETY: the function writes at most as many bytes as it is told there are.
-            let needed = unsafe { counters(text.as_mut_ptr().cast(), text.len()) };
-            if needed <= text.len() {
-                return Ok(sentence(&text));
-            }
-            // They may have become longer by the next time.
-            text.resize(needed * 2, 0);
-        }
+        // SAFETY: the function writes at most as many bytes as it is told there are.
+        Ok(whole(|text, room| unsafe { counters(text, room) }))
     }
 
     /// How the files of the database in `folder` are packed, by column family and compression. The database may be in use.
@@ -125,21 +117,29 @@ impl Library {
     /// As for [`Library::load_plugin`], and what RocksDB says.
     pub fn inspect(&self, folder: &Path) -> Result<Vec<Packing>, Error> {
         self.load_plugin()?;
-        type Inspect = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
+        type Inspect = unsafe extern "C" fn(*const c_char, *mut c_char, usize, *mut usize) -> c_int;
         // SAFETY: the library exports the function with this type.
         let inspect: Inspect = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_inspect") }?;
         let name = c_string(folder.as_os_str().as_bytes())?;
-        // SAFETY: the name is a C string; for the rest see `load_plugin`.
-        let report = answered(|message, room| unsafe { inspect(name.as_ptr(), message, room) })
-            .map_err(|status| Error::Status { action: "read the properties of the database", status })?;
-        Ok(report.lines().filter_map(Packing::parse).collect())
+        let mut result = 0;
+        let report = whole(|message, room| {
+            let mut needed = 0;
+            // SAFETY: the name is a C string, and `needed` may be written; for the rest see `load_plugin`.
+            result = unsafe { inspect(name.as_ptr(), message, room, &raw mut needed) };
+            needed
+        });
+        match result {
+            0 => Ok(report.lines().filter_map(Packing::parse).collect()),
+            _ => Err(Error::Status { action: "read the properties of the database", status: report }),
+        }
     }
 
     /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`, by its
     /// name in options (`kZSTD`), where the private format was asked for.
     ///
     /// # Errors
-    /// As for [`Library::load_plugin`], and what RocksDB says; then the database is as readable as it was.
+    /// As for [`Library::load_plugin`], and what RocksDB says: with the plugin the database is as readable as it was. What was refused was not changed; what
+    /// stopped in the midst says so.
     pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
         self.load_plugin()?;
         type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
@@ -213,6 +213,19 @@ fn answered(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<String, St
     }
 }
 
+/// What a function writes that returns how many bytes the whole takes, however many these are.
+fn whole(mut write: impl FnMut(*mut c_char, usize) -> usize) -> String {
+    let mut text = vec![0u8; MESSAGE_BYTES];
+    loop {
+        let needed = write(text.as_mut_ptr().cast(), text.len());
+        if needed <= text.len() {
+            return sentence(&text);
+        }
+        // It may have become longer by the next time.
+        text.resize(needed * 2, 0);
+    }
+}
+
 fn sentence(message: &[u8]) -> String {
     match CStr::from_bytes_until_nul(message) {
         Ok(text) => text.to_string_lossy().into_owned(),
@@ -234,6 +247,22 @@ fn beside(path: &str) -> Option<PathBuf> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_longer_than_a_sentence_is_asked_for_again() {
+        for length in [0, 10, MESSAGE_BYTES - 1, MESSAGE_BYTES, 3 * MESSAGE_BYTES] {
+            let answer = "x".repeat(length);
+            let told = whole(|target, room| {
+                // SAFETY: `room` bytes may be written at the target.
+                let target = unsafe { std::slice::from_raw_parts_mut(target.cast::<u8>(), room) };
+                let count = length.min(room - 1);
+                target[..count].copy_from_slice(&answer.as_bytes()[..count]);
+                target[count] = 0;
+                length + 1
+            });
+            assert!(told == answer, "{length}");
+        }
+    }
 
     #[test]
     fn what_is_no_rocksdb_is_refused_in_one_sentence() {

@@ -26,6 +26,11 @@ impl Direct {
         file.is_direct().then(|| Direct { file, buffer: AlignedBytes::zeroed(BUFFER_BYTES), next: u64::MAX })
     }
 
+    /// What the buffer has may be cut off: the next append reads what lies before it.
+    pub(super) fn forget(&mut self) {
+        self.next = u64::MAX;
+    }
+
     /// Whether bytes at an offset fit the buffer, and the blocks that hold them a file of so many bytes.
     pub(super) fn takes(&self, at: u64, count: usize, file_bytes: u64) -> bool {
         let lead = at as usize % BLOCK_BYTES;

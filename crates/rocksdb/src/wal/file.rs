@@ -131,6 +131,9 @@ impl LogFile {
     /// Those of the disk.
     pub fn truncate(&self, bytes: u64) -> Result<(), DiskError> {
         let mut state = self.state.lock();
+        if let Some(direct) = &mut state.direct {
+            direct.forget();
+        }
         self.file.set_len(bytes)?;
         state.room_bytes = bytes;
         self.length.set(bytes);

@@ -69,6 +69,28 @@ fn a_file_is_used_again_and_the_former_log_does_not_cut_it() {
     }
 }
 
+/// What a cut and an append through the page cache left is not written over with what was there before, at the same length.
+#[test]
+fn a_cut_log_keeps_what_came_after_the_cut() {
+    for folder in folders() {
+        let path = empty(&folder, "000001.log");
+        let log = LogFile::begin(&path).unwrap();
+        let append = |byte: u8, count: usize| {
+            log.append(&vec![byte; count]).unwrap();
+            log.sync().unwrap();
+        };
+        (0..10).for_each(|_| append(1, 10_000));
+        log.truncate(1000).unwrap();
+        // Longer than what is written directly.
+        append(2, 99_000);
+        append(3, 10);
+        log.close().unwrap();
+        let found = fs::read(&path).unwrap();
+        let expected = [vec![1; 1000], vec![2; 99_000], vec![3; 10]].concat();
+        assert!(found == expected, "{:?}", found.iter().zip(&expected).position(|(a, b)| a != b));
+    }
+}
+
 #[test]
 fn links_and_other_names_have_the_same_length() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
 //! Throughput of a database's codecs over processors, and of modelled devices over their number, as the published Figure 6 has it: how
 //! many processors does a codec need for what built-in zstd does with all of them?
 
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
+use std::array::IntoIter;
 
 use crate::bench::{Configuration, Outcome};
 use crate::database_suite::{REFERENCE, in_words, label, setting};
@@ -190,6 +192,26 @@ const FONT: &str = "sans-serif";
 /// Above the highest point lies the legend.
 const HEADROOM: f64 = 1.6;
 
+/// How a line is drawn, and its sample in the legend: pixels of a dash, and of the gap behind it.
+type Dashes = (i32, i32);
+const MEASURED: Dashes = (WIDTH as i32, 0);
+const MODELLED: Dashes = (7, 5);
+const REACHED: Dashes = (2, 4);
+
+/// A line's sample in the legend.
+fn sample(
+    (x, y): (i32, i32),
+    dashes: Dashes,
+    style: ShapeStyle,
+) -> DashedPathElement<IntoIter<(i32, i32), 2>, i32> {
+    DashedPathElement::new([(x, y), (x + 24, y)], dashes.0, dashes.1, style)
+}
+
+/// A number of processors, at whole ones alone.
+fn whole(processors: f64) -> String {
+    if processors.fract() == 0.0 { grouped(processors, 0) } else { String::new() }
+}
+
 /// Draws the scalings as SVG, one panel below the other. What is modelled is dashed, and says so.
 pub(crate) fn plot(all: &[Scaling<'_>]) -> Result<String, Error> {
     let mut svg = String::new();
@@ -214,6 +236,8 @@ fn draw(svg: &mut String, all: &[Scaling<'_>]) -> Result<(), Box<dyn std::error:
         chart
             .configure_mesh()
             .x_desc("processors")
+            .x_labels(last as usize + 1)
+            .x_label_formatter(&|processors| whole(*processors))
             .y_desc("operations per second")
             .y_label_formatter(&|qps| grouped(*qps, 0))
             .axis_desc_style((FONT, 16))
@@ -225,21 +249,20 @@ fn draw(svg: &mut String, all: &[Scaling<'_>]) -> Result<(), Box<dyn std::error:
             let style = color.stroke_width(2);
             let points: Vec<(f64, f64)> =
                 curve.points.iter().map(|point| (point.processors as f64, point.qps)).collect();
-            let drawn = match curve.is_modelled() {
-                true => chart.draw_series(DashedLineSeries::new(points.clone(), 7, 5, style))?,
-                false => chart.draw_series(LineSeries::new(points.clone(), style))?,
-            };
-            drawn
+            let dashes = if curve.is_modelled() { MODELLED } else { MEASURED };
+            chart
+                .draw_series([DashedPathElement::new(points.clone(), dashes.0, dashes.1, style)])?
                 .label(label(curve.spec))
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style));
+                .legend(move |at| sample(at, dashes, style));
             chart.draw_series(points.into_iter().map(|point| Circle::new(point, 4, color.filled())))?;
         }
         if let Some(line) = scaling.line() {
             let ends = [(0.0, line.qps), (last * 1.03, line.qps)];
+            let style = BLACK.stroke_width(1);
             chart
-                .draw_series(DashedLineSeries::new(ends, 2, 4, BLACK.stroke_width(1)))?
+                .draw_series([DashedPathElement::new(ends, REACHED.0, REACHED.1, style)])?
                 .label(format!("{REFERENCE} on {} processor(s)", line.processors))
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], BLACK));
+                .legend(move |at| sample(at, REACHED, style));
         }
         chart
             .configure_series_labels()
@@ -299,6 +322,9 @@ mod tests {
         let rows = points(&scalings);
         assert_eq!(rows.matches("\tmodelled\t").count(), 3, "{rows}");
         let svg = plot(&scalings).unwrap();
+        for between in [">0.2<", ">0.5<", ">1.5<"] {
+            assert!(!svg.contains(between), "a tick at {between} processors");
+        }
         assert!(svg.contains("modelled devices=4") && svg.contains("builtin-zstd on 2 processor(s)"));
     }
 

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use ziptier_codec::block::{BlockError, Engine, Path, Setting};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
+use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
 /// RocksDB's number of what a block's bytes are.
 pub type BlockType = u8;
@@ -279,8 +279,8 @@ impl Codec {
     /// The most bytes that a block of so many can hold: whoever is told of more need not make room for them.
     pub fn raw_bytes_max(packed_as: BlockType, packed_bytes: usize) -> usize {
         let per_byte = match packed_as {
-            // Twelve bits at least for a token.
-            TOKENS => TOKEN_BYTES_MAX * 8 / 12 + 1,
+            // A whole number at least for a token.
+            TOKENS => TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1,
             // Two bits at least for a match of 258 bytes.
             ZLIB | CANNED => 258 * 4,
             LZ4 => 255,
@@ -380,13 +380,11 @@ impl Standard {
             counters.add_engine(&engine);
             Contexts::new(engine)
         };
-        // LZ4 has its own levels, and no choice of path.
-        let lz4 = Settings { level: None, ..settings.clone() }.block(Format::Lz4);
         let on_cpu = Setting::new(Format::Deflate).with_path(Path::Software);
         Ok(Standard {
             deflate: counted(open(settings.block(Format::Deflate))?),
             deflate_on_cpu: counted(open(on_cpu)?),
-            lz4: counted(open(lz4)?),
+            lz4: counted(open(settings.block(Format::Lz4))?),
         })
     }
 }

@@ -1,40 +1,38 @@
 //! When a database gets a new generation of dictionaries, and what a block is packed with, in any private format.
 //!
 //! A database that has a generation goes on with it. Otherwise the first file is sampled, and the generation that is made of it
-//! serves the files after it without sampling and buffering. When files shrink less than the samples did, or the samples were few, the next file is sampled anew; what
+//! serves the files after it without sampling and buffering. When files shrink less than the samples did, the next file is sampled anew; what
 //! comes of it must save a twentieth against the old one on the same samples, or the old one stays and is asked about again
 //! after twice as many bytes.
+//!
+//! Where files are small, a dictionary is a good part of one. So each file is sampled as a whole and *weighed*: the bytes of the dictionary and
+//! what it leaves of some of the blocks, beside what they are alone. The file gets the dictionary where that pays, and tokens are fewer and narrower the
+//! smaller files are. These blocks are gathered over the files, and when there are four times as many as the generation was made of, a
+//! new one is made of them all: it knows more families of records, and all files share it.
+
+mod trial;
 
 use crate::codec::Guidance;
 use crate::contexts::Contexts;
 use crate::generation::Generation;
-use crate::rows;
 use crate::settings::{Private, Settings};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use ziptier_codec::block;
-use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use trial::{Trial, Weighed};
+use ziptier_codec::token::Effort;
 
 /// What is asked of a file: enough for tokens of 14 bits.
 const SAMPLE_BYTES: usize = 2 << 20;
 
-/// With fewer samples than this a dictionary costs more than a twentieth of what it codes: 60 KB of tokens, 4 KB of history and codes.
-const SAMPLE_BYTES_MIN: usize = 400 << 10;
-const SAMPLE_BYTES_MIN_CANNED: usize = 96 << 10;
+/// A file with fewer samples than this is too small for any dictionary.
+const SAMPLE_BYTES_MIN: usize = 32 << 10;
 
-/// Bytes of a zstd dictionary.
-const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
+/// A generation for small files is made anew when so many times the bytes that it was made of have been gathered.
+const GROWTH: usize = 3;
 
-/// Bytes of history behind canned codes: the most there is.
-const CANNED_HISTORY_BYTES: usize = 4 << 10;
-
-/// One token in so many keeps its place among the most used, which share cache lines; the others are sorted, so that the dictionary packs
-/// better.
-const HOT_SHARE: usize = 16;
-
-/// Blocks of the samples that are packed in every way, to see which is best.
-const TRIAL_BLOCKS: usize = 64;
+/// Of each small file, one byte in so many is gathered.
+const GATHERED_SHARE: usize = 8;
 
 /// Tokens may be longer than zstd's bytes by this many per cent: they unpack four times faster.
 const WORTH_PCT: usize = 25;
@@ -51,7 +49,7 @@ const LOSSES_MAX: u32 = 8;
 /// Raw bytes after which a generation is looked at again.
 const REVIEW_BYTES: u64 = 64 << 20;
 
-/// The same for one that was made of few samples.
+/// The same for one that was found in a file.
 const REVIEW_BYTES_PROVISIONAL: u64 = 8 << 20;
 
 /// The ways in which a private format packs a block: by what files share, or *alone*, by a format that is slower to read.
@@ -88,10 +86,12 @@ impl Way {
         shared_bytes * 100 / (100 + pct)
     }
 
-    fn sample_bytes_min(self) -> usize {
+    /// The most bytes of a file that is packed by what it shares, given what it takes alone and how much of it is better shared: tokens may
+    /// cost a sixth of what they serve, which other files save.
+    pub(crate) fn file_bytes_worth(self, alone_bytes: usize, suited: usize, blocks: usize) -> usize {
         match self {
-            Way::Tokens(_) => SAMPLE_BYTES_MIN,
-            Way::Canned => SAMPLE_BYTES_MIN_CANNED,
+            Way::Tokens(_) => alone_bytes + alone_bytes * suited / (blocks * 6).max(1),
+            Way::Canned => alone_bytes,
         }
     }
 }
@@ -113,7 +113,39 @@ struct State {
     current: Option<Arc<Generation>>,
     /// Packed bytes of 1,024 bytes of the samples.
     packed_per_1024: u64,
+    /// Whether files are so small that each is sampled and weighed.
+    files_are_small: bool,
+    gathered: Gathered,
+    /// Bytes to be gathered before a generation for small files is made.
+    train_after: usize,
     review_after: u64,
+}
+
+/// Blocks of small files, the last ones that were met.
+#[derive(Default)]
+struct Gathered {
+    blocks: VecDeque<Box<[u8]>>,
+    bytes: usize,
+    /// Bytes that came since a generation was made.
+    new_bytes: usize,
+}
+
+impl Gathered {
+    /// Adds the first blocks, up to so many bytes and at least one.
+    fn add(&mut self, blocks: &[&[u8]], bytes_max: usize) {
+        let end = self.new_bytes + bytes_max;
+        for &block in blocks {
+            self.bytes += block.len();
+            self.new_bytes += block.len();
+            self.blocks.push_back(block.into());
+            if self.new_bytes >= end {
+                break;
+            }
+        }
+        while self.bytes > SAMPLE_BYTES {
+            self.bytes -= self.blocks.pop_front().map_or(self.bytes, |block| block.len());
+        }
+    }
 }
 
 impl Lifecycle {
@@ -139,21 +171,20 @@ impl Lifecycle {
     /// What the next file is to be packed with.
     pub(crate) fn guidance(&self) -> Guidance {
         let state = self.state();
-        let raw = self.raw_bytes.load(Ordering::Relaxed);
         match &state.current {
-            Some(_) if raw >= state.review_after && self.is_worse(&state, raw) => {
-                Guidance::Sample(SAMPLE_BYTES)
+            Some(current) if !state.files_are_small && !self.is_due(&state) => {
+                Guidance::Use(Arc::clone(current))
             }
-            Some(current) => Guidance::Use(Arc::clone(current)),
-            None => Guidance::Sample(SAMPLE_BYTES),
+            _ => Guidance::Sample(SAMPLE_BYTES),
         }
     }
 
-    /// Whether files shrink less than the samples by a tenth, or the samples were few.
-    fn is_worse(&self, state: &State, raw: u64) -> bool {
+    /// Whether the generation is to be looked at again: files shrink less than the samples by a tenth, or it was found in a file.
+    fn is_due(&self, state: &State) -> bool {
+        let raw = self.raw_bytes.load(Ordering::Relaxed);
         let packed_per_1024 = self.packed_bytes.load(Ordering::Relaxed) * 1024 / raw.max(1);
-        let worse = packed_per_1024 * 10 > state.packed_per_1024 * 11;
-        worse || state.review_after == REVIEW_BYTES_PROVISIONAL
+        let was_found = state.review_after == REVIEW_BYTES_PROVISIONAL;
+        raw >= state.review_after && (was_found || packed_per_1024 * 10 > state.packed_per_1024 * 11)
     }
 
     /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. How it does is not known, so that it is
@@ -162,6 +193,7 @@ impl Lifecycle {
         let mut state = self.state();
         if state.current.is_none() && generation.serves(self.way.private()) {
             state.current = Some(Arc::clone(generation));
+            state.files_are_small = trial::is_for_small_files(generation);
             state.review_after = REVIEW_BYTES_PROVISIONAL;
         }
     }
@@ -197,137 +229,52 @@ impl Lifecycle {
 
     /// The generation for a file that was sampled: a new one, the one before, or none. `alone` packs blocks without one.
     pub(crate) fn train(&self, blocks: &[&[u8]], alone: &Contexts) -> Option<Arc<Generation>> {
-        let sample_bytes: usize = blocks.iter().map(|block| block.len()).sum();
         let trial = Trial::new(blocks, alone, self.way);
-        let candidate =
-            (sample_bytes >= self.way.sample_bytes_min()).then(|| trial.generation(sample_bytes)).flatten();
+        self.alone_per_1024.store(trial.alone_per_1024() as u32, Ordering::Relaxed);
+        let (current, samples) = self.begin(&trial);
+        let current = current.map(|current| trial.weighed(current));
+        let Some(samples) = samples else { return current.and_then(Weighed::worthy) };
+        let samples: Vec<&[u8]> = samples.iter().map(|block| &**block).chain(trial.others(blocks)).collect();
+        let candidate = trial.generation(&samples);
         let mut state = self.state();
-        let review = if sample_bytes < SAMPLE_BYTES / 2 { REVIEW_BYTES_PROVISIONAL } else { REVIEW_BYTES };
-        let cost = |generation: &Arc<Generation>| trial.packed_bytes(generation);
-        let chosen = match (state.current.clone(), candidate) {
-            (Some(current), Some(candidate)) if cost(&candidate) * 20 > cost(&current) * 19 => {
-                state.review_after = (state.review_after * 2).max(review);
+        let chosen = match (current, candidate) {
+            (Some(current), Some(candidate)) if candidate.file_bytes * 20 > current.file_bytes * 19 => {
+                state.review_after = (state.review_after * 2).max(REVIEW_BYTES);
+                state.train_after *= 2;
                 Some(current)
             }
-            (current, None) => current,
+            (current, None) => {
+                state.train_after *= 2;
+                current
+            }
             (_, candidate) => {
-                state.review_after = review;
+                state.review_after = REVIEW_BYTES;
                 candidate
             }
         };
-        if let Some(chosen) = &chosen {
-            state.packed_per_1024 = (cost(chosen) * 1024 / trial.raw_bytes.max(1)) as u64;
-            state.current = Some(Arc::clone(chosen));
-        }
-        let alone: usize = trial.alone.iter().sum();
-        self.alone_per_1024.store((alone * 1024 / trial.raw_bytes.max(1)) as u32, Ordering::Relaxed);
+        let chosen = chosen?;
+        state.packed_per_1024 = chosen.packed_per_1024;
+        state.current = Some(Arc::clone(&chosen.generation));
+        chosen.worthy()
+    }
+
+    /// Takes note of a file that was sampled. The generation that there is, and what samples a new one is to be made of beside the file's own, if one is
+    /// to be made.
+    fn begin(&self, trial: &Trial<'_>) -> (Option<Arc<Generation>>, Option<Vec<Box<[u8]>>>) {
+        let mut state = self.state();
         self.raw_bytes.store(0, Ordering::Relaxed);
         self.packed_bytes.store(0, Ordering::Relaxed);
-        chosen
-    }
-}
-
-/// Some blocks, packed in every way.
-struct Trial<'a> {
-    blocks: &'a [&'a [u8]],
-    chosen: Vec<&'a [u8]>,
-    raw_bytes: usize,
-    /// Bytes of each chosen block alone, without a dictionary.
-    alone: Vec<usize>,
-    way: Way,
-}
-
-impl<'a> Trial<'a> {
-    fn new(blocks: &'a [&'a [u8]], alone: &Contexts, way: Way) -> Trial<'a> {
-        let step = (blocks.len() / TRIAL_BLOCKS).max(1);
-        let chosen: Vec<&[u8]> = blocks.iter().copied().step_by(step).collect();
-        let raw_bytes = chosen.iter().map(|block| block.len()).sum();
-        Trial { blocks, raw_bytes, alone: bytes_by(alone, &chosen), chosen, way }
-    }
-
-    /// What each chosen block takes in tokens.
-    fn token_bytes(&self, tokens: &Dictionary, effort: Effort) -> Vec<usize> {
-        let (mut encoder, mut cut, mut coded) = (Encoder::new(), Vec::new(), Vec::new());
-        let coded_bytes = self.chosen.iter().map(|block| {
-            coded.clear();
-            rows::cut(block, &mut cut);
-            tokens.encode_rows(&mut encoder, effort, &cut, &mut coded);
-            coded.len()
-        });
-        coded_bytes.collect()
-    }
-
-    /// How many of the chosen blocks are not better alone.
-    fn suited(&self, shared: &[usize]) -> usize {
-        let pairs = shared.iter().zip(&self.alone);
-        pairs.filter(|(shared, alone)| self.way.bytes_worth(**shared) <= **alone).count()
-    }
-
-    fn is_a_tenth(&self, count: usize) -> bool {
-        count * 10 >= self.chosen.len()
-    }
-
-    /// Dictionaries for the ways that at least a tenth of the blocks is best packed in.
-    fn generation(&self, sample_bytes: usize) -> Option<Arc<Generation>> {
-        match self.way {
-            Way::Tokens(effort) => self.tokens_and_zstd(sample_bytes, effort),
-            Way::Canned => self.canned(),
+        state.files_are_small = trial.is_small();
+        let mut samples = Some(Vec::new());
+        if state.files_are_small {
+            let is_time = state.gathered.new_bytes >= state.train_after;
+            samples = is_time.then(|| state.gathered.blocks.iter().cloned().collect());
+            if is_time {
+                state.train_after = GROWTH * (state.gathered.bytes + trial.sample_bytes);
+                state.gathered.new_bytes = 0;
+            }
+            state.gathered.add(&trial.chosen, trial.sample_bytes / GATHERED_SHARE);
         }
+        (state.current.clone(), samples)
     }
-
-    fn tokens_and_zstd(&self, sample_bytes: usize, effort: Effort) -> Option<Arc<Generation>> {
-        let mut rows_of_all = Vec::new();
-        let mut cut = Vec::new();
-        for block in self.blocks {
-            rows::cut(block, &mut cut);
-            rows_of_all.extend_from_slice(&cut);
-        }
-        let bits = if sample_bytes >= SAMPLE_BYTES * 3 / 4 { 14 } else { 12 };
-        let tokens = Dictionary::train(&rows_of_all, bits, 0).ok()?;
-        let tokens = tokens.sorted_behind(tokens.tokens() / HOT_SHARE).ok()?;
-        let suited = self.suited(&self.token_bytes(&tokens, effort));
-        let tokens = self.is_a_tenth(suited).then_some(tokens);
-        let zstd = if self.is_a_tenth(self.chosen.len() - suited) {
-            block::Dictionary::train(Format::Zstd, self.blocks, ZSTD_DICTIONARY_BYTES, 0).ok()
-        } else {
-            None
-        };
-        if tokens.is_none() && zstd.is_none() {
-            return None;
-        }
-        Generation::new(tokens.as_ref(), zstd.as_ref()).ok()
-    }
-
-    fn canned(&self) -> Option<Arc<Generation>> {
-        let trained = block::Dictionary::train(Format::Deflate, self.blocks, CANNED_HISTORY_BYTES, 0).ok()?;
-        let generation = Generation::new(None, Some(&trained)).ok()?;
-        let suited = self.suited(&bytes_by(generation.canned()?.on_cpu(), &self.chosen));
-        self.is_a_tenth(suited).then_some(generation)
-    }
-
-    /// What the chosen blocks take with a generation.
-    fn packed_bytes(&self, generation: &Generation) -> usize {
-        let alone = match generation.zstd() {
-            Some(contexts) => bytes_by(contexts, &self.chosen),
-            None => self.alone.clone(),
-        };
-        let shared = match (self.way, generation.tokens(), generation.canned()) {
-            (Way::Tokens(effort), Some(tokens), _) => self.token_bytes(tokens, effort),
-            (Way::Canned, _, Some(canned)) => bytes_by(canned.on_cpu(), &self.chosen),
-            _ => return alone.iter().sum(),
-        };
-        let best = |(shared, alone)| if alone <= self.way.bytes_worth(shared) { alone } else { shared };
-        shared.into_iter().zip(alone).map(best).sum()
-    }
-}
-
-/// What each block takes; its own length where it does not shrink.
-fn bytes_by(contexts: &Contexts, blocks: &[&[u8]]) -> Vec<usize> {
-    let mut out = Vec::new();
-    let bytes = blocks.iter().map(|block| {
-        out.clear();
-        let packed = contexts.with(|codec| codec.compress(block, &mut out, block.len()));
-        packed.ok().flatten().unwrap_or(block.len())
-    });
-    bytes.collect()
 }

@@ -58,7 +58,8 @@ pub struct Settings {
     /// `huffman`.
     pub huffman: Huffman,
     /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one; deflate with canned codes has 1
-    /// (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest).
+    /// (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). Of `lz4` those below 0 are accelerated, 1 is LZ4's
+    /// default, and 2 to 12 are LZ4-HC; of `auto` a level is deflate's.
     pub level: Option<i32>,
     /// `verify`: every block that was packed is unpacked and compared before it is handed over.
     pub verify: bool,
@@ -112,6 +113,11 @@ impl Settings {
         self.level.unwrap_or(1)
     }
 
+    /// The standard format that a level is of: that of LZ4 where all blocks are LZ4's.
+    fn levels(&self) -> Format {
+        if self.output == Output::Lz4 { Format::Lz4 } else { Format::Deflate }
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.output == Output::Token && !(1..=2).contains(&self.token_level()) {
             return Err(format!(
@@ -135,7 +141,7 @@ impl Settings {
     pub(crate) fn block(&self, format: Format) -> Setting {
         let huffman = if self.huffman == Huffman::Canned { Huffman::Dynamic } else { self.huffman };
         let mut setting = Setting::new(format).with_huffman(huffman);
-        if let Some(level) = self.level {
+        if let Some(level) = self.level.filter(|_| self.levels() == format) {
             setting = setting.with_level(level);
         }
         if format == Format::Deflate {

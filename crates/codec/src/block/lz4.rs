@@ -21,6 +21,10 @@ pub const LEVELS: RangeInclusive<i32> = -65_537..=12;
 /// The longest block that the library takes (`LZ4_MAX_INPUT_SIZE`).
 const RAW_BYTES_MAX: usize = 0x7E00_0000;
 
+/// From this length on the encoder's table is cleared for each block. Without that the library tells by their positions what the blocks before left
+/// there, which takes longer: 419 beside 295 MB/s for blocks of 4,095 bytes of text, 581 beside 563 for 512, 616 beside 685 for 256.
+const CLEARED_FROM_BYTES: usize = 512;
+
 /// The engine of format `lz4`: the reference library on the CPU.
 #[derive(Debug)]
 pub struct Lz4 {
@@ -219,10 +223,18 @@ impl Stream {
         let (source, target) = (raw.as_ptr().cast(), target.as_mut_ptr().cast());
         // SAFETY: the state was initialised by `new` and only LZ4 has touched it since; source and target are valid
         // for the lengths given with them. An attached dictionary is a stream of the same kind, loaded by `load`, is
-        // only read, and outlives the call together with its content. Both kinds of reset drop every reference to the
+        // only read, and outlives the call together with its content. Every kind of reset drops every reference to the
         // block before and to its dictionary; where the library failed before, it resets in full by itself.
         let written = unsafe {
             match (self.is_high(), dictionary) {
+                (false, None) if raw.len() >= CLEARED_FROM_BYTES => ffi::LZ4_compress_fast_extState(
+                    state,
+                    source,
+                    target,
+                    raw_bytes,
+                    room,
+                    self.acceleration(),
+                ),
                 (false, None) => ffi::LZ4_compress_fast_extState_fastReset(
                     state,
                     source,
@@ -272,6 +284,14 @@ mod ffi {
         pub(super) fn LZ4_loadDictSlow(state: *mut c_void, dictionary: *const c_char, bytes: c_int) -> c_int;
         pub(super) fn LZ4_attach_dictionary(state: *mut c_void, dictionary: *const c_void);
         pub(super) fn LZ4_compress_fast_continue(
+            state: *mut c_void,
+            source: *const c_char,
+            target: *mut c_char,
+            source_bytes: c_int,
+            target_bytes: c_int,
+            acceleration: c_int,
+        ) -> c_int;
+        pub(super) fn LZ4_compress_fast_extState(
             state: *mut c_void,
             source: *const c_char,
             target: *mut c_char,

@@ -120,6 +120,8 @@ impl Table {
         // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
         unsafe {
             match self.bits {
+                10 => self.decode_width::<10>(coded, count, out),
+                11 => self.decode_width::<11>(coded, count, out),
                 12 => self.decode_width::<12>(coded, count, out),
                 13 => self.decode_width::<13>(coded, count, out),
                 14 => self.decode_width::<14>(coded, count, out),
@@ -169,7 +171,7 @@ impl Table {
             };
             for group in 0..full {
                 let bit = group * 4 * BITS;
-                // At least five numbers and a check begin at this bit: 60 bits and 2 bytes, more than a word.
+                // At least five numbers and a check begin at this bit: 50 bits and 2 bytes, more than a word.
                 let word = word_at(bit / 8) >> (bit % 8);
                 copy(word, 0xff);
                 copy(word >> BITS, 0xff);

@@ -19,7 +19,7 @@ impl fmt::Display for TrainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TrainError::Bits { bits } => {
-                write!(f, "cannot train a token dictionary of {bits} bits: choose 12 to 16")
+                write!(f, "cannot train a token dictionary of {bits} bits: choose 10 to 16")
             }
             TrainError::Unindexable => write!(f, "cannot train a token dictionary: its tokens have no index"),
         }

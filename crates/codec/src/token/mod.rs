@@ -1,7 +1,7 @@
 //! Token coding: the densest form in which *one* small value can be read without decoding its neighbours.
 //!
 //! A [`Dictionary`] holds up to 2^16 byte strings, the *tokens*, of 1 to 16 bytes each. A value is coded as a run of
-//! token numbers of a fixed width (12 to 16 bits) and a 16-bit check; decoding copies 16 bytes per token and advances
+//! token numbers of a fixed width (10 to 16 bits) and a 16-bit check; decoding copies 16 bytes per token and advances
 //! by the token's length. There are no matches, no entropy codes and no neighbours. The method is known as OnPair
 //! (F. Gargiulo and R. Venturini, "OnPair: Short Strings Compression for Fast Random Access", arXiv 2508.02280);
 //! training and matching differ here, see [`Dictionary::train`].
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! - Numbers take `bits` bits each, the lowest bit first, from the lowest bit of the first byte upwards. As `bits` is at
-//!   least 12, the coded length alone says how many there are.
+//!   least 10, the coded length alone says how many there are.
 //! - The check, little-endian, covers the numbers *as stored* and is seeded with the fingerprint of the dictionary and
 //!   the length. Up to 128 KiB every single flipped bit is found for sure; other damage, truncation and the wrong
 //!   dictionary escape once in 65,536 times.
@@ -41,8 +41,8 @@ pub use error::{DecodeError, DictionaryError, TrainError};
 /// The longest token, in bytes: what one unconditional vector store writes.
 pub const TOKEN_BYTES_MAX: usize = 16;
 
-/// The widths of token numbers that are supported, in bits.
-pub const BITS: std::ops::RangeInclusive<u32> = 12..=16;
+/// The widths of token numbers that are supported, in bits. Below 12 lie those for what carries its own dictionary and is small.
+pub const BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
 /// Bytes of the check at the end of every coded value.
 pub const CHECK_BYTES: usize = 2;

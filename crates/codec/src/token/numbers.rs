@@ -11,7 +11,7 @@ pub(super) fn coded_len(count: usize, bits: u32) -> usize {
 #[inline]
 pub(super) fn count(coded_bytes: usize, bits: u32) -> Option<usize> {
     let payload = coded_bytes.checked_sub(CHECK_BYTES)?;
-    // Fewer than 8 bits of padding, at least 12 bits a number: the division leaves no doubt.
+    // Fewer than 8 bits of padding, at least 10 bits a number: the division leaves no doubt.
     let count = payload * 8 / bits as usize;
     (coded_len(count, bits) == coded_bytes).then_some(count)
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 4 | signature `ztok` |
 //! | 4 | 1 | version, 1 |
-//! | 5 | 1 | bits, 12 to 16 |
+//! | 5 | 1 | bits, 10 to 16 |
 //! | 6 | 2 | zero |
 //! | 8 | 4 | generation |
 //! | 12 | 4 | number of tokens, n |

@@ -6,7 +6,6 @@
 //
 // FILE_SYSTEM is `stock` or `ziptier`, OPTIONS a string of RocksDB's.
 
-#include <dlfcn.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
@@ -22,34 +21,11 @@
 #include <thread>
 #include <vector>
 
-#include "checks.h"
+#include "log_records.h"
 
 namespace {
 
 using namespace rocksdb;
-
-std::string KeyOf(uint64_t i) {
-  char key[24];
-  std::snprintf(key, sizeof key, "key:%012llu", static_cast<unsigned long long>(i));
-  return key;
-}
-
-// Mostly some hundred bytes, now and then several blocks of the log; and ends in zeros, which must not be taken for its end.
-std::string ValueOf(uint64_t i) {
-  const uint64_t hash = (i + 1) * 0x9e3779b97f4a7c15ULL;
-  const size_t bytes = hash % 97 == 0 ? 90000 + hash % 50000 : 20 + (hash >> 20) % 900;
-  std::string value(bytes, static_cast<char>('a' + hash % 26));
-  value += std::to_string(i);
-  value.append(hash % 5, '\0');
-  return value;
-}
-
-Env* ZiptierEnv() {
-  static std::shared_ptr<Env> guard;
-  Env* env = Env::Default();
-  Check(Env::CreateFromUri(ConfigOptions(), "", "ziptier", &env, &guard), "the file system");
-  return env;
-}
 
 Options OptionsFor(const std::string& wal_dir, const std::string& others = "") {
   Options options;
@@ -65,15 +41,6 @@ std::unique_ptr<DB> Open(const Options& options, const std::string& dir) {
   std::unique_ptr<DB> db;
   Check(DB::Open(options, dir, &db), "open " + dir);
   return db;
-}
-
-// Those of the plugin, which is preloaded.
-void PrintCounters() {
-  auto* counters = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
-  char text[4096];
-  counters(text, sizeof text);
-  std::printf("%s", text);
-  std::fflush(stdout);
 }
 
 int Write(char** arguments) {
@@ -108,14 +75,7 @@ int CheckRecords(char** arguments) {
   }
   const uint64_t count = std::strtoull(arguments[3], nullptr, 10);
   // The record behind the last one that was acknowledged may have been on its way; nothing else is there.
-  uint64_t found = 0;
-  std::unique_ptr<Iterator> records(db->NewIterator(ReadOptions()));
-  for (records->SeekToFirst(); records->Valid(); records->Next(), ++found) {
-    if (records->key() != KeyOf(found) || records->value() != ValueOf(found)) {
-      Fail("record " + std::to_string(found) + " is " + records->key().ToString());
-    }
-  }
-  Check(records->status(), "iterate");
+  const uint64_t found = CountRecords(db.get());
   if (found < count || found > count + 1) {
     Fail(std::to_string(found) + " records are there, " + std::to_string(count) + " were acknowledged");
   }

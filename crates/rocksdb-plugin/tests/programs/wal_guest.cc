@@ -3,32 +3,18 @@
 //   wal_guest write DIR          puts records, each durable, by the file system `ziptier` until it is killed; says how many, now and then
 //   wal_guest check DIR COUNT    opens with RocksDB's own file system: the first COUNT records at least are there, and no wrong one
 
-#include <dlfcn.h>
-#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
-#include <rocksdb/env.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
 
-#include "checks.h"
+#include "log_records.h"
 
 namespace {
 
 using namespace rocksdb;
-
-std::string KeyOf(uint64_t i) {
-  char key[24];
-  std::snprintf(key, sizeof key, "key:%012llu", static_cast<unsigned long long>(i));
-  return key;
-}
-
-std::string ValueOf(uint64_t i) {
-  const uint64_t hash = (i + 1) * 0x9e3779b97f4a7c15ULL;
-  return std::string(20 + (hash >> 20) % 400, static_cast<char>('a' + hash % 26)) + std::to_string(i);
-}
 
 // Logs are used again, and memtables written, on the way.
 Options OptionsFor(const std::string& dir) {
@@ -40,19 +26,9 @@ Options OptionsFor(const std::string& dir) {
   return options;
 }
 
-void PrintCounters() {
-  auto* counters = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
-  char text[4096] = "";
-  if (counters != nullptr) {
-    counters(text, sizeof text);
-  }
-  std::printf("%s", text);
-}
-
 void Write(const std::string& dir) {
   Options options = OptionsFor(dir);
-  std::shared_ptr<Env> guard;
-  Check(Env::CreateFromUri(ConfigOptions(), "", "ziptier", &options.env, &guard), "the file system");
+  options.env = ZiptierEnv();
   std::unique_ptr<DB> db;
   Check(DB::Open(options, dir, &db), "open");
   WriteOptions durable;
@@ -74,14 +50,7 @@ void CheckRecords(const std::string& dir, uint64_t count) {
   options.create_if_missing = false;
   std::unique_ptr<DB> db;
   Check(DB::Open(options, dir, &db), "open");
-  uint64_t found = 0;
-  std::unique_ptr<Iterator> records(db->NewIterator(ReadOptions()));
-  for (records->SeekToFirst(); records->Valid(); records->Next(), ++found) {
-    if (records->key() != KeyOf(found) || records->value() != ValueOf(found)) {
-      Fail("record " + std::to_string(found) + " is another");
-    }
-  }
-  Check(records->status(), "iterate");
+  const uint64_t found = CountRecords(db.get());
   std::printf("%llu puts found\n", static_cast<unsigned long long>(found));
   if (found < count) {
     Fail("fewer puts than " + std::to_string(count));

@@ -74,6 +74,32 @@ fn a_file_gets_the_generation_that_its_samples_made() {
 }
 
 #[test]
+fn small_files_are_weighed_and_share_what_pays() {
+    let codec = token();
+    let blocks = blocks(60);
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let (first, rest) = samples.split_at(25);
+    let (second, tiny) = rest.split_at(32);
+    let generation = codec.train(first).unwrap();
+    let tokens = generation.tokens().unwrap();
+    assert_eq!(tokens.bits(), 11);
+    // Each is sampled, and goes on with the generation that there is.
+    assert!(matches!(codec.guidance(), Guidance::Sample(_)));
+    assert!(Arc::ptr_eq(&codec.train(second).unwrap(), &generation));
+    for block in second {
+        assert_eq!(round_trip(&codec, TOKENS, Some(&generation), block), TOKENS);
+    }
+    // It would be the most of a file as small as this.
+    assert!(codec.train(&tiny[..1]).is_none());
+    assert_eq!(round_trip(&codec, TOKENS, None, tiny[0]), ZSTD);
+    assert!(token().train(tiny).is_none());
+    // Another process that opened such a file weighs its files, too.
+    let other = token();
+    other.adopt(&generation);
+    assert!(matches!(other.guidance(), Guidance::Sample(_)));
+}
+
+#[test]
 fn each_private_format_reads_the_other_and_goes_on_with_its_own() {
     let blocks = blocks(400);
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
@@ -259,6 +285,26 @@ fn canned_codes_are_written_and_read_by_a_device() {
         assert_eq!(declined > 20, is_lost, "{fault}: {declined} blocks");
         assert!(by_device > 0, "{fault}");
         assert!(codec.counters.failures() - before >= declined, "{fault}");
+    }
+}
+
+#[test]
+fn a_level_is_of_the_format_that_was_asked_for() {
+    let with_level = |format, level| Settings::parse(format, "auto", "dynamic", level, "").unwrap();
+    let block = &blocks(1)[0];
+    let packed_bytes =
+        |level| pack(&open(with_level("lz4", level)), LZ4, None, block, block.len()).unwrap().1.len();
+    let (accelerated, usual, dense) = (packed_bytes(-20), packed_bytes(0), packed_bytes(12));
+    assert!(dense < usual && usual < accelerated, "{dense} {usual} {accelerated}");
+    assert_eq!(round_trip(&open(with_level("lz4", -1)), LZ4, None, block), LZ4);
+    assert_eq!(round_trip(&open(with_level("auto", 9)), LZ4, None, block), LZ4);
+    for (format, level, named) in [("lz4", 13, "lz4"), ("deflate", -1, "deflate"), ("auto", -1, "deflate")] {
+        let sentence = Codec::open(with_level(format, level)).err().unwrap();
+        let others = ["lz4", "deflate"].into_iter().filter(|other| *other != named);
+        assert!(
+            sentence.contains(named) && others.into_iter().all(|other| !sentence.contains(other)),
+            "{sentence}"
+        );
     }
 }
 

@@ -38,6 +38,8 @@ struct State {
     /// Bytes that the file has allocated and written.
     room_bytes: u64,
     is_unsynced: bool,
+    /// Whether anybody has synced this log. Until then it gets no more room: zeros that are written and made durable are for syncs.
+    was_synced: bool,
     /// Appends in a row that came after a sync.
     synced_appends: u32,
     direct: Option<Direct>,
@@ -60,7 +62,7 @@ impl LogFile {
         let direct = if file.is_mapped() { None } else { Direct::new(RealDisk.open(path, Caching::Direct)?) };
         let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
         WalCounters::of_process().opened(&file.durable_after());
-        let state = State { room_bytes, is_unsynced: false, synced_appends: 0, direct };
+        let state = State { room_bytes, is_unsynced: false, was_synced: false, synced_appends: 0, direct };
         Ok(LogFile { file, id, length, state: Mutex::new(state) })
     }
 
@@ -78,12 +80,13 @@ impl LogFile {
         let mut state = self.state.lock();
         let at = self.length.bytes();
         let end = at + bytes.len() as u64;
-        if end > state.room_bytes {
+        if end > state.room_bytes && (state.was_synced || self.file.is_mapped()) {
             state.room_bytes = self.grow(state.room_bytes, end)?;
         }
         state.synced_appends = if state.is_unsynced { 0 } else { state.synced_appends.saturating_add(1) };
         state.is_unsynced = true;
         self.write(&mut state, at, bytes)?;
+        state.room_bytes = state.room_bytes.max(end);
         self.length.set(end);
         WalCounters::of_process().bytes.fetch_add(bytes.len() as u64, Relaxed);
         Ok(())
@@ -119,7 +122,9 @@ impl LogFile {
     ///
     /// Those of the disk, after which nobody knows what is durable.
     pub fn sync(&self) -> Result<(), DiskError> {
-        self.state.lock().is_unsynced = false;
+        let mut state = self.state.lock();
+        (state.is_unsynced, state.was_synced) = (false, true);
+        drop(state);
         WalCounters::of_process().syncs.fetch_add(1, Relaxed);
         self.file.sync_data()
     }

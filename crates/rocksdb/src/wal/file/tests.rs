@@ -48,6 +48,26 @@ fn a_file_has_what_was_appended_and_zeros_until_it_is_closed() {
 }
 
 #[test]
+fn room_is_made_once_somebody_syncs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = empty(&folder, "000001.log");
+    let log = LogFile::begin(&path).unwrap();
+    let bytes_of_file = || fs::metadata(&path).unwrap().len();
+    let begun = bytes_of_file();
+    for _ in 0..3 {
+        log.append(&vec![7; begun as usize]).unwrap();
+    }
+    let has_room_at_once = log.file.is_mapped();
+    assert!(has_room_at_once || bytes_of_file() == log.bytes(), "zeros that nobody asked for");
+    log.sync().unwrap();
+    log.append(b"more").unwrap();
+    assert!(bytes_of_file() >= log.bytes() + begun / 2, "no room behind a log that is synced");
+    log.close().unwrap();
+    let found = fs::read(&path).unwrap();
+    assert!(found.len() as u64 == 3 * begun + 4 && found.ends_with(b"\x07more"));
+}
+
+#[test]
 fn a_file_is_used_again_and_the_former_log_does_not_cut_it() {
     for folder in folders() {
         let path = empty(&folder, "000001.log");

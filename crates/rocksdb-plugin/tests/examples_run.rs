@@ -1,10 +1,10 @@
-//! The examples in C++, Java and Rust do what they show, against the RocksDB that its makers publish.
+//! The examples in C, C++, Java and Rust do what they show, against the RocksDB that its makers publish.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{linked, objects, plugin, printed, rocksdb, stock};
 
@@ -14,22 +14,42 @@ fn in_folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-#[test]
-fn in_cpp() {
-    let dir = in_folder();
+/// An example that is linked with RocksDB and with the plugin's loader.
+fn linked_with_plugin(source: &str) -> PathBuf {
     plugin();
     let objects = objects();
-    let program = linked(
-        Path::new("examples/cpp/compression.cc"),
+    linked(
+        Path::new(source),
         &[
             "-Iinclude",
             &format!("-L{}", objects.display()),
             "-lziptier_rocksdb",
             &format!("-Wl,-rpath,{}", objects.display()),
         ],
-    );
+    )
+}
+
+#[test]
+fn in_cpp() {
+    let dir = in_folder();
+    let program = linked_with_plugin("examples/cpp/compression.cc");
     let report = printed(stock(&program, &[dir.path().to_str().unwrap(), OPTIONS]));
     assert!(report.contains("ZiptierV1;") && report.contains("failures 0"), "{report}");
+}
+
+#[test]
+fn in_c() {
+    let dir = in_folder();
+    let program = linked_with_plugin("examples/c/all_of_it.c");
+    let folders = ["db", "cache"].map(|name| dir.path().join(name));
+    let report = printed(stock(&program, &folders.each_ref().map(|folder| folder.to_str().unwrap())));
+    let figure = |name: &str| {
+        let line = report.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|figure| figure.parse::<u64>().ok()).unwrap_or(0)
+    };
+    assert!(figure("packed_token_blocks") > 0 && figure("wal_syncs") > 0, "{report}");
+    // The second pass finds in the cache's files what does not fit into memory.
+    assert!(figure("cache_hits") > 100 && report.contains("failures 0"), "{report}");
 }
 
 #[test]
@@ -50,11 +70,16 @@ fn in_java() {
         .arg(path)
         .arg("Compression")
         .arg(plugin())
-        .arg(dir.path())
+        .args(["db", "cache"].map(|name| dir.path().join(name)))
         .output()
         .unwrap();
     let report = printed(output);
-    assert!(report.lines().all(|file| file.starts_with("ZiptierV1;")), "{report}");
+    let (sizes, files): (Vec<&str>, Vec<&str>) =
+        report.lines().partition(|line| line.starts_with("log ") || line.starts_with("cache "));
+    assert!(!files.is_empty() && files.iter().all(|file| file.starts_with("ZiptierV1;")), "{report}");
+    // The log has room behind its only record, and blocks came to the cache's files.
+    let bytes: Vec<u64> = sizes.iter().filter_map(|line| line.split_once(' ')?.1.parse().ok()).collect();
+    assert!(bytes.len() == 2 && bytes[0] > 10_000 && bytes[1] > 100_000, "{report}");
 }
 
 #[test]

@@ -121,6 +121,9 @@ struct State {
     review_after: u64,
 }
 
+/// Blocks that a generation is made of, copied.
+type Samples = Vec<Box<[u8]>>;
+
 /// Blocks of small files, the last ones that were met.
 #[derive(Default)]
 struct Gathered {
@@ -260,7 +263,7 @@ impl Lifecycle {
 
     /// Takes note of a file that was sampled. The generation that there is, and what samples a new one is to be made of beside the file's own, if one is
     /// to be made.
-    fn begin(&self, trial: &Trial<'_>) -> (Option<Arc<Generation>>, Option<Vec<Box<[u8]>>>) {
+    fn begin(&self, trial: &Trial<'_>) -> (Option<Arc<Generation>>, Option<Samples>) {
         let mut state = self.state();
         self.raw_bytes.store(0, Ordering::Relaxed);
         self.packed_bytes.store(0, Ordering::Relaxed);

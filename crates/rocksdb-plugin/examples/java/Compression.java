@@ -1,5 +1,9 @@
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.Properties;
+import java.util.stream.Stream;
 import org.rocksdb.ColumnFamilyOptions;
 import org.rocksdb.ConfigOptions;
 import org.rocksdb.DBOptions;
@@ -7,32 +11,43 @@ import org.rocksdb.Options;
 import org.rocksdb.RocksDB;
 import org.rocksdb.RocksDBException;
 import org.rocksdb.TableProperties;
+import org.rocksdb.WriteOptions;
 
 /**
- * Turns ziptier's compression on for a database of the stock rocksdbjni: {@code java -cp rocksdbjni.jar:. Compression
- * libziptier_rocksdb.so DIR}.
+ * Turns ziptier's compression, log and block cache on for a database of the stock rocksdbjni, which has classes for none of them: {@code
+ * java -cp rocksdbjni.jar:. Compression libziptier_rocksdb.so DIR CACHE_DIR}.
  */
 public final class Compression {
   private static final int RECORDS = 50_000;
 
   private Compression() {}
 
-  public static void main(String[] arguments) throws RocksDBException {
+  public static void main(String[] arguments) throws RocksDBException, IOException {
     RocksDB.loadLibrary();
     System.load(arguments[0]);
 
     Properties properties = new Properties();
     properties.setProperty("compression_manager", "{id=ziptier;format=token}");
     properties.setProperty("compression", "kCustomCompression80");
+    properties.setProperty(
+        "block_based_table_factory",
+        "{block_cache={id=ziptier://;memory=256K;path=" + arguments[2] + ";capacity=64M;admission=all}}");
+    // What other methods set comes before: a table configuration that is set later takes the cache away.
+    Properties ofDatabase = new Properties();
+    ofDatabase.setProperty("create_if_missing", "true");
+    ofDatabase.setProperty("env", "ziptier");
     try (ConfigOptions config = new ConfigOptions().setIgnoreUnknownOptions(false);
         ColumnFamilyOptions family = ColumnFamilyOptions.getColumnFamilyOptionsFromProps(config, properties);
-        DBOptions database = new DBOptions().setCreateIfMissing(true);
+        DBOptions database = DBOptions.getDBOptionsFromProps(config, ofDatabase);
+        WriteOptions durable = new WriteOptions().setSync(true);
         Options options = new Options(database, family)) {
       try (RocksDB db = RocksDB.open(options, arguments[1])) {
         for (int i = 0; i < RECORDS; i++) {
           db.put(key(i), value(i));
         }
         db.compactRange();
+        db.put(durable, key(0), value(0));
+        System.out.println("log " + bytes(Path.of(arguments[1]), ".log"));
       }
       try (RocksDB db = RocksDB.open(options, arguments[1])) {
         for (int i = 0; i < RECORDS; i++) {
@@ -44,6 +59,14 @@ public final class Compression {
           System.out.println(file.getValue().getCompressionName() + " " + file.getValue().getDataSize());
         }
       }
+    }
+    System.out.println("cache " + bytes(Path.of(arguments[2]), ""));
+  }
+
+  /** The bytes of a folder's files whose names end so. */
+  private static long bytes(Path folder, String end) throws IOException {
+    try (Stream<Path> files = Files.walk(folder)) {
+      return files.filter(file -> Files.isRegularFile(file) && file.toString().endsWith(end)).mapToLong(file -> file.toFile().length()).sum();
     }
   }
 

@@ -162,7 +162,9 @@ int Tail(char** arguments) {
   // Some records are in the log alone, and the log is what copies take.
   Check(db->Flush(FlushOptions()), "flush");
   for (uint64_t i = kTailed; i < kTailed + 100; ++i) {
-    Check(db->Put(WriteOptions(), KeyOf(i), ValueOf(i)), "put");
+    WriteOptions write;
+    write.sync = i == kTailed;  // so that the log gets room
+    Check(db->Put(write, KeyOf(i), ValueOf(i)), "put");
   }
   std::unique_ptr<WalFile> current;
   Check(db->GetCurrentWalFile(&current), "current log");

@@ -1,4 +1,4 @@
-//! Programs in C++ against the RocksDB that its makers publish, with the plugin or without.
+//! Programs in C and C++ against the RocksDB that its makers publish, with the plugin or without.
 
 #![allow(dead_code, reason = "each file of tests needs a part of it")]
 
@@ -77,13 +77,13 @@ fn compile(source: &Path, more: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().unwrap());
     // Tests of several files may compile the same program at once: each puts its own in the place of the one before.
     let made = program.with_extension(std::process::id().to_string());
-    let compiler = Command::new("g++")
-        .args(["-std=c++20", "-O1", "-fno-rtti"])
-        .arg(source)
-        .args(more)
-        .arg("-o")
-        .arg(&made)
-        .status();
+    let is_c = source.extension().is_some_and(|extension| extension == "c");
+    let (compiler, language) = if is_c {
+        ("gcc", ["-std=c11", "-O1", "-Wall"])
+    } else {
+        ("g++", ["-std=c++20", "-O1", "-fno-rtti"])
+    };
+    let compiler = Command::new(compiler).args(language).arg(source).args(more).arg("-o").arg(&made).status();
     assert!(compiler.unwrap().success());
     std::fs::rename(made, &program).unwrap();
     program

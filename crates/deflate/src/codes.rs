@@ -3,6 +3,7 @@
 use crate::bits::BitWriter;
 use crate::error::Fault;
 use crate::huffman::Canonical;
+use crate::parse::Token;
 use crate::symbols::{
     DISTANCE_BASE, DISTANCE_EXTRA, DISTANCES, END_OF_BLOCK, LENGTH_BASE, LENGTH_EXTRA, LENGTH_MAX,
     LENGTH_MIN, distance_symbol, length_symbol,
@@ -11,31 +12,46 @@ use crate::symbols::{
 /// Bits from 0 on, how many they are from bit 24 on. A length has its extra bits.
 #[derive(Clone)]
 pub(crate) struct Codes {
-    /// Literals and the end of the block.
-    pub(crate) literals: [u32; 257],
-    lengths: [u32; LENGTH_MAX - LENGTH_MIN + 1],
-    distances: [u32; DISTANCES],
+    /// Literals, the end of the block, and from [`LENGTHS`] on lengths.
+    symbols: [u32; LENGTHS + LENGTH_MAX - LENGTH_MIN + 1],
+    /// By symbol, and last nothing.
+    distances: [u32; DISTANCES + 1],
 }
+
+/// Where the shortest length is.
+const LENGTHS: usize = END_OF_BLOCK + 1;
+
+/// Base and extra bits of distance symbols, and of nothing.
+const DISTANCE: [(u16, u8); DISTANCES + 1] = {
+    let mut all = [(0, 0); DISTANCES + 1];
+    let mut symbol = 0;
+    while symbol < DISTANCES {
+        all[symbol] = (DISTANCE_BASE[symbol], DISTANCE_EXTRA[symbol]);
+        symbol += 1;
+    }
+    all
+};
 
 impl Codes {
     /// Codes of these lengths, which make complete codes.
     pub(crate) fn new(literals: &[u8], distances: &[u8]) -> Codes {
-        let mut codes = Codes { literals: [0; 257], lengths: [0; 256], distances: [0; DISTANCES] };
+        let mut codes =
+            Codes { symbols: [0; LENGTHS + LENGTH_MAX - LENGTH_MIN + 1], distances: [0; DISTANCES + 1] };
         for_each_code(literals, |symbol, code, bits| {
             if symbol <= END_OF_BLOCK {
-                codes.literals[symbol] = code | bits << 24;
+                codes.symbols[symbol] = code | bits << 24;
             } else if let Some(&base) = LENGTH_BASE.get(symbol - 257) {
                 let (base, extra_bits) =
                     (usize::from(base) - LENGTH_MIN, u32::from(LENGTH_EXTRA[symbol - 257]));
                 // Length 258 has a symbol of its own, which comes last.
-                let slots = codes.lengths.iter_mut().skip(base).take(1 << extra_bits);
+                let slots = codes.symbols[LENGTHS..].iter_mut().skip(base).take(1 << extra_bits);
                 slots
                     .zip(0..)
                     .for_each(|(slot, extra)| *slot = code | extra << bits | (bits + extra_bits) << 24);
             }
         });
         if literals.len() > 285 && literals[285] == 0 {
-            codes.lengths[LENGTH_MAX - LENGTH_MIN] = 0;
+            codes.symbols[LENGTHS + LENGTH_MAX - LENGTH_MIN] = 0;
         }
         for_each_code(distances, |symbol, code, bits| {
             if symbol < DISTANCES {
@@ -48,22 +64,56 @@ impl Codes {
     /// Adds a literal or [`END_OF_BLOCK`], at most 15 bits.
     #[inline(always)]
     pub(crate) fn put_literal(&self, target: &mut BitWriter<'_>, symbol: usize) {
-        let code = self.literals[symbol];
+        let code = self.symbols[symbol];
         target.put(u64::from(code & 0x00FF_FFFF), code >> 24);
     }
 
     /// Adds a match, at most 20 and 25 bits.
     #[inline(always)]
     pub(crate) fn put_match(&self, target: &mut BitWriter<'_>, length: usize, distance: usize) {
-        let code = self.lengths[(length - LENGTH_MIN) & 255];
+        self.put(target, LENGTHS + ((length - LENGTH_MIN) & 255), distance_symbol(distance), distance);
+    }
+
+    /// Adds a literal or a match. Which of them comes next nobody can predict, so that there is no branch for it.
+    #[inline(always)]
+    pub(crate) fn put_token(&self, target: &mut BitWriter<'_>, token: Token) {
+        let (length, low) = ((token >> 16) as usize, token as usize & 0xFFFF);
+        let is_match = length > 0;
+        let symbol = if is_match { LENGTHS - LENGTH_MIN + (length & 511) } else { low & 255 };
+        let distance = if is_match { low } else { 0 };
+        let near = distance.wrapping_sub(1);
+        let slot = if near < 256 { near } else { 256 + (near >> 7 & 127) };
+        let of_distance = if is_match { usize::from(DISTANCE_SYMBOL[slot]) } else { DISTANCES };
+        self.put(target, symbol, of_distance, distance);
+    }
+
+    #[inline(always)]
+    fn put(&self, target: &mut BitWriter<'_>, symbol: usize, of_distance: usize, distance: usize) {
+        let code = self.symbols[symbol];
         target.put(u64::from(code & 0x00FF_FFFF), code >> 24);
-        let symbol = distance_symbol(distance);
-        let code = self.distances[symbol];
-        let extra = (distance - usize::from(DISTANCE_BASE[symbol])) as u64;
+        let code = self.distances[of_distance];
+        let (base, extra_bits) = DISTANCE[of_distance];
+        let extra = (distance - usize::from(base)) as u64;
         let bits = u64::from(code & 0x00FF_FFFF) | extra << (code >> 24);
-        target.put(bits, (code >> 24) + u32::from(DISTANCE_EXTRA[symbol]));
+        target.put(bits, (code >> 24) + u32::from(extra_bits));
     }
 }
+
+/// The symbols of distances less one up to 255, and from 256 on those of every 128th one.
+const DISTANCE_SYMBOL: [u8; 256 + 128] = {
+    let mut symbols = [0; 256 + 128];
+    let mut slot = 0;
+    while slot < symbols.len() {
+        let less = if slot < 256 { slot } else { (slot - 256) << 7 };
+        let mut symbol = 0;
+        while symbol + 1 < DISTANCES && less + 1 >= DISTANCE_BASE[symbol + 1] as usize {
+            symbol += 1;
+        }
+        symbols[slot] = symbol as u8;
+        slot += 1;
+    }
+    symbols
+};
 
 /// Calls `each` with symbol, code (first bit lowest) and bits.
 fn for_each_code(lengths: &[u8], mut each: impl FnMut(usize, u32, u32)) {

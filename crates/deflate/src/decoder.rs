@@ -112,7 +112,7 @@ impl<'a> Decoder<'a> {
 
 /// The input as bits, lowest first, with zeros behind its end.
 #[derive(Clone, Copy)]
-struct Bits<'a> {
+pub(crate) struct Bits<'a> {
     input: &'a [u8],
     /// The last bytes of the input, in the highest bits.
     last: u64,
@@ -123,7 +123,7 @@ struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    fn new(input: &'a [u8]) -> Bits<'a> {
+    pub(crate) fn new(input: &'a [u8]) -> Bits<'a> {
         let last = match input.last_chunk() {
             Some(last) => u64::from_le_bytes(*last),
             None => {
@@ -164,6 +164,11 @@ impl<'a> Bits<'a> {
     /// The byte after the last one of which bits were taken.
     fn position(&self) -> usize {
         self.at - (self.filled / 8) as usize
+    }
+
+    /// How many bits were taken.
+    pub(crate) fn bit(&self) -> usize {
+        8 * self.at - self.filled as usize
     }
 
     /// Whether bits were taken that are not there.

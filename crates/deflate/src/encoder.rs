@@ -4,15 +4,16 @@ use crate::Huffman;
 use crate::bits::{BitWriter, SLACK_BYTES};
 use crate::codes::{Codes, Costs};
 use crate::dictionary::Dictionary;
+use crate::entries::{self, Entries, PARTS};
 use crate::header::Header;
 use crate::huffman::limited_lengths;
 use crate::matches::{HASH_BITS, Heads, HistoryIndex, SEGMENT_BYTES, Window};
-use crate::parse::{Greedy, Optimal, Sink, Token};
+use crate::parse::{Deep, Greedy, Optimal, Sink, Token};
 use crate::shared::SharedCodes;
 use crate::symbols::{
     DISTANCES, DISTANCES_ANY, END_OF_BLOCK, LENGTH_EXTRA, LITERALS, distance_symbol, length_symbol,
 };
-use crate::tables::{DISTANCE_BITS, LITERAL_BITS};
+use crate::tables::DISTANCE_BITS;
 
 /// Speed against size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ pub enum Level {
     Fast,
     /// The same, unless a longer one begins at the next byte.
     Lazy,
+    /// Several earlier places are looked at for the longest match.
+    Deep,
     /// The cheapest sequence of literals and matches, among the newest matches at each byte.
     Dense,
     /// The cheapest sequence there is.
@@ -29,7 +32,7 @@ pub enum Level {
 
 impl Level {
     /// Every level, the fastest first.
-    pub const ALL: &[Level] = &[Level::Fast, Level::Lazy, Level::Dense, Level::Densest];
+    pub const ALL: &[Level] = &[Level::Fast, Level::Lazy, Level::Deep, Level::Dense, Level::Densest];
 }
 
 /// The most bytes of a stored part, less than a stored block may hold.
@@ -43,21 +46,25 @@ pub struct Encoder<'a> {
     /// Whether the window begins with the dictionary's history.
     has_history: bool,
     heads: Box<Heads>,
+    deep: Option<Deep>,
     optimal: Option<Optimal>,
-    tokens: Vec<Token>,
+    parsed: Parsed,
+    /// Of the last stream, if it was one block with codes of its own.
+    entries: Option<Entries>,
 }
 
 impl<'a> Encoder<'a> {
     /// An encoder of blocks that refer to this dictionary.
     pub fn new(dictionary: &'a Dictionary, level: Level) -> Encoder<'a> {
         let optimal = match level {
-            Level::Fast | Level::Lazy => None,
+            Level::Fast | Level::Lazy | Level::Deep => None,
             Level::Dense => Some(Optimal::new(6)),
             Level::Densest => Some(Optimal::new(256)),
         };
+        let deep = (level == Level::Deep).then(Deep::new);
         let heads = Box::new([0; 1 << HASH_BITS]);
-        let (window, tokens) = (Window::new(), Vec::new());
-        Encoder { dictionary, level, window, has_history: false, heads, optimal, tokens }
+        let (window, parsed) = (Window::new(), Parsed { tokens: Vec::new(), counts: Counts::new() });
+        Encoder { dictionary, level, window, has_history: false, heads, deep, optimal, parsed, entries: None }
     }
 
     /// Appends the compressed block to `out` and returns its length, at most `max_bytes`. If it would be longer, `out`
@@ -82,6 +89,29 @@ impl<'a> Encoder<'a> {
         length
     }
 
+    /// The same with codes of the block's own, and with entry points behind the stream where they pay: for [`PartsDecoder`], and for
+    /// every other decoder that stops at the end of the stream.
+    ///
+    /// [`PartsDecoder`]: crate::PartsDecoder
+    pub fn compress_with_entries(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Option<usize> {
+        let start = out.len();
+        let length = self.compress(Huffman::Dynamic, raw, out, max_bytes)?;
+        let with_entries = length + entries::TRAILER_BYTES;
+        match self.entries {
+            Some(entries) if with_entries <= max_bytes => {
+                out.truncate(start + length);
+                out.extend_from_slice(&entries.to_bytes());
+                Some(with_entries)
+            }
+            _ => Some(length),
+        }
+    }
+
     fn write(&mut self, huffman: Huffman, raw: &[u8], mut target: BitWriter<'_>) -> Option<usize> {
         let dictionary = self.dictionary;
         let shared = match huffman {
@@ -92,6 +122,7 @@ impl<'a> Encoder<'a> {
         if huffman == Huffman::Fixed {
             target.put(0b011, 3);
         }
+        self.entries = None;
         let mut left = raw;
         loop {
             let (segment, rest) = left.split_at(left.len().min(SEGMENT_BYTES));
@@ -99,7 +130,7 @@ impl<'a> Encoder<'a> {
             let index = slid.as_ref().unwrap_or(dictionary.index());
             match shared {
                 Some(shared) => self.write_shared(&mut target, shared, index)?,
-                None => self.write_own(&mut target, index, rest.is_empty())?,
+                None => self.write_own(&mut target, index, rest.is_empty(), raw.len() <= SEGMENT_BYTES)?,
             }
             left = rest;
             if left.is_empty() {
@@ -126,9 +157,10 @@ impl<'a> Encoder<'a> {
 
     /// Cuts the segment into what `sink` gets. `false` if that is full.
     fn parse(&mut self, index: &HistoryIndex, costs: &Costs, sink: &mut impl Sink) -> bool {
-        match &mut self.optimal {
-            Some(optimal) => optimal.parse(&self.window, index, costs, sink),
-            None => {
+        match (&mut self.deep, &mut self.optimal) {
+            (Some(deep), _) => deep.parse(&self.window, costs, sink),
+            (_, Some(optimal)) => optimal.parse(&self.window, index, costs, sink),
+            (None, None) => {
                 self.heads.copy_from_slice(&*index.heads_of_4);
                 let greedy = Greedy { window: &self.window, heads: &mut self.heads, costs };
                 if self.level == Level::Fast {
@@ -150,32 +182,40 @@ impl<'a> Encoder<'a> {
         self.parse(index, &shared.costs, &mut sink).then_some(())
     }
 
-    /// The tokens of a block, parsed for these costs.
-    pub(crate) fn tokens(&mut self, raw: &[u8], costs: &Costs) -> &[Token] {
+    /// How often each symbol occurs in a block, parsed for these costs.
+    pub(crate) fn counts(&mut self, raw: &[u8], costs: &Costs) -> &Counts {
         let index = self.enter(&raw[..raw.len().min(SEGMENT_BYTES)], true);
         debug_assert!(index.is_none());
         self.parse_tokens(self.dictionary.index(), costs);
-        &self.tokens
+        &self.parsed.counts
     }
 
     fn parse_tokens(&mut self, index: &HistoryIndex, costs: &Costs) {
-        let mut tokens = std::mem::take(&mut self.tokens);
-        tokens.clear();
-        self.parse(index, costs, &mut tokens);
-        self.tokens = tokens;
+        let mut parsed = Parsed { tokens: std::mem::take(&mut self.parsed.tokens), counts: Counts::new() };
+        parsed.tokens.clear();
+        self.parse(index, costs, &mut parsed);
+        parsed.counts.literals[END_OF_BLOCK] += 1;
+        self.parsed = parsed;
     }
 
     /// Writes the segment as a block with codes of its own, fixed ones or none, whatever is shortest.
-    fn write_own(&mut self, target: &mut BitWriter<'_>, index: &HistoryIndex, is_last: bool) -> Option<()> {
+    fn write_own(
+        &mut self,
+        target: &mut BitWriter<'_>,
+        index: &HistoryIndex,
+        is_last: bool,
+        is_only: bool,
+    ) -> Option<()> {
         let fixed = SharedCodes::fixed();
         let canned = self.dictionary.codes().map(|_| &self.dictionary.canned().costs);
         self.parse_tokens(index, canned.unwrap_or(&fixed.costs));
         if self.level >= Level::Dense {
             // What the codes will be like is known only now.
-            let (literals, distances) = Counts::of(&self.tokens).lengths();
+            let (literals, distances) = self.parsed.counts.lengths();
             self.parse_tokens(index, &Costs::new(&literals, &distances));
         }
-        let counts = Counts::of(&self.tokens);
+        let Parsed { tokens, counts } = &self.parsed;
+        let mut tokens = &tokens[..];
         let (literals, distances) = counts.lengths();
         let header = Header::new(&literals, &distances);
         let own_bits = header.bits + counts.bits(&Costs::new(&literals, &distances), literals[END_OF_BLOCK]);
@@ -196,16 +236,49 @@ impl<'a> Encoder<'a> {
             target.put(is_last | 2 << 1, 3);
             header.write(target).then_some(())?;
             own = Codes::new(&literals, &distances);
+            if is_only {
+                let matches: u32 = counts.distances.iter().sum();
+                self.entries = Entries::divide(tokens.len() + matches as usize);
+            }
             &own
         };
-        let mut sink = Writing { target, codes };
-        let fits = self.tokens.iter().all(|&token| match (token >> 16) as usize {
-            0 => sink.literal(token as u8),
-            length => sink.repeat(length, token as usize & 0xFFFF),
-        });
+        if let Some(entries) = self.entries {
+            (tokens, self.entries) = write_parts(target, codes, tokens, entries)?;
+        }
+        let fits = write_tokens(target, codes, tokens);
         codes.put_literal(target, END_OF_BLOCK);
         (fits && target.flush()).then_some(())
     }
+}
+
+/// Writes all parts but the last; the tokens of that, and where the others are unless one is too long.
+fn write_parts<'t>(
+    target: &mut BitWriter<'_>,
+    codes: &Codes,
+    mut tokens: &'t [Token],
+    mut entries: Entries,
+) -> Option<(&'t [Token], Option<Entries>)> {
+    let (mut steps, mut are_short) = (0, true);
+    for part in 1..PARTS {
+        let begun = target.bits();
+        let in_part = tokens.iter().take_while(|&&token| {
+            let goes_on = steps < entries.begin(part);
+            steps += if goes_on { 1 + usize::from(token >> 16 != 0) } else { 0 };
+            goes_on
+        });
+        let (of_part, rest) = tokens.split_at(in_part.count());
+        write_tokens(target, codes, of_part).then_some(())?;
+        are_short &= entries.pass(part, steps, target.bits() - begun);
+        tokens = rest;
+    }
+    Some((tokens, are_short.then_some(entries)))
+}
+
+fn write_tokens(target: &mut BitWriter<'_>, codes: &Codes, tokens: &[Token]) -> bool {
+    tokens.iter().all(|&token| {
+        codes.put_token(target, token);
+        target.flush()
+    })
 }
 
 /// Writes what was parsed at once.
@@ -228,6 +301,29 @@ impl Sink for Writing<'_, '_> {
     }
 }
 
+/// A parsed segment. It is counted while it is parsed, where it is known what each token is.
+struct Parsed {
+    tokens: Vec<Token>,
+    counts: Counts,
+}
+
+impl Sink for Parsed {
+    #[inline(always)]
+    fn literal(&mut self, literal: u8) -> bool {
+        self.counts.literals[usize::from(literal)] += 1;
+        self.tokens.push(literal.into());
+        true
+    }
+
+    #[inline(always)]
+    fn repeat(&mut self, length: usize, distance: usize) -> bool {
+        self.counts.literals[257 + length_symbol(length)] += 1;
+        self.counts.distances[distance_symbol(distance)] += 1;
+        self.tokens.push((length << 16 | distance) as Token);
+        true
+    }
+}
+
 /// How often each symbol occurs.
 #[derive(Clone)]
 pub(crate) struct Counts {
@@ -240,30 +336,16 @@ impl Counts {
         Counts { literals: [0; LITERALS], distances: [0; DISTANCES] }
     }
 
-    fn of(tokens: &[Token]) -> Counts {
-        let mut counts = Counts::new();
-        counts.add(tokens);
-        counts
-    }
-
-    /// Adds the symbols of a block.
-    pub(crate) fn add(&mut self, tokens: &[Token]) {
-        for &token in tokens {
-            let length = (token >> 16) as usize;
-            if length == 0 {
-                self.literals[token as usize & 255] += 1;
-            } else {
-                self.literals[257 + length_symbol(length)] += 1;
-                self.distances[distance_symbol(token as usize & 0xFFFF)] += 1;
-            }
-        }
-        self.literals[END_OF_BLOCK] += 1;
+    /// Adds what was counted elsewhere.
+    pub(crate) fn add(&mut self, others: &Counts) {
+        self.literals.iter_mut().zip(&others.literals).for_each(|(count, other)| *count += other);
+        self.distances.iter_mut().zip(&others.distances).for_each(|(count, other)| *count += other);
     }
 
     /// The lengths of codes for these counts: as short as one look-up of a decoder.
     fn lengths(&self) -> ([u8; LITERALS], [u8; DISTANCES_ANY]) {
         let (mut literals, mut distances) = ([0; LITERALS], [0; DISTANCES_ANY]);
-        limited_lengths(&self.literals, LITERAL_BITS, &mut literals);
+        limited_lengths(&self.literals, entries::LITERAL_BITS, &mut literals);
         limited_lengths(&self.distances, DISTANCE_BITS, &mut distances);
         (literals, distances)
     }

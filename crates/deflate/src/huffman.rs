@@ -103,6 +103,22 @@ fn make_complete(of_length: &mut [u32], bits_max: usize) {
     }
 }
 
+/// Calls `each` with the symbols that have a code, and its length. Most have none: eight are looked at together.
+#[inline(always)]
+fn for_each_used(lengths: &[u8], mut each: impl FnMut(usize, usize)) {
+    for (eight, first) in lengths.chunks(8).zip((0..).step_by(8)) {
+        let mut word = [0; 8];
+        word[..eight.len()].copy_from_slice(eight);
+        // No length has its highest bit set, and adding 127 sets that of all but zeros.
+        let mut used = (u64::from_le_bytes(word) + 0x7F7F_7F7F_7F7F_7F7F) & 0x8080_8080_8080_8080;
+        while used != 0 {
+            let at = used.trailing_zeros() as usize / 8;
+            each(first + at, usize::from(word[at] & 15));
+            used &= used - 1;
+        }
+    }
+}
+
 /// The symbols of a code in canonical order, and what is wrong with it.
 pub(crate) struct Canonical {
     /// How many codes have each length.
@@ -118,7 +134,7 @@ impl Canonical {
     /// is `incomplete`, unless it is a single code of one bit, or none at all.
     pub(crate) fn new(lengths: &[u8], over: Fault, incomplete: Fault) -> Result<Canonical, Fault> {
         let mut of_length = [0u16; BITS_MAX + 1];
-        lengths.iter().for_each(|&length| of_length[usize::from(length & 15)] += 1);
+        for_each_used(lengths, |_, length| of_length[length] += 1);
         let mut starts = [0u16; BITS_MAX + 2];
         let mut left = 1i32;
         for length in 1..=BITS_MAX {
@@ -133,14 +149,10 @@ impl Canonical {
             return Err(incomplete);
         }
         let mut symbols = [0u16; SYMBOLS_MAX];
-        for (symbol, &length) in lengths.iter().enumerate() {
-            if length > 0 {
-                let start = &mut starts[usize::from(length & 15)];
-                symbols[usize::from(*start)] = symbol as u16;
-                *start += 1;
-            }
-        }
-        of_length[0] = 0;
+        for_each_used(lengths, |symbol, length| {
+            symbols[usize::from(starts[length])] = symbol as u16;
+            starts[length] += 1;
+        });
         Ok(Canonical { of_length, symbols, used })
     }
 

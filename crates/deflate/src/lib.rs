@@ -33,13 +33,14 @@
 //! |---|---|
 //! | `encoder`, `parse`, `matches` | levels, from the newest match to the cheapest sequence |
 //! | `decoder`, `tables` | the fast decoder and its look-ups |
+//! | `entries`, `parts` | where the parts of a stream begin, in a trailer behind it, and the decoder that takes them side by side |
 //! | `resumable` | the decoder that stops and resumes anywhere |
 //! | `dictionary`, `train`, `shared` | what blocks share, and how it is found |
 //! | `block` | codes of one block, for a writer elsewhere |
 //! | `huffman`, `header`, `codes`, `symbols`, `bits` | the parts of the format |
 
 #![deny(missing_docs)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bits;
 mod block;
@@ -47,11 +48,14 @@ mod codes;
 mod decoder;
 mod dictionary;
 mod encoder;
+mod entries;
 mod error;
 mod header;
 mod huffman;
 mod matches;
 mod parse;
+#[allow(unsafe_code, reason = "two loops without checks of bounds that were checked before")]
+mod parts;
 mod resumable;
 mod shared;
 mod symbols;
@@ -62,7 +66,9 @@ pub use block::BlockCodes;
 pub use decoder::Decoder;
 pub use dictionary::Dictionary;
 pub use encoder::{Encoder, Level};
+pub use entries::stream_of;
 pub use error::{DecodeError, Fault};
+pub use parts::PartsDecoder;
 pub use resumable::{Progress, ResumableDecoder, Status};
 pub use shared::CannedLengths;
 

@@ -14,18 +14,6 @@ pub(crate) trait Sink {
     fn repeat(&mut self, length: usize, distance: usize) -> bool;
 }
 
-impl Sink for Vec<Token> {
-    fn literal(&mut self, literal: u8) -> bool {
-        self.push(literal.into());
-        true
-    }
-
-    fn repeat(&mut self, length: usize, distance: usize) -> bool {
-        self.push((length << 16 | distance) as Token);
-        true
-    }
-}
-
 /// The parse that looks at the newest earlier place only.
 pub(crate) struct Greedy<'a> {
     pub(crate) window: &'a Window,
@@ -118,10 +106,151 @@ impl Greedy<'_> {
     }
 }
 
+/// Positions of a window, each with the one before it that has the same hash.
+type Chain = [u16; WINDOW_BYTES + SEGMENT_BYTES];
+
+/// The parse that looks at several earlier places, and takes the longest match unless a better one begins at the next byte.
+pub(crate) struct Deep {
+    /// Last positions of runs of four bytes, by a hash of [`DEEP_HASH_BITS`].
+    heads: Box<[u16; 1 << DEEP_HASH_BITS]>,
+    chain: Box<Chain>,
+}
+
+/// Of 12 bits, half of the places that are looked at in a block of 4 KiB are others: 46 instead of 41 us.
+const DEEP_HASH_BITS: u32 = 14;
+
+/// Places that are looked at for each position.
+const DEEP_PLACES: usize = 12;
+
+/// From this length on, nothing better is looked for.
+const DEEP_LENGTH_MAX: usize = 32;
+
+impl Deep {
+    pub(crate) fn new() -> Deep {
+        let heads = vec![0; 1 << DEEP_HASH_BITS].into_boxed_slice();
+        Deep {
+            heads: heads.try_into().expect("the heads have the length of their type"),
+            chain: empty_chain(),
+        }
+    }
+
+    /// Gives the segment to `sink`; `false` if that is full.
+    pub(crate) fn parse(&mut self, window: &Window, costs: &Costs, sink: &mut impl Sink) -> bool {
+        self.heads.fill(0);
+        for at in window.first.max(1)..WINDOW_BYTES {
+            self.enter(window.word(at), at);
+        }
+        let last = window.end.saturating_sub(4).max(WINDOW_BYTES - 1);
+        let mut at = WINDOW_BYTES;
+        while at <= last {
+            let (mut length, mut from) = self.longest(window, costs, at, 0, DEEP_PLACES);
+            if length == 0 {
+                if !sink.literal(window.byte(at)) {
+                    return false;
+                }
+                at += 1;
+                continue;
+            }
+            let mut entered = at + 1;
+            while length < DEEP_LENGTH_MAX && at < last {
+                let next = self.longest(window, costs, at + 1, length - 1, DEEP_PLACES / 2);
+                entered = at + 2;
+                if !is_better(next.0, at + 1 - next.1, length, at - from) {
+                    break;
+                }
+                if !sink.literal(window.byte(at)) {
+                    return false;
+                }
+                (length, from) = next;
+                at += 1;
+            }
+            if !sink.repeat(length, at - from) {
+                return false;
+            }
+            at += length;
+            (entered..at.min(last + 1)).for_each(|inside| {
+                self.enter(window.word(inside), inside);
+            });
+        }
+        (at..window.end).all(|at| sink.literal(window.byte(at)))
+    }
+
+    /// Enters a position, and gives the last one with the same hash.
+    #[inline(always)]
+    fn enter(&mut self, word: u32, at: usize) -> usize {
+        let hash = (word.wrapping_mul(0x9E37_79B1) >> (32 - DEEP_HASH_BITS)) as usize;
+        let from = std::mem::replace(&mut self.heads[hash], at as u16);
+        self.chain[at] = from;
+        usize::from(from)
+    }
+
+    /// Enters the position, and gives length and place of the longest match that is longer than `length` and worth its bits; a
+    /// length of 0 if there is none.
+    #[inline(always)]
+    fn longest(
+        &mut self,
+        window: &Window,
+        costs: &Costs,
+        at: usize,
+        length: usize,
+        places: usize,
+    ) -> (usize, usize) {
+        let word = window.word(at);
+        let mut from = self.enter(word, at);
+        let least = window.first.max(1).max(at.saturating_sub(WINDOW_BYTES));
+        let mut best = (length.max(LENGTH_MIN), 0);
+        for _ in 0..places {
+            if from < least {
+                break;
+            }
+            // What is longer agrees in the four bytes that end behind the best length.
+            if window.word(from + best.0 - 3) == window.word(at + best.0 - 3) && window.word(from) == word {
+                let found = window.common(from, at);
+                if found > best.0 {
+                    best = (found, from);
+                    if found >= DEEP_LENGTH_MAX {
+                        break;
+                    }
+                }
+            }
+            from = usize::from(self.chain[from]);
+        }
+        let found = best.1 != 0 && (best.0 >= 7 || pays(window, costs, at, best.0, at - best.1));
+        if found { best } else { (0, 0) }
+    }
+}
+
+/// Whether a match at the next byte is worth a literal: longer, or not much longer and much nearer.
+fn is_better(next: usize, next_distance: usize, length: usize, distance: usize) -> bool {
+    if next == 0 {
+        return false;
+    }
+    let nearer = distance.ilog2() as i32 - next_distance.ilog2() as i32;
+    4 * (next as i32 - length as i32) + nearer > 2
+}
+
+/// Whether a match of up to six bytes costs less than its literals.
+#[inline(always)]
+fn pays(window: &Window, costs: &Costs, at: usize, length: usize, distance: usize) -> bool {
+    let literals: u32 =
+        (at..at + length).map(|at| u32::from(costs.literals[usize::from(window.byte(at))])).sum();
+    let bits = costs.lengths[length - LENGTH_MIN] + costs.distances[distance_symbol(distance)];
+    literals > u32::from(bits)
+}
+
+fn empty_heads() -> Box<Heads> {
+    Box::new([0; 1 << HASH_BITS])
+}
+
+fn empty_chain() -> Box<Chain> {
+    let chain = vec![0; WINDOW_BYTES + SEGMENT_BYTES].into_boxed_slice();
+    chain.try_into().expect("the chain has the length of its type")
+}
+
 /// The parse of least cost.
 pub(crate) struct Optimal {
     heads: Box<Heads>,
-    chain: Box<[u16; WINDOW_BYTES + SEGMENT_BYTES]>,
+    chain: Box<Chain>,
     /// For each position of the segment: least cost up to it, and the token that leads there.
     states: Vec<(u32, Token)>,
     /// The tokens, last first.
@@ -135,14 +264,7 @@ const NICE_LENGTH: usize = 128;
 
 impl Optimal {
     pub(crate) fn new(depth: usize) -> Optimal {
-        let chain = vec![0; WINDOW_BYTES + SEGMENT_BYTES].into_boxed_slice();
-        Optimal {
-            heads: Box::new([0; 1 << HASH_BITS]),
-            chain: chain.try_into().expect("the chain has the length of its type"),
-            states: Vec::new(),
-            traced: Vec::new(),
-            depth,
-        }
+        Optimal { heads: empty_heads(), chain: empty_chain(), states: Vec::new(), traced: Vec::new(), depth }
     }
 
     /// Gives the segment to `sink`; `false` if that is full.

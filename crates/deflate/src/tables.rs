@@ -208,7 +208,7 @@ fn distance_entry(symbol: usize, bits: usize) -> u32 {
 
 /// Fills a table of `BITS` bits, and behind it the tables of codes that are longer.
 #[inline(always)]
-fn fill<const BITS: usize>(
+pub(crate) fn fill<const BITS: usize>(
     table: &mut [u32],
     code: &Canonical,
     entry: impl Fn(usize, usize) -> u32,

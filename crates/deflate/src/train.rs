@@ -27,7 +27,7 @@ pub(crate) fn train_codes(history: &[u8], samples: &[&[u8]]) -> CannedLengths {
     for _ in 0..ROUNDS {
         let mut counts = Counts::new();
         for sample in samples.iter().step_by(step) {
-            counts.add(encoder.tokens(sample, &costs));
+            counts.add(encoder.counts(sample, &costs));
         }
         lengths = lengths_of(&counts);
         costs = crate::codes::Costs::new(&lengths.literals, &lengths.distances);

@@ -40,7 +40,10 @@ fn standard_formats_are_read_by_a_stock_rocksdb() {
         ("{id=ziptier;format=lz4;parallel_threads=3}", "kLZ4Compression", "BuiltinV2;04;"),
         ("{id=ziptier}", "kZSTD", "BuiltinV2;07;"),
     ] {
-        for block in ["", ";block_based_table_factory={block_size=65536}"] {
+        // Of blocks of 16 KiB each stream of DEFLATE with codes of its own has entry points behind it; of 64 KiB none has.
+        let sizes =
+            [16_384, 65_536].map(|bytes| format!(";block_based_table_factory={{block_size={bytes}}}"));
+        for block in [String::new()].iter().chain(&sizes) {
             let dir = in_folder();
             let options = format!("compression_manager={manager};compression={compression}{block}");
             let files = printed(run(with_plugin, "fill", &dir, &options, &[]));

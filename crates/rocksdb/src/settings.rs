@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use ziptier_codec::block::parts::Parts;
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{DeviceSource, Engine, Huffman, ModelOptions, Path, Setting};
 use ziptier_codec::format::Format;
@@ -163,8 +164,18 @@ impl Settings {
     }
 }
 
-/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use.
+/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use. On the CPU ordinary
+/// DEFLATE has entry points behind its streams, which RocksDB ignores: its zlib stops at their end.
 pub(crate) fn engine(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
+    let engine = device_or_cpu(setting)?;
+    let is_ordinary = setting.huffman == Huffman::Dynamic && setting.dictionary.is_none();
+    if engine.format() == Format::Deflate && engine.name() == "software" && is_ordinary {
+        return Ok(Arc::new(Parts::new(setting.level)?));
+    }
+    Ok(engine)
+}
+
+fn device_or_cpu(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
     let is_open = setting.format == Format::Deflate
         && setting.path == Path::Auto
         && setting.device == DeviceSource::Discovered;

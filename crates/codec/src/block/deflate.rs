@@ -92,30 +92,45 @@ struct DeflateCoder<'a> {
     made: Vec<u8>,
 }
 
+/// The most bytes that our encoder makes of so many: no code of a byte is longer than 15 bits.
+pub(super) fn bound(raw_bytes: usize) -> usize {
+    raw_bytes.saturating_mul(2).saturating_add(64)
+}
+
+/// The most bytes that a stream can hold: a match of 258 bytes takes two bits at least.
+pub(super) fn raw_bytes_max(packed: &[u8]) -> usize {
+    packed.len().saturating_mul(4 * 258)
+}
+
+/// Lets `encode` append to `made`, which is emptied before, and copies what it returns the length of to the start of the target.
+pub(super) fn copied(
+    made: &mut Vec<u8>,
+    target: &mut [MaybeUninit<u8>],
+    encode: impl FnOnce(&mut Vec<u8>) -> Option<usize>,
+) -> Option<usize> {
+    made.clear();
+    let length = encode(made)?;
+    target[..length].write_copy_of_slice(made);
+    Some(length)
+}
+
 // SAFETY: `compress` returns the bytes that it copied to the start of the target, and `decompress` succeeds only if it
 // copied as many as the target has.
 unsafe impl Coder for DeflateCoder<'_> {
     type Error = Damage;
 
     fn bound(&self, raw_bytes: usize) -> usize {
-        // Canned codes of up to 15 bits for every byte.
-        raw_bytes.saturating_mul(2).saturating_add(64)
+        bound(raw_bytes)
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
-        // A match of 258 bytes takes two bits at least.
-        Ok(packed.len().saturating_mul(4 * 258))
+        Ok(raw_bytes_max(packed))
     }
 
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
-        let (shared, level) = (self.shared, self.level);
+        let (shared, level, room) = (self.shared, self.level, target.len());
         let encoder = self.encoder.get_or_insert_with(|| deflate::Encoder::new(shared, level));
-        self.made.clear();
-        let length = encoder.compress(self.huffman, raw, &mut self.made, target.len());
-        if let Some(length) = length {
-            target[..length].write_copy_of_slice(&self.made);
-        }
-        Ok(length)
+        Ok(copied(&mut self.made, target, |made| encoder.compress(self.huffman, raw, made, room)))
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {

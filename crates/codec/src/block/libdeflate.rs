@@ -1,30 +1,53 @@
 //! Format `deflate`, engine `software`: libdeflate, which takes a block as a whole.
 //!
 //! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
-//! are what every engine reads; longer blocks are compressed by [`zlib`] with a window of 4 KiB and counted
-//! as fallbacks. Decoding is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset
-//! dictionary: for those there is [`deflate`](super::deflate).
+//! are what every engine reads; longer blocks are compressed by our own encoder, which knows no other window. Decoding is always libdeflate's.
+//! It chooses fixed or dynamic codes by itself and knows no preset dictionary: for those there is [`deflate`](super::deflate).
 
 use super::context::{Coder, Context, Damage};
+use super::deflate::{bound, copied, raw_bytes_max};
 use super::heap;
-use super::setting::{Huffman, SettingError};
-use super::zlib::{self, ZlibCoder};
-use super::{BlockCodec, BlockError, ContextCounters, Counters, Engine};
+use super::setting::SettingError;
+use super::{BlockCodec, BlockError, Counters, Engine};
 use crate::format::Format;
 use libdeflate_sys as ffi;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
+use ziptier_deflate as deflate;
 
 /// Levels of the library, without its level 0, which only stores.
 pub const LEVELS: RangeInclusive<i32> = 1..=12;
 
 /// The engine `software` of format `deflate`.
-#[derive(Debug)]
 pub struct Libdeflate {
     level: i32,
+    own: Own,
     counters: Counters,
+}
+
+/// Our own encoder of ordinary streams, for a level of libdeflate's.
+pub(super) struct Own {
+    level: deflate::Level,
+    /// An empty one.
+    dictionary: deflate::Dictionary,
+}
+
+impl Own {
+    /// Level 1 is lazy, 2 to 9 deep, 10 and more densest.
+    pub(super) fn new(level: i32) -> Own {
+        let level = match level {
+            ..2 => deflate::Level::Lazy,
+            2..10 => deflate::Level::Deep,
+            10.. => deflate::Level::Densest,
+        };
+        Own { level, dictionary: deflate::Dictionary::new(b"") }
+    }
+
+    pub(super) fn encoder(&self) -> deflate::Encoder<'_> {
+        deflate::Encoder::new(&self.dictionary, self.level)
+    }
 }
 
 impl Libdeflate {
@@ -34,7 +57,7 @@ impl Libdeflate {
             let (engine, format) = ("software", Format::Deflate);
             return Err(SettingError::Level { engine, format, level, levels: LEVELS });
         }
-        Ok(Libdeflate { level, counters: Counters::new() })
+        Ok(Libdeflate { level, own: Own::new(level), counters: Counters::new() })
     }
 }
 
@@ -52,20 +75,28 @@ impl Engine for Libdeflate {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        let long = ZlibCoder::new(self.level.min(*zlib::LEVELS.end()), Huffman::Dynamic, None);
-        let (level, counters) = (self.level, self.counters.open());
-        let coder = LibdeflateCoder { level, compressor: None, decompressor: None, long, counters };
+        let (level, own) = (self.level, &self.own);
+        let coder = LibdeflateCoder {
+            level,
+            own,
+            compressor: None,
+            decompressor: None,
+            long: None,
+            made: Vec::new(),
+        };
         Ok(Box::new(Context::new(coder, Format::Deflate, 0, self.counters.open())))
     }
 }
 
+/// Each is built when it is first needed.
 struct LibdeflateCoder<'a> {
     level: i32,
+    own: &'a Own,
     compressor: Option<Compressor>,
     decompressor: Option<Decompressor>,
     /// Compresses blocks that are longer than the window.
-    long: ZlibCoder<'a>,
-    counters: ContextCounters<'a>,
+    long: Option<deflate::Encoder<'a>>,
+    made: Vec<u8>,
 }
 
 // SAFETY: libdeflate returns how many bytes it wrote from the start of the target; on success `decompress` has filled
@@ -74,17 +105,19 @@ unsafe impl Coder for LibdeflateCoder<'_> {
     type Error = Damage;
 
     fn bound(&self, raw_bytes: usize) -> usize {
-        self.long.bound(raw_bytes)
+        bound(raw_bytes)
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
-        self.long.raw_bytes_max(packed)
+        Ok(raw_bytes_max(packed))
     }
 
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
-        if raw.len() > zlib::WINDOW_BYTES {
-            self.counters.fell_back();
-            return self.long.compress(raw, target);
+        if raw.len() > deflate::WINDOW_BYTES {
+            let (own, room) = (self.own, target.len());
+            let encoder = self.long.get_or_insert_with(|| own.encoder());
+            let huffman = deflate::Huffman::Dynamic;
+            return Ok(copied(&mut self.made, target, |made| encoder.compress(huffman, raw, made, room)));
         }
         let compressor = match &mut self.compressor {
             Some(compressor) => compressor,
@@ -99,12 +132,12 @@ unsafe impl Coder for LibdeflateCoder<'_> {
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
-            None => {
-                let none = Damage { position: 0, what: "no memory for a decoder" };
-                self.decompressor.insert(Decompressor::new().ok_or(none)?)
-            }
+            None => self.decompressor.insert(Decompressor::new()?),
         };
-        decompressor.decompress(packed, target)
+        match decompressor.decompress(packed, target)? {
+            read if read < packed.len() => Err(Damage { position: read, what: "bytes after the last block" }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -167,18 +200,24 @@ impl Drop for Compressor {
 }
 
 /// libdeflate's decoder, owned.
-struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
+pub(super) struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
 
 // SAFETY: it belongs to no thread; the library keeps no state elsewhere.
 unsafe impl Send for Decompressor {}
 
 impl Decompressor {
-    fn new() -> Option<Decompressor> {
+    pub(super) fn new() -> Result<Decompressor, Damage> {
         // SAFETY: the options name functions that work like `malloc` and `free`.
-        NonNull::new(unsafe { ffi::libdeflate_alloc_decompressor_ex(&OPTIONS) }).map(Decompressor)
+        let new = NonNull::new(unsafe { ffi::libdeflate_alloc_decompressor_ex(&OPTIONS) });
+        new.map(Decompressor).ok_or(Damage { position: 0, what: "no memory for a decoder" })
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    /// Fills the target exactly, and says how many bytes the stream has; more may follow it.
+    pub(super) fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<usize, Damage> {
         let (mut read, mut written) = (0, 0);
         // SAFETY: the decompressor is alive and used by one caller at a time; source and target are valid for the
         // lengths given with them, and the library goes past neither, whatever the bytes are.
@@ -199,10 +238,7 @@ impl Decompressor {
             ffi::libdeflate_result_LIBDEFLATE_SUCCESS if written != target.len() => {
                 Err(Damage::other_length(read))
             }
-            ffi::libdeflate_result_LIBDEFLATE_SUCCESS if read != end => {
-                Err(Damage { position: read, what: "bytes after the last block" })
-            }
-            ffi::libdeflate_result_LIBDEFLATE_SUCCESS => Ok(()),
+            ffi::libdeflate_result_LIBDEFLATE_SUCCESS => Ok(read),
             ffi::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE => Err(Damage::other_length(end)),
             _ => Err(Damage { position: end, what: "no valid stream" }),
         }

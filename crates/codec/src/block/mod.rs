@@ -17,6 +17,7 @@
 //! | [`none`] | the engine that copies; the simplest example of one |
 //! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
+//! | [`parts`](mod@parts) | the same for readers that ignore what follows a stream: with entry points for a faster decoder |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
 //! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
 //! | [`qpl`] | engine `qpl` of format `deflate` |
@@ -33,6 +34,7 @@ pub mod iaa;
 pub mod libdeflate;
 pub mod lz4;
 pub mod none;
+pub mod parts;
 mod path;
 mod preload;
 pub mod qpl;

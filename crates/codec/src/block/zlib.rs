@@ -1,6 +1,6 @@
 //! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
 //!
-//! It packs blocks longer than the window for libdeflate, and whatever it is asked to by its name. It is linked dynamically, so that
+//! It works where it is asked for by its name. It is linked dynamically, so that
 //! an accelerator's library that replaces it (`LD_PRELOAD`) takes effect; where the system had none to link with, there is no
 //! engine `zlib`. Who does the work is `zlib_accel_preload` whenever such a library is mapped, even if it hands every block to the
 //! libz behind it, and otherwise `zlib_system`. Intel's takes blocks of more than 512 bytes, without a dictionary.

@@ -11,6 +11,11 @@ const WINDOW_BITS: c_int = -12;
 
 /// What a stream holds, if it is sound, ends with its input, and holds no more than `max_bytes`.
 pub(crate) fn inflate(packed: &[u8], history: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
+    inflate_start(packed, history, max_bytes).filter(|(_, left)| *left == 0).map(|(out, _)| out)
+}
+
+/// The same of a stream that other bytes may follow, and how many do.
+pub(crate) fn inflate_start(packed: &[u8], history: &[u8], max_bytes: usize) -> Option<(Vec<u8>, usize)> {
     let mut out = vec![0u8; max_bytes + 1];
     // SAFETY: the stream has an allocator; history, input and output are valid for the lengths given
     // with them, and the stream is ended before they go.
@@ -30,7 +35,7 @@ pub(crate) fn inflate(packed: &[u8], history: &[u8], max_bytes: usize) -> Option
         let (left, room) = (z.avail_in, z.avail_out as usize);
         ffi::inflateEnd(&mut z);
         out.truncate(max_bytes + 1 - room);
-        (result == ffi::Z_STREAM_END && left == 0 && room > 0).then_some(out)
+        (result == ffi::Z_STREAM_END && room > 0).then_some((out, left as usize))
     }
 }
 

@@ -328,3 +328,51 @@ fn settings_that_cannot_be_are_sentences() {
     let hardware = parse("deflate", "hardware", "dynamic", 0, "").unwrap();
     assert!(Codec::open(hardware).err().is_none_or(|reason| !reason.is_empty()));
 }
+
+/// The payload of a packed block, without its length.
+fn payload(packed: &[u8]) -> &[u8] {
+    &packed[rows::varint(packed, 0).unwrap().1..]
+}
+
+fn modelled() -> Codec {
+    open(Settings::parse("deflate", "auto", "dynamic", 0, "timing=off").unwrap())
+}
+
+fn unpacked(codec: &Codec, payload: &[u8], raw_bytes: usize) -> Result<Vec<u8>, UnpackError> {
+    let mut back = Vec::new();
+    codec.unpack(ZLIB, None, payload, raw_bytes, |block| back.extend_from_slice(block)).map(|()| back)
+}
+
+#[test]
+fn standard_deflate_has_entry_points_that_no_device_is_given() {
+    let software =
+        open(Settings { verify: true, ..Settings::parse("deflate", "software", "dynamic", 0, "").unwrap() });
+    let fixed = open(Settings::parse("deflate", "software", "fixed", 0, "").unwrap());
+    // The first has too few symbols.
+    for raw in &blocks(10)[1..] {
+        let (made, packed) = pack(&software, ZLIB, None, raw, raw.len()).unwrap();
+        let packed = payload(&packed);
+        assert_eq!((made, packed.len() - parts::stream_of(packed).len()), (ZLIB, 10));
+        for codec in [&software, &fixed, &modelled()] {
+            assert!(unpacked(codec, packed, raw.len()).as_ref() == Ok(raw));
+            // What has none is read as before.
+            assert!(unpacked(codec, parts::stream_of(packed), raw.len()).as_ref() == Ok(raw));
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_ends_like_entry_points_is_read_to_its_end() {
+    let word = 0x0123_4567_89AB_0400u64;
+    let check = (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16;
+    let raw = [&[b'a'; 500][..], &word.to_le_bytes(), &check.to_le_bytes()].concat();
+    // A stored block: its last bytes are the data's.
+    let length = raw.len() as u16;
+    let stream = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes(), &raw].concat();
+    assert_eq!(parts::stream_of(&stream).len(), stream.len() - 10);
+    let fixed = open(Settings::parse("deflate", "software", "fixed", 0, "").unwrap());
+    for codec in [open(Settings::default()), modelled(), fixed] {
+        assert!(unpacked(&codec, &stream, raw.len()).as_ref() == Ok(&raw));
+        assert!(unpacked(&codec, &stream[..stream.len() - 1], raw.len()).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Format `deflate` with entry points: streams for a reader that ignores what follows them, as RocksDB does.
+//!
+//! Blocks are packed by our own encoder, and of blocks up to 16 KiB a trailer behind the stream says where its parts begin, so that
+//! they are decoded side by side ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). Everything else is libdeflate's. Unlike all other engines of the
+//! format this one reads a stream whatever follows it; they read its streams by [`stream_of`].
+//!
+//! No [`Setting`](super::Setting) finds this engine: whoever takes it knows that its readers stop at the end of a stream.
+
+use super::context::{Coder, Context, Damage};
+use super::deflate::{bound, copied, raw_bytes_max};
+use super::libdeflate::{Decompressor, LEVELS, Own};
+use super::setting::SettingError;
+use super::{BlockCodec, BlockError, Counters, Engine};
+use crate::format::Format;
+use std::mem::MaybeUninit;
+use ziptier_deflate as deflate;
+
+pub use ziptier_deflate::stream_of;
+
+/// The engine's name: it is another one than `software`, though the same works.
+pub const NAME: &str = "parts";
+
+/// The engine for streams with entry points.
+pub struct Parts {
+    own: Own,
+    counters: Counters,
+}
+
+impl Parts {
+    /// An engine for a level: 1 is lazy, 2 to 9 deep, 10 and more densest.
+    pub fn new(level: i32) -> Result<Parts, SettingError> {
+        if !LEVELS.contains(&level) {
+            let (engine, format) = ("software", Format::Deflate);
+            return Err(SettingError::Level { engine, format, level, levels: LEVELS });
+        }
+        Ok(Parts { own: Own::new(level), counters: Counters::new() })
+    }
+}
+
+impl Engine for Parts {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn worker(&self) -> &'static str {
+        "software"
+    }
+
+    fn format(&self) -> Format {
+        Format::Deflate
+    }
+
+    /// What follows a stream is no error here.
+    fn checks_end(&self) -> bool {
+        false
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let coder = PartsCoder { own: &self.own, encoder: None, made: Vec::new(), parts: None, whole: None };
+        Ok(Box::new(Context::new(coder, Format::Deflate, 0, self.counters.open())))
+    }
+}
+
+/// Each is built when it is first needed.
+struct PartsCoder<'a> {
+    own: &'a Own,
+    encoder: Option<deflate::Encoder<'a>>,
+    made: Vec<u8>,
+    parts: Option<deflate::PartsDecoder>,
+    whole: Option<Decompressor>,
+}
+
+// SAFETY: `compress` returns the bytes that it copied to the start of the target; `decompress` succeeds only if one of the decoders
+// wrote the whole target.
+unsafe impl Coder for PartsCoder<'_> {
+    type Error = Damage;
+
+    fn bound(&self, raw_bytes: usize) -> usize {
+        bound(raw_bytes)
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        Ok(raw_bytes_max(packed))
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        let (own, room) = (self.own, target.len());
+        let encoder = self.encoder.get_or_insert_with(|| own.encoder());
+        Ok(copied(&mut self.made, target, |made| encoder.compress_with_entries(raw, made, room)))
+    }
+
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+        if self.parts.get_or_insert_default().decompress(packed, target) {
+            return Ok(());
+        }
+        let whole = match &mut self.whole {
+            Some(whole) => whole,
+            None => self.whole.insert(Decompressor::new()?),
+        };
+        whole.decompress(packed, target).map(|_| ())
+    }
+}

@@ -1,0 +1,105 @@
+//! Entry points: where the parts of a stream begin, in a trailer behind it.
+//!
+//! A DEFLATE stream is decoded symbol by symbol, each look-up waiting for the one before. Who knows where its second, third
+//! and fourth quarter begin decodes all four side by side. The format has no place for that, so it stands behind the end of the
+//! stream, where a reader that stops at that end does not look. It is a hint: the [decoder](crate::PartsDecoder) takes a part only if the
+//! one before ends where it begins, so that whatever the trailer says, the bytes are those of the stream.
+//!
+//! A part is a number of *steps*: a literal is one, a match two. A stream with a trailer is one block with codes of its own, of
+//! at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS).
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 2 | bits 0 to 12: *n*, a quarter of the stream's steps; bit 12 + *k*: part *k* (1 to 3) begins after *k n* + 1 steps, not *k n*, which would be inside of a match |
+//! | 2 | 6 | bits of the parts 0, 1 and 2, two bytes each; part 0 begins behind the block's header |
+//! | 8 | 2 | check: the highest 16 bits of the product of the first 8 bytes, as a number, and [`CHECK_FACTOR`], of which 64 bits count |
+
+use crate::matches::SEGMENT_BYTES;
+
+/// Parts of a stream.
+pub(crate) const PARTS: usize = 4;
+
+/// The longest code of a literal or length in a stream with a trailer. (Streams with 12 bits are 0.1 % shorter, their tables twice as long.)
+pub(crate) const LITERAL_BITS: usize = 11;
+
+/// Bytes of the trailer.
+pub(crate) const TRAILER_BYTES: usize = 10;
+
+/// With fewer steps the trailer would be more than a hundredth of the stream.
+pub(crate) const STEPS_MIN: usize = 1024;
+
+/// Bits of *n*.
+const QUARTER_BITS: u32 = 13;
+
+/// The longest part: all but the last have *n* steps, one more or one less. A literal is one step for a byte, a match two for three
+/// bytes or more.
+pub(crate) const PART_STEPS_MAX: usize = SEGMENT_BYTES / PARTS + 8;
+
+/// 2^64 divided by the golden ratio (Knuth's multiplicative hashing).
+const CHECK_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What the trailer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entries {
+    marks: u16,
+    bits: [u16; PARTS - 1],
+}
+
+impl Entries {
+    /// Divides the stream, `None` if its trailer is not worth it.
+    pub(crate) fn divide(steps: usize) -> Option<Entries> {
+        let quarter = steps / PARTS;
+        let worth = steps >= STEPS_MIN && quarter + PARTS <= PART_STEPS_MAX;
+        worth.then_some(Entries { marks: quarter as u16, bits: [0; PARTS - 1] })
+    }
+
+    /// Steps in front of a part; once that is [passed](Self::pass), exactly.
+    pub(crate) fn begin(&self, part: usize) -> usize {
+        let quarter = usize::from(self.marks) & ((1 << QUARTER_BITS) - 1);
+        let is_late = part > 0 && self.marks >> (QUARTER_BITS as usize + part - 1) & 1 == 1;
+        part * quarter + usize::from(is_late)
+    }
+
+    /// Notes that part `part` begins after so many steps, [`begin`](Self::begin) or one more, and the part before it has so many
+    /// bits. `false` if they are too many.
+    pub(crate) fn pass(&mut self, part: usize, steps: usize, bits: usize) -> bool {
+        self.marks |= u16::from(steps > self.begin(part)) << (QUARTER_BITS as usize + part - 1);
+        self.bits[part - 1] = bits as u16;
+        bits <= usize::from(u16::MAX)
+    }
+
+    /// Bits of a part that is not the last.
+    pub(crate) fn bits(&self, part: usize) -> usize {
+        usize::from(self.bits[part])
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; TRAILER_BYTES] {
+        let [first, second, third] = self.bits.map(u64::from);
+        let word = u64::from(self.marks) | first << 16 | second << 32 | third << 48;
+        let mut bytes = [0; TRAILER_BYTES];
+        bytes[..8].copy_from_slice(&word.to_le_bytes());
+        bytes[8..].copy_from_slice(&check(word).to_le_bytes());
+        bytes
+    }
+
+    /// The stream and what the trailer behind it says, if bytes look like that. One stream in 65,536 without a trailer does.
+    pub(crate) fn split(packed: &[u8]) -> Option<(&[u8], Entries)> {
+        let (stream, trailer) = packed.split_last_chunk::<TRAILER_BYTES>()?;
+        let (word, found) = trailer.split_first_chunk::<8>()?;
+        let word = u64::from_le_bytes(*word);
+        let entries = Entries { marks: word as u16, bits: [16, 32, 48].map(|shift| (word >> shift) as u16) };
+        let is_one = found == check(word).to_le_bytes() && entries.begin(1) > 0;
+        is_one.then_some((stream, entries))
+    }
+}
+
+fn check(word: u64) -> u16 {
+    (word.wrapping_mul(CHECK_FACTOR) >> 48) as u16
+}
+
+/// The stream without the trailer that may be behind it, for a reader that expects nothing there.
+///
+/// One stream in 65,536 without a trailer looks as if it had one; its last ten bytes are then missing, which every reader notices.
+pub fn stream_of(packed: &[u8]) -> &[u8] {
+    Entries::split(packed).map_or(packed, |(stream, _)| stream)
+}

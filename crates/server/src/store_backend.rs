@@ -123,7 +123,7 @@ impl Backend for StoreBackend {
         bytes_max: usize,
         value: &mut Vec<u8>,
     ) -> Result<Option<Meta>, BackendError> {
-        let meta = self.store.read_at(key, 0, bytes_max, value)?;
+        let meta = self.store.get_up_to(key, bytes_max as u64, value)?;
         if meta.is_some_and(|meta| meta.len > bytes_max as u64) {
             value.clear();
         }
@@ -396,6 +396,7 @@ impl Backend for StoreBackend {
             ("recoded", stats.recoded),
             ("sent_to_far", stats.sent_to_far),
             ("raised_from_far", stats.raised_from_far),
+            ("values_raised", stats.values_raised),
             ("dictionary_generation", stats.dictionary_generation.into()),
             ("dictionary_bits", stats.dictionary_bits.into()),
             ("dictionary_trainings", stats.trainings),
@@ -426,6 +427,7 @@ impl Backend for StoreBackend {
                 ("ssd_leaves", ssd.leaves),
                 ("ssd_refused", ssd.is_refused.into()),
                 ("ssd_reads", stats.ssd_reads),
+                ("ssd_pieces_read", ssd.pieces_read),
                 ("reads_below", stats.reads_below),
                 ("sent_to_ssd", stats.sent_to_ssd),
                 ("merged_on_ssd", stats.merged_on_ssd),

@@ -279,11 +279,16 @@ impl Core {
                 let read = match copy_found(found, &mut value) {
                     Copied::Inline(_) => Ok(()),
                     Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(Some(false)),
-                    Copied::Large(large, _) if large.is_on_ssd() => {
+                    Copied::Large(large, _) => {
                         let known = compared.iter().find(|known| Arc::ptr_eq(&known.large, &large));
-                        return Ok(known.map(|known| known.is_same));
+                        if let Some(known) = known {
+                            return Ok(Some(known.is_same));
+                        }
+                        let Some(read) = large.read_in_memory(usize::MAX, &mut value) else {
+                            return Ok(None);
+                        };
+                        read
                     }
-                    Copied::Large(large, _) => large.read_at(0, usize::MAX, &mut value),
                     Copied::Damaged(reason) => Err(reason),
                 };
                 read.map_err(|reason| self.damaged(key, reason))?;

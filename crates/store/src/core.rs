@@ -193,7 +193,10 @@ impl Core {
             match state.find(key, hash, committed) {
                 (Lookup::Found(found), place) if !found.expired() => {
                     let reads = match (&found.payload, place) {
-                        (Payload::Large(_), _) => counters.reads_large.raise(),
+                        (Payload::Large(large), _) => {
+                            large.note_read();
+                            counters.reads_large.raise()
+                        }
                         (_, None) => counters.reads_landing.raise(),
                         (Payload::Coded(..), _) => counters.reads_coded.raise(),
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
@@ -263,11 +266,26 @@ impl Core {
     /// Appends the value of `key` to `value`; `None` when there is none.
     #[inline]
     pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
+        self.read_up_to(key, u64::MAX, value)
+    }
+
+    /// As [`Core::read`], but of a large value longer than `len_max` nothing is appended.
+    #[inline]
+    pub(crate) fn read_up_to(
+        &self,
+        key: &[u8],
+        len_max: u64,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Meta>, Error> {
         let start = value.len();
         match self.find_value(key, |found| copy_found(found, value))? {
             None => Ok(None),
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
-            Some(Copied::Large(large, meta)) => self.read_large(key, &large, value).map(|()| Some(meta)),
+            Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
+            Some(Copied::Large(large, meta)) => {
+                self.raise_again(std::iter::once((key, &*large)));
+                self.read_large(key, &large, value).map(|()| Some(meta))
+            }
             Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
         }
     }

@@ -464,8 +464,9 @@ impl Drop for Counted<'_> {
 fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
     let read = match found.payload {
         // No epoch waits for the SSD.
-        Payload::Large(large) if large.is_on_ssd() => false,
-        Payload::Large(large) => large.read_at(0, SAMPLE_VALUE_BYTES_MAX, value).is_ok(),
+        Payload::Large(large) => {
+            large.read_in_memory(SAMPLE_VALUE_BYTES_MAX, value).is_some_and(|read| read.is_ok())
+        }
         _ => matches!(copy_found(found, value), crate::core::Copied::Inline(_)),
     };
     if !read {

@@ -22,6 +22,8 @@ pub(crate) struct ImageFiles {
     pub(crate) segments: Segments,
     /// Bytes that memory holds for large values on SSD.
     pub(crate) large_index_bytes: AtomicU64,
+    /// Pieces of large values that readers read.
+    pub(crate) pieces_read: AtomicU64,
     needed: Mutex<Needed>,
     /// Nothing goes while somebody has the lock of this folder.
     readers: Option<(Arc<dyn Disk>, PathBuf)>,
@@ -52,7 +54,8 @@ impl ImageFiles {
 
     fn with(segments: Segments, needed: Needed, readers: Option<(Arc<dyn Disk>, PathBuf)>) -> Arc<Self> {
         let needed = Mutex::new(needed);
-        Arc::new(Self { segments, large_index_bytes: AtomicU64::new(0), needed, readers })
+        let (large_index_bytes, pieces_read) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { segments, large_index_bytes, pieces_read, needed, readers })
     }
 
     /// Whether a checkpoint may need something of them.
@@ -209,6 +212,16 @@ impl OwnedPieces {
         self.files.segments.read_later(self.places[index], done);
     }
 
+    /// Notes that a reader reads a piece.
+    pub(crate) fn note_read(&self) {
+        self.files.pieces_read.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes of all pieces.
+    pub(crate) fn bytes(&self) -> usize {
+        self.places.iter().map(|place| place.bytes as usize).sum()
+    }
+
     /// Whether any of it lies in a segment that `is_one` says yes to.
     pub(crate) fn lies_in(&self, is_one: impl Fn(u64) -> bool) -> bool {
         self.places.iter().any(|place| is_one(place.segment))
@@ -219,7 +232,7 @@ impl OwnedPieces {
         arc_bytes(size_of::<Self>()) + self.places.boxed_bytes()
     }
 
-    /// Counts what memory holds for the value, which lies here alone, in or out.
+    /// Counts what memory holds for the value besides its chunks in or out.
     pub(crate) fn count(&self, held_bytes: usize, add: bool) {
         let (sum, held_bytes) = (&self.files.large_index_bytes, held_bytes as u64);
         if add {

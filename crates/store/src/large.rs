@@ -4,27 +4,35 @@
 //! and the merge that drops the record releases it, by way of the epoch. Whoever reads a large value takes a share
 //! of it first and lets the epoch go before it copies.
 //!
-//! Chunks lie in DRAM or in far memory, one by one, or in pieces on SSD, all of them.
+//! ```text
+//! record ──► large value ─┬─ chunks   in memory: each in DRAM or in far memory
+//!            never changes └─ pieces   on SSD: several chunks each, once they were written
+//! ```
+//!
+//! A value lies in memory, on SSD, or in both: pieces that were written say what its chunks say, for good. So it leaves memory
+//! by letting its chunks go and comes back by reading its pieces; no record, leaf or checkpoint takes part in that.
 
+mod chunks;
 mod pieces;
 mod reads;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use ziptier_codec::token::Encoder;
-use ziptier_media::placement::{Placement, Side};
+use ziptier_media::placement::Side;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
-use crate::far::{FarBytes, FarMemory};
-use crate::few::Few;
+use crate::far::FarMemory;
 use crate::image_files::OwnedPieces;
-use crate::memory::{Gauge, Gauges, allocated_bytes, arc_bytes};
+use crate::memory::{Gauge, Gauges, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
+pub(crate) use chunks::ChunkPlace;
+use chunks::{Chunk, Chunks};
 pub(crate) use pieces::LargePieces;
 pub(crate) use reads::LastPiece;
 
@@ -37,44 +45,34 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;
 
+/// Bytes held in DRAM for an `Arc` of a large value.
+const LARGE_BYTES: usize = arc_bytes(size_of::<Large>());
+
+/// Reads that a value remembers.
+const READS_MAX: u8 = 3;
+
 /// A value in chunks of 64 KiB, each raw or coded, whichever is smaller.
-///
-/// It is counted as held from its making until its last share is dropped, by whichever reader that is.
 pub(crate) struct Large {
     gauges: Arc<Gauges>,
     len: u64,
     coding: Option<Coding>,
-    /// Nothing if the value lies on SSD alone, in its pieces.
-    chunks: Option<Box<Chunks>>,
+    /// Reads of late. Advice: they are counted without synchronisation.
+    reads: AtomicU8,
     /// No record refers to it any more: its bytes in DRAM count as retired.
     is_retired: AtomicBool,
-    /// Where its pieces lie, if they were written.
-    places: Mutex<Option<Arc<OwnedPieces>>>,
+    /// It lay on SSD alone once: what is in memory is a copy, for which nothing has to be written.
+    is_copied: AtomicBool,
+    whereabouts: Mutex<Whereabouts>,
 }
 
-struct Chunks {
-    list: Few<Chunk>,
-    far: Option<Arc<FarMemory>>,
-}
-
-struct Chunk {
-    coded: bool,
-    bytes: ChunkBytes,
-}
-
-enum ChunkBytes {
-    Dram(Box<[u8]>),
-    Far(FarBytes),
-}
-
-/// Where the chunks of a large value are to lie.
-#[derive(Clone, Copy)]
-pub(crate) enum ChunkPlace<'a> {
-    Dram,
-    /// In far memory as long as it has room.
-    Far(&'a Arc<FarMemory>),
-    /// At the ratio that far memory is set to.
-    Ratio(&'a Arc<FarMemory>, &'a Placement),
+/// Where a large value lies.
+enum Whereabouts {
+    Memory {
+        chunks: Arc<Chunks>,
+        /// Where its pieces lie, if they were written.
+        pieces: Option<Arc<OwnedPieces>>,
+    },
+    Ssd(Arc<OwnedPieces>),
 }
 
 impl Large {
@@ -108,30 +106,22 @@ impl Large {
             })
             .collect::<Vec<_>>();
         let coding = coding.filter(|_| any_coded).cloned();
-        let chunks = Chunks { list: chunks.into(), far: place.far().cloned() };
-        Self::of(gauges, value.len() as u64, coding, Some(chunks), None)
+        let chunks = Chunks::new(chunks, place, gauges);
+        Self::of(gauges, value.len() as u64, coding, Whereabouts::Memory { chunks, pieces: None })
     }
 
-    /// One whose chunks were placed, or that lies in `places`.
-    fn of(
-        gauges: &Arc<Gauges>,
-        len: u64,
-        coding: Option<Coding>,
-        chunks: Option<Chunks>,
-        places: Option<Arc<OwnedPieces>>,
-    ) -> Self {
-        let (gauges, chunks, places) = (gauges.clone(), chunks.map(Box::new), Mutex::new(places));
-        let large = Self { gauges, len, coding, chunks, is_retired: AtomicBool::default(), places };
-        if let Some(placement) = large.placement() {
-            placement.count(Side::Dram, large.own_bytes() as u64);
-        }
-        large.count(large.places.lock().as_deref(), true);
+    fn of(gauges: &Arc<Gauges>, len: u64, coding: Option<Coding>, whereabouts: Whereabouts) -> Self {
+        let large = Self {
+            gauges: gauges.clone(),
+            len,
+            coding,
+            reads: AtomicU8::new(0),
+            is_retired: AtomicBool::new(false),
+            is_copied: AtomicBool::new(matches!(whereabouts, Whereabouts::Ssd(_))),
+            whereabouts: Mutex::new(whereabouts),
+        };
+        large.count(&large.whereabouts.lock(), true);
         large
-    }
-
-    /// Whether it lies on SSD alone: who reads it then waits for that.
-    pub(crate) fn is_on_ssd(&self) -> bool {
-        self.chunks.is_none()
     }
 
     /// One that lies on SSD alone, in `pieces`.
@@ -141,118 +131,7 @@ impl Large {
         pieces: Arc<OwnedPieces>,
         gauges: &Arc<Gauges>,
     ) -> Self {
-        Self::of(gauges, len, coding, None, Some(pieces))
-    }
-
-    /// The same on SSD alone, in `pieces`.
-    pub(crate) fn to_ssd(&self, pieces: Arc<OwnedPieces>) -> Self {
-        Self::on_ssd(self.len, self.coding.clone(), pieces, &self.gauges)
-    }
-
-    fn chunks(&self) -> &[Chunk] {
-        self.chunks.as_ref().map_or(&[], |chunks| &chunks.list)
-    }
-
-    /// Where its pieces lie, if they were written.
-    pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
-        self.places.lock().clone()
-    }
-
-    /// Its pieces lie in `places` now.
-    pub(crate) fn set_places(&self, places: Arc<OwnedPieces>) {
-        let mut known = self.places.lock();
-        if known.is_none() {
-            self.gauge().add_held(places.held_bytes());
-        }
-        let before = known.replace(places);
-        drop(known);
-        drop(before);
-    }
-
-    /// What its chunks are coded with, if any is.
-    pub(crate) fn coding(&self) -> Option<&Coding> {
-        self.coding.as_ref()
-    }
-
-    /// A copy of which no chunk is in DRAM; `None` when there is no room.
-    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<Self> {
-        let put = |chunk: &Chunk| {
-            Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
-        };
-        let list = self.chunks().iter().map(put).collect::<Option<Vec<_>>>()?;
-        let chunks = Chunks { list: list.into(), far: Some(far.clone()) };
-        // The pieces of both are the same bytes.
-        Some(Self::of(&self.gauges, self.len, self.coding.clone(), Some(chunks), self.places()))
-    }
-
-    /// Whether its chunks lie at a set ratio, and stay there.
-    pub(crate) fn is_placed(&self) -> bool {
-        self.placement().is_some()
-    }
-
-    /// Whether it may leave memory for the SSD.
-    pub(crate) fn goes_to_ssd(&self) -> bool {
-        !self.is_on_ssd() && !self.is_placed()
-    }
-
-    /// Whether its chunks are what was put, as far as the places where they lie can tell.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.chunks().iter().all(|chunk| match &chunk.bytes {
-            ChunkBytes::Dram(_) => true,
-            ChunkBytes::Far(bytes) => bytes.is_whole(),
-        })
-    }
-
-    /// Whether any chunk is in DRAM.
-    pub(crate) fn is_in_dram(&self) -> bool {
-        self.chunks().iter().any(|chunk| matches!(chunk.bytes, ChunkBytes::Dram(_)))
-    }
-
-    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
-    pub(crate) fn retire(self: &Arc<Self>) {
-        if Arc::strong_count(self) > 1 {
-            return;
-        }
-        let places = self.places.lock();
-        if !self.is_retired.load(Relaxed) {
-            self.uncount_placed();
-            self.count(places.as_deref(), false);
-            self.is_retired.store(true, Relaxed);
-            self.count(places.as_deref(), true);
-        }
-    }
-
-    /// What its bytes in DRAM are counted in: of one on SSD they are part of the index.
-    fn gauge(&self) -> &Gauge {
-        match (self.is_retired.load(Relaxed), self.is_on_ssd()) {
-            (true, _) => &self.gauges.retired,
-            (false, true) => &self.gauges.index,
-            (false, false) => &self.gauges.large,
-        }
-    }
-
-    /// Adds (or takes) what this holds to (or from) the gauges.
-    fn count(&self, places: Option<&OwnedPieces>, add: bool) {
-        let far = match self.is_retired.load(Relaxed) {
-            false => &self.gauges.far_large,
-            true => &self.gauges.far_retired,
-        };
-        let change = if add { Gauge::add_held } else { Gauge::take_held };
-        let held_bytes = self.held_with(places);
-        change(self.gauge(), held_bytes);
-        change(far, self.far_bytes());
-        if let Some(places) = places.filter(|_| self.is_on_ssd()) {
-            places.count(held_bytes, add);
-        }
-    }
-
-    /// Takes what was placed at a ratio off again.
-    fn uncount_placed(&self) {
-        let Some(placement) = self.placement() else { return };
-        placement.uncount(Side::Dram, self.own_bytes() as u64);
-        for chunk in self.chunks() {
-            placement.uncount(chunk.side(), allocated_bytes(chunk.bytes().len()) as u64);
-        }
+        Self::of(gauges, len, coding, Whereabouts::Ssd(pieces))
     }
 
     /// Raw bytes.
@@ -260,51 +139,210 @@ impl Large {
         self.len
     }
 
+    /// What its chunks are coded with, if any is.
+    pub(crate) fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
+    }
+
     /// The generation its chunks are coded with.
     pub(crate) fn generation(&self) -> Option<u32> {
         self.coding.as_ref().map(Coding::generation)
     }
 
-    /// Bytes held in DRAM for an `Arc` of this value.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_with(self.places.lock().as_deref())
+    /// Whether it lies on SSD alone: who reads it then waits for that.
+    pub(crate) fn is_on_ssd(&self) -> bool {
+        matches!(*self.whereabouts.lock(), Whereabouts::Ssd(_))
     }
 
-    fn held_with(&self, places: Option<&OwnedPieces>) -> usize {
-        self.own_bytes() + self.dram_bytes() + places.map_or(0, OwnedPieces::held_bytes)
+    /// Whether what is in memory is a copy of what lies on SSD, for which nothing has to be written.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.is_copied.load(Relaxed)
     }
 
-    /// Bytes held in DRAM for chunks.
-    pub(crate) fn dram_bytes(&self) -> usize {
-        self.chunks().iter().map(Chunk::dram_bytes).sum()
+    /// Its chunks, unless it lies on SSD alone.
+    fn in_memory(&self) -> Option<Arc<Chunks>> {
+        match &*self.whereabouts.lock() {
+            Whereabouts::Memory { chunks, .. } => Some(chunks.clone()),
+            Whereabouts::Ssd(_) => None,
+        }
     }
 
-    /// Bytes held in far memory.
-    pub(crate) fn far_bytes(&self) -> usize {
-        self.chunks().iter().map(Chunk::far_bytes).sum()
-    }
-
-    /// Bytes held in DRAM besides the chunks and where its pieces lie.
-    fn own_bytes(&self) -> usize {
-        let chunks = self.chunks.as_ref();
-        arc_bytes(size_of::<Self>())
-            + chunks.map_or(0, |chunks| allocated_bytes(size_of::<Chunks>()) + chunks.list.boxed_bytes())
-    }
-
-    /// What placed its chunks.
-    fn placement(&self) -> Option<&Placement> {
-        self.chunks.as_ref()?.far.as_ref()?.placement()
+    /// Where its pieces lie, if they were written.
+    pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
+        self.whereabouts.lock().pieces().cloned()
     }
 
     /// Bytes of its chunks, wherever they lie.
     pub(crate) fn stored_bytes(&self) -> usize {
-        if self.is_on_ssd() {
-            let places = self.places();
-            return places.iter().flat_map(|pieces| pieces.places()).map(|place| place.bytes as usize).sum();
+        match self.in_memory() {
+            Some(chunks) => chunks.iter().map(|chunk| chunk.bytes().len()).sum(),
+            None => self.places().map_or(0, |pieces| pieces.bytes()),
         }
-        self.chunks().iter().map(|chunk| chunk.bytes().len()).sum()
     }
 
+    /// Bytes of its chunks on a side of memory.
+    pub(crate) fn bytes_on(&self, side: Side) -> usize {
+        self.in_memory().map_or(0, |chunks| chunks.bytes_on(side))
+    }
+
+    /// Bytes on a side of memory that may leave it: none of what lies at a set ratio, and stays there.
+    pub(crate) fn movable_bytes(&self, side: Side) -> usize {
+        let movable = self.in_memory().filter(|chunks| chunks.placement().is_none());
+        movable.map_or(0, |chunks| chunks.bytes_on(side))
+    }
+
+    /// Whether any chunk is in DRAM.
+    pub(crate) fn is_in_dram(&self) -> bool {
+        self.bytes_on(Side::Dram) > 0
+    }
+
+    /// Whether its chunks are what was put, as far as the places where they lie can tell.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.in_memory().is_none_or(|chunks| chunks.is_whole())
+    }
+}
+
+/// How often it is read.
+impl Large {
+    /// Notes a read.
+    #[inline]
+    pub(crate) fn note_read(&self) {
+        let reads = self.reads.load(Relaxed);
+        if reads < READS_MAX {
+            self.reads.store(reads + 1, Relaxed);
+        }
+    }
+
+    /// Reads that it remembers.
+    pub(crate) fn reads(&self) -> u8 {
+        self.reads.load(Relaxed)
+    }
+
+    /// Whether it is read all the time.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.reads() == READS_MAX
+    }
+
+    /// Forgets one of its reads.
+    pub(crate) fn forget_read(&self) {
+        self.reads.store(self.reads().saturating_sub(1), Relaxed);
+    }
+}
+
+/// Moving. Readers have shares of the chunks or the pieces that they found, which last as long as they read.
+impl Large {
+    /// Its pieces lie in `pieces` now.
+    pub(crate) fn set_places(&self, pieces: Arc<OwnedPieces>) {
+        let mut whereabouts = self.whereabouts.lock();
+        self.count(&whereabouts, false);
+        let before = match &mut *whereabouts {
+            Whereabouts::Memory { pieces: known, .. } => known.replace(pieces),
+            Whereabouts::Ssd(known) => Some(std::mem::replace(known, pieces)),
+        };
+        self.count(&whereabouts, true);
+        drop(whereabouts);
+        drop(before);
+    }
+
+    /// Lets go of its chunks, if its pieces were written; the bytes on a side of memory that are free when their last reader is gone.
+    pub(crate) fn leave_memory(&self, side: Side) -> usize {
+        let mut whereabouts = self.whereabouts.lock();
+        let Whereabouts::Memory { chunks, pieces: Some(pieces) } = &*whereabouts else { return 0 };
+        let (chunks, pieces) = (chunks.clone(), pieces.clone());
+        let before = std::mem::replace(&mut *whereabouts, Whereabouts::Ssd(pieces));
+        self.is_copied.store(true, Relaxed);
+        drop(whereabouts);
+        drop(before);
+        let freed_bytes = chunks.bytes_on(side);
+        retire(chunks);
+        freed_bytes
+    }
+
+    /// Has `chunks`, read from its pieces, in memory, too; `false` if it came there already, or is gone.
+    fn come_to_memory(&self, chunks: Arc<Chunks>) -> bool {
+        let mut whereabouts = self.whereabouts.lock();
+        let Whereabouts::Ssd(pieces) = &*whereabouts else { return false };
+        if self.is_retired.load(Relaxed) {
+            return false;
+        }
+        let pieces = Some(pieces.clone());
+        *whereabouts = Whereabouts::Memory { chunks, pieces };
+        true
+    }
+
+    /// Copies its chunks to far memory; the bytes of DRAM that this frees, `None` when there is no room.
+    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<usize> {
+        let Some(chunks) = self.in_memory() else { return Some(0) };
+        let copy = chunks.to_far(far)?;
+        Some(if self.replace(&chunks, copy) { chunks.bytes_on(Side::Dram) } else { 0 })
+    }
+
+    /// Copies its chunks to DRAM; `false` if they moved meanwhile, or are no longer what was put.
+    pub(crate) fn to_dram(&self) -> bool {
+        let copied = self.in_memory().and_then(|chunks| Some((chunks.to_dram()?, chunks)));
+        copied.is_some_and(|(copy, chunks)| self.replace(&chunks, copy))
+    }
+
+    /// Has `new` in place of `old`; `false` if it moved meanwhile.
+    fn replace(&self, old: &Arc<Chunks>, new: Arc<Chunks>) -> bool {
+        let mut whereabouts = self.whereabouts.lock();
+        let before = match &mut *whereabouts {
+            Whereabouts::Memory { chunks, .. } if Arc::ptr_eq(chunks, old) => std::mem::replace(chunks, new),
+            _ => return false,
+        };
+        drop(whereabouts);
+        retire(before);
+        true
+    }
+
+    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
+    pub(crate) fn retire(self: &Arc<Self>) {
+        if Arc::strong_count(self) > 1 {
+            return;
+        }
+        let whereabouts = self.whereabouts.lock();
+        if self.is_retired.load(Relaxed) {
+            return;
+        }
+        self.count(&whereabouts, false);
+        self.is_retired.store(true, Relaxed);
+        self.count(&whereabouts, true);
+        if let Whereabouts::Memory { chunks, .. } = &*whereabouts {
+            chunks.retire();
+        }
+    }
+
+    /// Adds (or takes) what this holds besides its chunks to (or from) the gauges.
+    fn count(&self, whereabouts: &Whereabouts, add: bool) {
+        let pieces = whereabouts.pieces();
+        let held_bytes = LARGE_BYTES + pieces.map_or(0, |pieces| pieces.held_bytes());
+        let gauge = if self.is_retired.load(Relaxed) { &self.gauges.retired } else { &self.gauges.index };
+        let change = if add { Gauge::add_held } else { Gauge::take_held };
+        change(gauge, held_bytes);
+        if let Some(pieces) = pieces {
+            pieces.count(held_bytes, add);
+        }
+    }
+}
+
+/// A value has these no more: who reads them may do so.
+fn retire(chunks: Arc<Chunks>) {
+    if Arc::strong_count(&chunks) > 1 {
+        chunks.retire();
+    }
+}
+
+impl Whereabouts {
+    fn pieces(&self) -> Option<&Arc<OwnedPieces>> {
+        match self {
+            Self::Memory { pieces, .. } => pieces.as_ref(),
+            Self::Ssd(pieces) => Some(pieces),
+        }
+    }
+}
+
+/// References.
+impl Large {
     /// Turns a share into a reference that a record owns.
     pub(crate) fn into_reference(self: Arc<Self>) -> [u8; REFERENCE_BYTES] {
         (Arc::into_raw(self) as usize as u64).to_le_bytes()
@@ -322,73 +360,8 @@ impl Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.count(self.places.lock().as_deref(), false);
-        if !*self.is_retired.get_mut() {
-            self.uncount_placed();
-        }
+        self.count(&self.whereabouts.lock(), false);
     }
-}
-
-impl<'a> ChunkPlace<'a> {
-    fn far(self) -> Option<&'a Arc<FarMemory>> {
-        match self {
-            Self::Dram => None,
-            Self::Far(far) | Self::Ratio(far, _) => Some(far),
-        }
-    }
-}
-
-impl Chunk {
-    fn new(coded: bool, bytes: &[u8], place: ChunkPlace<'_>) -> Self {
-        let in_far = match place {
-            ChunkPlace::Dram => None,
-            ChunkPlace::Far(far) => far.put(bytes),
-            ChunkPlace::Ratio(far, placement) => put_at_ratio(bytes, far, placement),
-        };
-        Self { coded, bytes: in_far.map_or_else(|| ChunkBytes::Dram(bytes.into()), ChunkBytes::Far) }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            ChunkBytes::Dram(bytes) => bytes,
-            ChunkBytes::Far(bytes) => bytes.bytes(),
-        }
-    }
-
-    fn side(&self) -> Side {
-        match self.bytes {
-            ChunkBytes::Dram(_) => Side::Dram,
-            ChunkBytes::Far(_) => Side::Far,
-        }
-    }
-
-    fn dram_bytes(&self) -> usize {
-        match &self.bytes {
-            ChunkBytes::Dram(bytes) => allocated_bytes(bytes.len()),
-            ChunkBytes::Far(_) => 0,
-        }
-    }
-
-    fn far_bytes(&self) -> usize {
-        match &self.bytes {
-            ChunkBytes::Dram(_) => 0,
-            ChunkBytes::Far(bytes) => allocated_bytes(bytes.bytes().len()),
-        }
-    }
-}
-
-/// A copy in far memory, if it is its turn and there is room; counted where it is then.
-fn put_at_ratio(bytes: &[u8], far: &Arc<FarMemory>, placement: &Placement) -> Option<FarBytes> {
-    let counted = allocated_bytes(bytes.len()) as u64;
-    let put = match placement.place(counted) {
-        Side::Dram => return None,
-        Side::Far => far.put(bytes),
-    };
-    if put.is_none() {
-        placement.uncount(Side::Far, counted);
-        placement.count(Side::Dram, counted);
-    }
-    put
 }
 
 fn pointer(reference: &[u8]) -> *const Large {

@@ -43,7 +43,7 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
-    /// Inner nodes, leaves, leaf states and fence keys, and what is known of what lies on SSD.
+    /// Inner nodes, leaves, leaf states and fence keys, and what is known of large values and of what lies on SSD.
     pub index_bytes: u64,
     /// Landings, open and sealed.
     pub landing_bytes: u64,

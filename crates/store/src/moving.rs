@@ -1,13 +1,15 @@
-//! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the rest.
+//! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the rest. Its large values
+//! move by themselves, one by one: no record knows where they lie.
 
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use ziptier_media::placement::Side;
 
 use crate::body::Body;
 use crate::core::Core;
 use crate::far::FAR_SHARE_BYTES;
-use crate::large::{Large, LargeHandle, REFERENCE_BYTES};
+use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
 use crate::pressure::Sent;
 
@@ -15,25 +17,27 @@ use crate::pressure::Sent;
 const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 
 impl Core {
-    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory.
-    pub(crate) fn send_to_far(&self, leaf: &Leaf, guard: &Guard) -> Sent {
+    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory: its body, if `with_body`, and of its large values those that
+    /// `pick` picks.
+    pub(crate) fn send_to_far(&self, leaf: &Leaf, with_body: bool, pick: Pick, guard: &Guard) -> Sent {
         let Some(far) = &self.far else { return Sent::Kept };
         let state = leaf.state(guard);
         if state.closed || state.body.is_empty() {
             return Sent::Kept;
         }
-        let to_far = |large: LargeHandle<'_>| large.is_in_dram().then(|| large.to_far(far)).flatten();
-        let moved = if far.is_placing() { None } else { MovedLarge::of(&state.body, to_far) };
-        if moved.is_none() && (state.body.is_far() || state.body.dram_bytes() <= SMALL_BYTES) {
-            return Sent::Kept;
+        let mut freed_bytes = 0;
+        let larges = if far.is_placing() { Vec::new() } else { pick.of(state, Side::Dram) };
+        for large in larges {
+            let Some(bytes) = large.to_far(far) else { return Sent::Full };
+            freed_bytes += bytes as u64;
         }
-        let body = moved.as_ref().map_or(&state.body, |moved| &moved.body);
-        let Some(body) = body.to_far(far) else { return Sent::Full };
-        let mut freed_bytes = state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
-        self.publish_body(leaf, body, guard);
-        if let Some(moved) = moved {
-            freed_bytes += moved.freed_bytes;
-            self.settle_large(moved.large, moved.replaced, guard);
+        if with_body && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
+            let Some(body) = state.body.to_far(far) else { return Sent::Full };
+            freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
+            self.publish_body(leaf, body, guard);
+        }
+        if freed_bytes == 0 {
+            return Sent::Kept;
         }
         self.stats.sent_to_far.raise();
         Sent::Freed(freed_bytes)
@@ -63,43 +67,39 @@ impl Core {
             }
         }
     }
+}
 
-    /// Whether large values of a leaf's body are in DRAM and need not stay there.
-    pub(crate) fn holds_large(&self, state: &LeafState) -> bool {
-        let placing = self.far.as_ref().is_none_or(|far| far.is_placing());
-        !placing && state.body.larges().any(|large| large.is_in_dram())
+/// Which large values of a leaf leave a side of memory: of those that may, since none does that lies at a set ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    /// Those that were not read of late.
+    Unread,
+    /// Those that were read least of late.
+    LeastRead,
+    All,
+}
+
+impl Pick {
+    /// Shares of them.
+    pub(crate) fn of(self, state: &LeafState, side: Side) -> Vec<Arc<Large>> {
+        self.picked(state, side).map(LargeHandle::share).collect()
     }
-}
 
-/// A body whose large values have copies elsewhere.
-pub(crate) struct MovedLarge {
-    /// With references to the copies, and in DRAM.
-    pub(crate) body: Body,
-    pub(crate) large: Vec<Arc<Large>>,
-    pub(crate) replaced: Vec<[u8; REFERENCE_BYTES]>,
-    freed_bytes: u64,
-}
+    /// Whether there are any.
+    pub(crate) fn any(self, state: &LeafState, side: Side) -> bool {
+        self.picked(state, side).next().is_some()
+    }
 
-impl MovedLarge {
-    /// Each value's copy is what `copy` says, nothing if it stays. `None` if all do.
-    pub(crate) fn of(body: &Body, mut copy: impl FnMut(LargeHandle<'_>) -> Option<Large>) -> Option<Self> {
-        let (mut large, mut replaced, mut freed_bytes) = (Vec::new(), Vec::new(), 0);
-        for old in body.larges() {
-            let Some(new) = copy(old).map(Arc::new) else { continue };
-            freed_bytes += old.held_bytes().saturating_sub(new.held_bytes()) as u64;
-            replaced.push(old.reference());
-            large.push(new);
-        }
-        if large.is_empty() {
-            return None;
-        }
-        let mut copies = replaced.iter().zip(&large).peekable();
-        let body =
-            body.referring(|reference| match copies.next_if(|(replaced, _)| **replaced == reference) {
-                Some((_, new)) => LargeHandle::to(new).reference(),
-                None => reference,
-            })?;
-        Some(Self { body, large, replaced, freed_bytes })
+    fn picked(self, state: &LeafState, side: Side) -> impl Iterator<Item = LargeHandle<'_>> {
+        let may_move = move |large: &LargeHandle<'_>| large.movable_bytes(side) > 0;
+        let reads_max = match self {
+            Self::Unread => 0,
+            Self::LeastRead => {
+                state.body.larges().filter(may_move).map(|large| large.reads()).min().unwrap_or(0)
+            }
+            Self::All => u8::MAX,
+        };
+        state.body.larges().filter(move |large| large.reads() <= reads_max && may_move(large))
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
             let (leaf, _) = core.locate(&low, &guard);
             if let Some(_ownership) = leaf.try_own() {
                 if demote {
-                    core.send_to_far(leaf, &guard);
+                    core.send_to_far(leaf, true, Pick::All, &guard);
                 } else {
                     core.raise_from_far(leaf, &guard);
                 }

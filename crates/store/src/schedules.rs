@@ -15,6 +15,7 @@ use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
+use crate::moving::Pick;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::pressure::Sent;
@@ -391,7 +392,7 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
                         let (leaf, _) = core.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
                             if sends {
-                                assert_ne!(core.send_to_far(leaf, &guard), Sent::Full);
+                                assert_ne!(core.send_to_far(leaf, true, Pick::All, &guard), Sent::Full);
                             } else {
                                 core.raise_from_far(leaf, &guard);
                             }

@@ -59,6 +59,8 @@ pub struct Stats {
     pub raised_from_ssd: u64,
     /// Records copied to memory because they were read from SSD twice.
     pub copied_up: u64,
+    /// Large values copied to memory because they were read from SSD twice, and to DRAM because they were read from far memory all the time.
+    pub values_raised: u64,
     /// Dictionaries trained.
     pub trainings: u64,
     /// Dictionaries taken into use.
@@ -194,6 +196,7 @@ pub(crate) struct Counters {
     pub(crate) merged_on_ssd: Counter,
     pub(crate) raised_from_ssd: Counter,
     pub(crate) copied_up: Counter,
+    pub(crate) values_raised: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
     pub(crate) damaged: Counter,
@@ -209,10 +212,10 @@ impl Counters {
         self.threads.get_or_default()
     }
 
-    /// Reads that found a value in a body.
+    /// Reads that found a value in a body, or beside it.
     pub(crate) fn body_reads(&self) -> u64 {
         let reads = |thread: &ThreadCounters| {
-            [&thread.reads_raw, &thread.reads_coded, &thread.reads_packed]
+            [&thread.reads_raw, &thread.reads_coded, &thread.reads_packed, &thread.reads_large]
                 .map(|counter| counter.0.load(Relaxed))
         };
         self.threads.iter().flat_map(reads).sum()
@@ -248,6 +251,7 @@ impl Counters {
             merged_on_ssd: self.merged_on_ssd.get(),
             raised_from_ssd: self.raised_from_ssd.get(),
             copied_up: self.copied_up.get(),
+            values_raised: self.values_raised.get(),
             trainings: self.trainings.get(),
             adoptions: self.adoptions.get(),
             dictionary_generation: 0,

@@ -219,6 +219,18 @@ impl Store {
         self.seen(self.core.read(key, out))
     }
 
+    /// As [`Store::get_into`], but of a large value longer than `len_max` only what is known of it, so that the caller
+    /// knows what it may have to hold; `value` is empty then.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; `value` is empty then.
+    #[inline]
+    pub fn get_up_to(&self, key: &[u8], len_max: u64, value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
+        check_key(key)?;
+        value.clear();
+        self.seen(self.core.read_up_to(key, len_max, value))
+    }
+
     /// What is known of `key` without its value.
     ///
     /// # Errors
@@ -305,13 +317,16 @@ impl Store {
                 out.truncate(len);
                 Ok(Some(meta))
             }
-            Some((Copied::Large(large, meta), _)) => match large.read_at(offset, len, out) {
-                Ok(()) => Ok(Some(meta)),
-                Err(reason) => {
-                    out.clear();
-                    Err(self.core.unread_large(key, &large, reason))
+            Some((Copied::Large(large, meta), _)) => {
+                self.core.raise_to_read_parts(key, &large);
+                match large.read_at(offset, len, out) {
+                    Ok(()) => Ok(Some(meta)),
+                    Err(reason) => {
+                        out.clear();
+                        Err(self.core.unread_large(key, &large, reason))
+                    }
                 }
-            },
+            }
             Some((Copied::Damaged(reason), _)) => {
                 out.clear();
                 Err(self.core.damaged(key, reason))
@@ -334,7 +349,10 @@ impl Store {
                 let meta = Meta { len: value.len() as u64, ..meta };
                 Ok(Some(OpenValue::inline(value, meta)))
             }
-            Some(Copied::Large(large, meta)) => Ok(Some(OpenValue::large(large, meta, key.len()))),
+            Some(Copied::Large(large, meta)) => {
+                self.core.raise_to_read_parts(key, &large);
+                Ok(Some(OpenValue::large(large, meta, key.len())))
+            }
             Some(Copied::Damaged(reason)) => Err(self.core.damaged(key, reason)),
         }
     }

@@ -1,5 +1,5 @@
-//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not; leaves in far memory
-//! that are read more than what DRAM holds come back.
+//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not; leaves and
+//! large values in far memory that are read more than what DRAM holds come back.
 //!
 //! It goes round the leaves when enough was read for their clocks to mean something, or a second after anything was
 //! read: first it measures how heat is spread, then it judges every leaf by that. So a hot set that moves is raw again
@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_epoch::{Guard, pin};
+use ziptier_media::placement::Side;
 
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
@@ -32,6 +33,8 @@ const LEAVES_MIN: u64 = 16;
 const COUNTS_MIN: u32 = 8;
 /// A leaf comes back from far memory when it is so many times as hot as what is sent there.
 const RAISING_FACTOR: f64 = 2.0;
+/// Bytes of large values of a leaf that come back from there at a time, the last one's not counted.
+const RAISED_BYTES_MAX: u64 = 1 << 20;
 /// Colder leaves make room for hot ones of so many parts of the limit in a round at most.
 const WANTED_PART: u64 = 16;
 
@@ -229,6 +232,27 @@ impl Core {
         self.raise_from_far(leaf, guard)
     }
 
+    /// Brings large values of `leaf` that are read all the time from far memory to DRAM, if there is room, up to so many that nobody waits for it;
+    /// `true` when any came.
+    fn rank_larges(&self, leaf: &Leaf, tierer: &mut Tierer, guard: &Guard) -> bool {
+        let mut came_bytes = 0;
+        for large in leaf.state(guard).body.larges().filter(|large| large.reads() > 0) {
+            let bytes = large.movable_bytes(Side::Far) as u64;
+            match bytes > 0 && large.is_hot() {
+                true if !self.has_memory_for(bytes) => tierer.wanted_bytes += bytes,
+                true if came_bytes < RAISED_BYTES_MAX => {
+                    came_bytes += bytes;
+                    self.stats.values_raised.add(u64::from(large.to_dram()));
+                }
+                _ => {}
+            }
+            if bytes > 0 {
+                large.forget_read();
+            }
+        }
+        came_bytes > 0
+    }
+
     /// Heats or cools `leaf`, if it is time to; `true` when its form was changed.
     ///
     /// A leaf that cools is packed: if a device does that, up to `left` leaves behind it are judged meanwhile.
@@ -242,8 +266,9 @@ impl Core {
     ) -> bool {
         let counts = leaf.clock.counts();
         if tierer.pass == Pass::Heat {
-            let came =
-                self.far.is_some() && self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard);
+            let came = self.far.is_some()
+                && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
+                    | self.rank_larges(leaf, tierer, guard));
             leaf.clock.decay(tierer.enough);
             if came {
                 return true;

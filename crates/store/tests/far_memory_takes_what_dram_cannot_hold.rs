@@ -208,6 +208,25 @@ fn large_values_go_where_there_is_room_and_follow_their_leaf() {
 }
 
 #[test]
+fn large_values_that_are_read_come_back() {
+    let Filled { store, _folder } =
+        open(Options { codec: CodecChoice::None, ..little_dram() }, 16 * LIMIT_BYTES);
+    let values = 4 * LIMIT_BYTES / 10_000;
+    (0..values).for_each(|n| store.put(&key(n), &value(n, 10_000)).unwrap());
+    // An eighth of them is read, which DRAM has room for, in all leaves.
+    let hot = values / 8;
+    let mut rounds = 0;
+    let most = most_held(&store, || {
+        while store.stats().values_raised < hot / 2 {
+            (0..hot).for_each(|n| assert_eq!(store.get(&key(n * 8)).unwrap().unwrap(), value(n * 8, 10_000)));
+            rounds += 1;
+            assert!(rounds < 20_000, "{:?}, {:?}", store.stats(), store.memory());
+        }
+    });
+    assert!(most <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{most}");
+}
+
+#[test]
 fn leaves_that_are_read_come_back() {
     let Filled { store, _folder } =
         open(Options { codec: CodecChoice::None, ..little_dram() }, 16 * LIMIT_BYTES);

@@ -112,12 +112,20 @@ fn every_acknowledged_write_survives_a_power_cut() {
                     if sends && random.u8(..20) == 0 {
                         store.bring_from_ssd(|| random.bool());
                     }
+                    if sends {
+                        // Large values that lie on SSD come up.
+                        for _ in 0..30 {
+                            let key = format!("key:{:04}", random.u64(..300));
+                            (0..2).for_each(|_| drop(store.get(key.as_bytes()).unwrap()));
+                        }
+                    }
                     history.push(Acknowledged { position: disk.position(), contents: model.clone() });
                 }
                 if round < 11 {
                     store.checkpoint().unwrap();
                 }
             }
+            assert!(store.stats().values_raised > 10 || !sends, "{:?}", store.stats());
         }
         let newest = open(Arc::new(disk.copy()), codec).unwrap();
         assert_eq!(newest.recovered().unwrap().records, 0, "a clean stop leaves nothing to replay");

@@ -1,4 +1,5 @@
-//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above.
+//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above; the values
+//! themselves go when nobody has read them of late, wherever their records are.
 //!
 //! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile, under the
 //! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_epoch::{Guard, pin};
+use ziptier_media::placement::Side;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::Cold;
@@ -22,7 +24,7 @@ use crate::large::Large;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
-use crate::moving::MovedLarge;
+use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::{Fields, Kind};
 
@@ -88,35 +90,57 @@ struct Division {
     pieces: Pieces,
 }
 
+/// What went to the SSD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Went {
+    /// The records of the leaf.
+    pub(crate) leaf: bool,
+    /// Bytes of large values that are free when their last reader is gone.
+    pub(crate) large_bytes: u64,
+}
+
+impl Went {
+    /// Whether anything went.
+    pub(crate) fn any(self) -> bool {
+        self.leaf || self.large_bytes > 0
+    }
+}
+
 impl Core {
-    /// Sends the records of a leaf, of which the caller has a share, to the SSD. `false` when somebody else maintains it or writes
-    /// to it, or when there is nothing to send. The caller holds no guard.
+    /// Sends what is in a leaf, of which the caller has a share, to the SSD: all records that are not large, and of the large values those
+    /// that `pick` picks. The caller holds no guard.
     ///
     /// # Errors
-    /// A full SSD, or one that failed; the leaf is as it was.
-    pub(crate) fn send_to_ssd(&self, leaf: &Leaf) -> Result<bool, SegmentError> {
-        let Some(cold) = &self.cold else { return Ok(false) };
-        let Some(_ownership) = leaf.try_own() else { return Ok(false) };
-        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(false) };
+    /// A full SSD, or one that failed; what did not go is as it was.
+    pub(crate) fn send_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
+        let nothing = Went::default();
+        let Some(_ownership) = leaf.try_own() else { return Ok(nothing) };
+        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(nothing) };
         if !state.body.is_whole() {
             // An image of it would be taken for sound.
             self.stats.damaged.raise();
-            return Ok(false);
+            return Ok(nothing);
         }
-        let (state, has_sent) = self.send_larges(cold, leaf, state)?;
-        if state.body.larges().count() == state.body.len() {
-            // All that is left is references, which stay.
-            return Ok(has_sent);
-        }
+        let large_bytes = self.send_larges(leaf, pick, side)?;
+        let has_body = state.body.larges().count() < state.body.len();
+        // References stay.
+        let went = has_body && self.send_body(leaf, &state, appends)?;
+        Ok(Went { leaf: went, large_bytes })
+    }
+
+    /// Sends the records of a leaf that are not large, which the caller owns and whose state is `state`; `false` when somebody writes to it, or
+    /// there is nothing to send.
+    fn send_body(&self, leaf: &Leaf, state: &LeafState, appends: u64) -> Result<bool, SegmentError> {
+        let Some(cold) = &self.cold else { return Ok(false) };
         if state.below.is_some() {
-            return Ok(self.sink(leaf, &state)? || has_sent);
+            return self.sink(leaf, state);
         }
-        if let Some(sent) = self.send_stored(cold, leaf, &state, appends)? {
+        if let Some(sent) = self.send_stored(cold, leaf, state, appends)? {
             return Ok(sent);
         }
-        let division = self.divide(leaf, &state);
+        let division = self.divide(leaf, state);
         if division.lower.iter().all(|(_, body)| body.is_empty()) {
-            return Ok(has_sent);
+            return Ok(false);
         }
         let mut logical_bytes = 0;
         let mut written = Written::new(&cold.tier, false);
@@ -126,9 +150,9 @@ impl Core {
         let codings = division.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
         let guard = pin();
-        if !publish_below(leaf, &state, appends, division.upper, below.clone(), &guard) {
+        if !publish_below(leaf, state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
-            return Ok(has_sent);
+            return Ok(false);
         }
         written.owned();
         self.account(&division.pieces);
@@ -137,39 +161,47 @@ impl Core {
         Ok(true)
     }
 
-    /// Sends the large values of a leaf, which the caller owns and whose state is `state`: they are written, unless a checkpoint did that,
-    /// and their chunks leave memory. The state then, and whether there were any.
-    fn send_larges(
-        &self,
-        cold: &Cold,
-        leaf: &Leaf,
-        state: LeafState,
-    ) -> Result<(LeafState, bool), SegmentError> {
-        let mut failure = None;
-        let moved = MovedLarge::of(&state.body, |large| {
-            if failure.is_some() || !large.goes_to_ssd() {
-                return None;
+    /// Sends large values of a leaf's body from a side of memory; how many bytes there are free when their last reader is gone. They are written,
+    /// unless they were before, and their chunks leave memory. The caller holds no guard, and need not own the leaf: its records may go meanwhile.
+    pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
+        let Some(cold) = &self.cold else { return Ok(0) };
+        let larges = pick.of(leaf.state(&pin()), side);
+        let (mut freed_bytes, mut failure) = (0, None);
+        // One whose record is gone has no share but this.
+        for large in larges.iter().filter(|large| Arc::strong_count(large) > 1) {
+            if let Err(error) = self.write_large(cold, large) {
+                // Others may have been written before.
+                failure = Some(error);
+                continue;
             }
-            if !large.is_whole() {
-                // Its pieces would be taken for sound.
-                self.stats.damaged.raise();
-                return None;
-            }
-            let pieces = match large.places() {
-                Some(pieces) => self.check_kept(cold).map(|()| pieces),
-                None => write_large(cold, &large),
-            };
-            // Those before it go all the same.
-            pieces.map(|pieces| large.to_ssd(pieces)).map_err(|error| failure = Some(error)).ok()
+            freed_bytes += large.leave_memory(side) as u64;
+        }
+        failure.filter(|_| freed_bytes == 0).map_or(Ok(freed_bytes), Err)
+    }
+
+    /// Has the pieces of a large value on SSD, if it is whole.
+    fn write_large(&self, cold: &Cold, large: &Large) -> Result<(), SegmentError> {
+        match large.places() {
+            Some(_) if large.is_copied() => return Ok(()),
+            Some(_) => return self.check_kept(cold),
+            None => {}
+        }
+        if !large.is_whole() {
+            // Its pieces would be taken for sound.
+            self.stats.damaged.raise();
+            return Ok(());
+        }
+        let mut places = Vec::with_capacity(large.pieces());
+        let written = large.write_pieces(|piece| {
+            places.push(cold.tier.append(piece, Purpose::New)?);
+            Ok::<(), SegmentError>(())
         });
-        let Some(MovedLarge { body, large, replaced, .. }) = moved else {
-            return failure.map_or(Ok((state, false)), Err);
-        };
-        let guard = pin();
-        self.publish_body(leaf, body, &guard);
-        self.settle_large(large, replaced, &guard);
-        guard.flush();
-        failure.map_or_else(|| Ok((leaf.state(&guard).clone(), true)), Err)
+        // What was written is released if not all was.
+        let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
+        written?;
+        large.set_places(pieces);
+        cold.is_refused.store(false, Relaxed);
+        Ok(())
     }
 
     /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
@@ -268,20 +300,6 @@ impl Core {
         };
         Division { lower, coding, upper, pieces: changed }
     }
-}
-
-/// Writes a large value, which remembers where.
-fn write_large(cold: &Cold, large: &Large) -> Result<Arc<OwnedPieces>, SegmentError> {
-    let mut places = Vec::with_capacity(large.pieces());
-    let written = large.write_pieces(|piece| {
-        places.push(cold.tier.append(piece, Purpose::New)?);
-        Ok::<(), SegmentError>(())
-    });
-    // What was written is released if not all was.
-    let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
-    written?;
-    large.set_places(pieces.clone());
-    Ok(pieces)
 }
 
 /// Publishes that `below` lies under `leaf` now, which the caller owns, unless that was appended to.

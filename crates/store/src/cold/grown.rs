@@ -2,9 +2,11 @@
 //! with many large values is cut.
 
 use crossbeam_epoch::pin;
+use ziptier_media::placement::Side;
 
 use super::upper::{has_grown, is_crowded};
 use crate::core::Core;
+use crate::moving::Pick;
 
 impl Core {
     /// Merges the upper body of a leaf that has outgrown what lies below, or brings that leaf back, if there is room; `true` when
@@ -22,7 +24,7 @@ impl Core {
         };
         // What cannot be written now stays in memory, and is noted again when it grows on.
         if !((is_crowded || self.has_memory_for(bytes)) && self.raise_from_ssd(&leaf)) {
-            let _ = self.send_to_ssd(&leaf);
+            let _ = self.send_to_ssd(&leaf, Pick::Unread, Side::Dram);
         }
         true
     }

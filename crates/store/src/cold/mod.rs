@@ -17,6 +17,7 @@
 //! | `read` | one look-up, several at once, and what a stale place means |
 //! | `upper` | packing a landing into the upper body, tombstones kept |
 //! | `demote`, `sink`, `raise` | down, down again, up |
+//! | `raise_large` | large values up: what is read twice is copied to memory, and leaves it again for nothing |
 //! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
 //! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
@@ -30,6 +31,7 @@ mod grown;
 mod image;
 mod join;
 mod raise;
+mod raise_large;
 mod read;
 mod recent;
 mod scan;
@@ -43,15 +45,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crossbeam_epoch::Guard;
 use ziptier_media::disk::{DirLock, Disk};
+use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
 
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
+use crate::moving::Pick;
 use crate::sync::Mutex;
 
 pub(crate) use below::{Below, Part};
+pub(crate) use demote::Went;
 pub(crate) use join::JOINED_BYTES_MAX;
 pub(crate) use read::Looked;
 use recent::Recent;
@@ -122,7 +127,12 @@ impl Core {
         let mut sent = 0;
         self.each_leaf(|leaf| {
             if picks() {
-                let went = match self.send_to_ssd(leaf) {
+                let large_bytes = self.send_larges(leaf, Pick::All, Side::Far);
+                let went = large_bytes.and_then(|large_bytes| {
+                    let went = self.send_to_ssd(leaf, Pick::All, Side::Dram)?;
+                    Ok(large_bytes > 0 || went.any())
+                });
+                let went = match went {
                     Err(SegmentError::Full { .. }) if self.clean_ssd() => false,
                     went => went.map_err(|error| Error::Ssd { reason: error.to_string() })?,
                 };

@@ -77,6 +77,8 @@ pub struct SsdStatus {
     pub index_bytes: u64,
     /// Images that were written anew to empty a segment.
     pub images_cleaned: u64,
+    /// Pieces of large values, of up to 1 MiB, that readers read from there.
+    pub pieces_read: u64,
     /// Nothing more goes there for now: it is full, or a write failed.
     pub is_refused: bool,
     /// How files are read and written, in words.
@@ -184,6 +186,7 @@ impl Tier {
             leaves: self.counters.leaves.load(Relaxed),
             index_bytes: self.counters.index_bytes.load(Relaxed) + self.files.large_index_bytes.load(Relaxed),
             images_cleaned: self.counters.images_cleaned.load(Relaxed),
+            pieces_read: self.files.pieces_read.load(Relaxed),
             is_refused,
             medium: self.files.segments.describe(),
         }

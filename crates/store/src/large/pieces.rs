@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ziptier_media::segments::SegmentError;
 
-use super::{CHUNK_BYTES, Chunk, ChunkPlace, Chunks, Large};
+use super::chunks::{Chunk, ChunkPlace, Chunks};
+use super::reads::View;
+use super::{CHUNK_BYTES, Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
 use crate::memory::Gauges;
@@ -30,26 +32,24 @@ impl Large {
     ) -> Result<(), E> {
         let mut piece = Vec::new();
         for index in 0..self.pieces() {
-            if let Some(pieces) = self.places().filter(|_| self.is_on_ssd()) {
-                piece = pieces.read(index)?;
-            } else {
-                self.lay_out(index, &mut piece);
+            match self.view() {
+                View::Memory(chunks) => lay_out(&chunks, index, &mut piece),
+                View::Ssd(pieces) => piece = pieces.read(index)?,
             }
             append(&piece)?;
         }
         Ok(())
     }
+}
 
-    /// Lays piece `index` out in place of what is in `out`.
-    fn lay_out(&self, index: usize, out: &mut Vec<u8>) {
-        out.clear();
-        for chunk in self.chunks().iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
-            let bytes = chunk.bytes();
-            let head =
-                2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + u32::from(chunk.coded);
-            out.extend_from_slice(&head.to_le_bytes());
-            out.extend_from_slice(bytes);
-        }
+/// Lays piece `index` out in place of what is in `out`.
+fn lay_out(chunks: &[Chunk], index: usize, out: &mut Vec<u8>) {
+    out.clear();
+    for chunk in chunks.iter().skip(index * PIECE_CHUNKS).take(PIECE_CHUNKS) {
+        let bytes = chunk.bytes();
+        let head = 2 * u32::try_from(bytes.len()).expect("a chunk is about 64 KiB") + u32::from(chunk.coded);
+        out.extend_from_slice(&head.to_le_bytes());
+        out.extend_from_slice(bytes);
     }
 }
 
@@ -87,17 +87,23 @@ impl<'a> LargePieces<'a> {
         Ok(())
     }
 
-    /// The value, which is at `places`.
-    pub(crate) fn finish(
-        self,
-        places: Arc<OwnedPieces>,
-        gauges: &Arc<Gauges>,
-    ) -> Result<Large, &'static str> {
+    /// Its chunks.
+    pub(super) fn chunks(self, gauges: &Arc<Gauges>) -> Result<Arc<Chunks>, &'static str> {
         if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
             return Err("a large value has too few chunks");
         }
-        let chunks = Chunks { list: self.chunks.into(), far: self.place.far().cloned() };
-        Ok(Large::of(gauges, self.len, self.coding, Some(chunks), Some(places)))
+        Ok(Chunks::new(self.chunks, self.place, gauges))
+    }
+
+    /// The value, whose pieces lie in `places`.
+    pub(crate) fn finish(
+        mut self,
+        places: Arc<OwnedPieces>,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Large, &'static str> {
+        let (len, coding) = (self.len, self.coding.take());
+        let whereabouts = Whereabouts::Memory { chunks: self.chunks(gauges)?, pieces: Some(places) };
+        Ok(Large::of(gauges, len, coding, whereabouts))
     }
 }
 

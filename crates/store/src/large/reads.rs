@@ -6,8 +6,9 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use ziptier_media::segments::SegmentError;
 
-use super::pieces::{PIECE_CHUNKS, chunks_of};
-use super::{CHUNK_BYTES, Large};
+use super::chunks::{ChunkPlace, Chunks};
+use super::pieces::{LargePieces, PIECE_CHUNKS, chunks_of};
+use super::{CHUNK_BYTES, Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
 
@@ -18,6 +19,12 @@ const PIECE_BYTES: u64 = (PIECE_CHUNKS * CHUNK_BYTES) as u64;
 
 /// The piece of a value that was read last, and its index.
 pub(crate) type LastPiece = Option<(usize, Vec<u8>)>;
+
+/// What a value is read from, which stays where it is as long as this is held.
+pub(super) enum View {
+    Memory(Arc<Chunks>),
+    Ssd(Arc<OwnedPieces>),
+}
 
 /// Reads of pieces from SSD, which come in the order in which they were asked for.
 #[derive(Default)]
@@ -36,11 +43,21 @@ struct Ahead {
 }
 
 impl PieceReads {
-    /// Asks for the pieces `indices` of a value, if it lies on SSD.
-    fn want(&mut self, large: &Large, indices: impl Iterator<Item = usize>) {
-        if let Some(pieces) = large.places().filter(|_| large.is_on_ssd()) {
-            self.wanted.extend(indices.map(|index| (pieces.clone(), index)));
-        }
+    /// Asks for the pieces `indices` of a value.
+    fn want(&mut self, pieces: &Arc<OwnedPieces>, indices: impl Iterator<Item = usize>) {
+        self.wanted.extend(indices.map(|index| (pieces.clone(), index)));
+    }
+
+    /// Asks for all pieces of values that lie on SSD; where they lie, by value.
+    fn want_all<'a>(&mut self, larges: impl Iterator<Item = &'a Large>) -> Vec<Option<Arc<OwnedPieces>>> {
+        let want = |large: &Large| match large.view() {
+            View::Memory(_) => None,
+            View::Ssd(pieces) => {
+                self.want(&pieces, 0..large.pieces());
+                Some(pieces)
+            }
+        };
+        larges.map(want).collect()
     }
 
     /// The next piece.
@@ -72,6 +89,7 @@ impl PieceReads {
                 pieces.read_later(index, move |read| drop(sender.send(read)));
                 receiver
             });
+            pieces.note_read();
             self.ahead_bytes += bytes;
             self.ahead.push_back(Ahead { pieces, index, read });
         }
@@ -79,6 +97,13 @@ impl PieceReads {
 }
 
 impl Large {
+    pub(super) fn view(&self) -> View {
+        match &*self.whereabouts.lock() {
+            Whereabouts::Memory { chunks, .. } => View::Memory(chunks.clone()),
+            Whereabouts::Ssd(pieces) => View::Ssd(pieces.clone()),
+        }
+    }
+
     /// Appends up to `len` bytes from `offset` on to `out`.
     ///
     /// # Errors
@@ -95,12 +120,20 @@ impl Large {
         out: &mut Vec<u8>,
         last: &mut LastPiece,
     ) -> Result<(), String> {
+        let (view, end) = (self.view(), self.end_of(offset, len));
         let mut reads = PieceReads::default();
-        let end = self.end_of(offset, len);
-        let known = last.as_ref().map(|(index, _)| *index);
-        let indices = (offset / PIECE_BYTES) as usize..end.div_ceil(PIECE_BYTES) as usize;
-        reads.want(self, indices.filter(|index| Some(*index) != known));
-        self.decode(offset, end, out, last, &mut reads)
+        if let View::Ssd(pieces) = &view {
+            let known = last.as_ref().map(|(index, _)| *index);
+            let indices = (offset / PIECE_BYTES) as usize..end.div_ceil(PIECE_BYTES) as usize;
+            reads.want(pieces, indices.filter(|index| Some(*index) != known));
+        }
+        self.decode(&view, offset, end, out, last, &mut reads)
+    }
+
+    /// As [`Large::read_at`], but `None` if that would wait for the SSD.
+    pub(crate) fn read_in_memory(&self, len: usize, out: &mut Vec<u8>) -> Option<Result<(), String>> {
+        let view = View::Memory(self.in_memory()?);
+        Some(self.decode(&view, 0, self.end_of(0, len), out, &mut None, &mut PieceReads::default()))
     }
 
     /// Appends several values to `out`, which `each` is told the end of after each one.
@@ -113,12 +146,40 @@ impl Large {
         mut each: impl FnMut(usize, usize),
     ) -> Result<(), (usize, String)> {
         let mut reads = PieceReads::default();
-        larges.clone().for_each(|large| reads.want(large, 0..large.pieces()));
-        for (index, large) in larges.enumerate() {
-            large.decode(0, large.len, out, &mut None, &mut reads).map_err(|reason| (index, reason))?;
+        let on_ssd = reads.want_all(larges.clone());
+        for (index, (large, pieces)) in larges.zip(on_ssd).enumerate() {
+            let read = match pieces {
+                Some(pieces) => large.decode(&View::Ssd(pieces), 0, large.len, out, &mut None, &mut reads),
+                None => large.read_at(0, usize::MAX, out),
+            };
+            read.map_err(|reason| (index, reason))?;
             each(index, out.len());
         }
         Ok(())
+    }
+
+    /// Copies values that lie on SSD to memory, each to its place; how many. Of one that cannot be read, its reader will say so.
+    pub(crate) fn raise(larges: &[(&Self, ChunkPlace<'_>)]) -> u64 {
+        let mut reads = PieceReads::default();
+        let on_ssd = reads.want_all(larges.iter().map(|(large, _)| *large));
+        let mut raised = 0;
+        for ((large, place), pieces) in larges.iter().zip(on_ssd) {
+            if pieces.is_none() {
+                continue;
+            }
+            // The reads behind one that failed belong to others.
+            let Ok(chunks) = large.copy_pieces(*place, &mut reads) else { break };
+            raised += u64::from(large.come_to_memory(chunks));
+        }
+        raised
+    }
+
+    fn copy_pieces(&self, place: ChunkPlace<'_>, reads: &mut PieceReads) -> Result<Arc<Chunks>, String> {
+        let mut pieces = LargePieces::new(self.len, self.coding.clone(), place);
+        for _ in 0..self.pieces() {
+            pieces.push(&reads.next()?)?;
+        }
+        Ok(pieces.chunks(&self.gauges)?)
     }
 
     /// The end of what up to `len` bytes from `offset` on are.
@@ -128,6 +189,7 @@ impl Large {
 
     fn decode(
         &self,
+        view: &View,
         offset: u64,
         end: u64,
         out: &mut Vec<u8>,
@@ -140,7 +202,7 @@ impl Large {
             let index = (at / CHUNK_BYTES as u64) as usize;
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
-            let (is_coded, bytes) = self.chunk(index, last, reads)?;
+            let (is_coded, bytes) = view.chunk(index, last, reads)?;
             let short = || format!("chunk {index} is too short");
             match (is_coded, &self.coding) {
                 (false, _) => out.extend_from_slice(bytes.get(skip..skip + take).ok_or_else(short)?),
@@ -162,7 +224,9 @@ impl Large {
         }
         Ok(())
     }
+}
 
+impl View {
     /// Chunk `index`, and whether it is coded.
     fn chunk<'a>(
         &'a self,
@@ -170,15 +234,15 @@ impl Large {
         last: &'a mut LastPiece,
         reads: &mut PieceReads,
     ) -> Result<(bool, &'a [u8]), String> {
-        if let Some(chunk) = self.chunks().get(index) {
-            return Ok((chunk.coded, chunk.bytes()));
+        let missing = || format!("chunk {index} is not in its piece");
+        if let Self::Memory(chunks) = self {
+            return chunks.get(index).map(|chunk| (chunk.coded, chunk.bytes())).ok_or_else(missing);
         }
         let piece = index / PIECE_CHUNKS;
         if last.as_ref().is_none_or(|(known, _)| *known != piece) {
             *last = Some((piece, reads.next()?));
         }
         let bytes = last.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-        let found = chunks_of(bytes).nth(index % PIECE_CHUNKS);
-        found.flatten().ok_or_else(|| format!("chunk {index} is not in its piece"))
+        chunks_of(bytes).nth(index % PIECE_CHUNKS).flatten().ok_or_else(missing)
     }
 }

@@ -214,12 +214,13 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 /// A large value coded with another dictionary; `None` when it stays as it is.
 pub(super) fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
     let target = target?;
-    // No epoch waits for the SSD.
-    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX || old.is_on_ssd() {
+    // What goes back to SSD is not to be written there again.
+    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX || old.is_copied() {
         return None;
     }
     let mut raw = Vec::new();
-    old.read_at(0, usize::MAX, &mut raw).ok()?;
+    // No epoch waits for the SSD.
+    old.read_in_memory(usize::MAX, &mut raw)?.ok()?;
     let new = Large::new(&raw, Some(target), core.place_like(&old), &core.gauges);
     // One that was coded before must change, so that its dictionary can go.
     (old.generation().is_some() || new.stored_bytes() < old.stored_bytes()).then(|| Arc::new(new))

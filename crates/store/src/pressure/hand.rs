@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crossbeam_epoch::pin;
+use ziptier_media::placement::Side;
 
-use crate::cold::pays;
+use crate::cold::{Went, pays};
 use crate::core::Core;
-use crate::large::LargeHandle;
 use crate::leaf::{Leaf, LeafState};
+use crate::moving::Pick;
 use crate::packing::Goal;
 use crate::sync::Mutex;
 use crate::tierer::heat;
@@ -157,6 +158,23 @@ impl Reach {
             Self::Written | Self::Any => Self::Any,
         }
     }
+
+    /// Which large values are taken, in whatever leaf.
+    fn pick(self) -> Pick {
+        match self {
+            Self::Cold | Self::Written => Pick::Unread,
+            Self::Any => Pick::LeastRead,
+        }
+    }
+}
+
+impl Source {
+    fn side(self) -> Side {
+        match self {
+            Self::Dram => Side::Dram,
+            Self::Far => Side::Far,
+        }
+    }
 }
 
 impl Hand {
@@ -298,6 +316,11 @@ impl Core {
             // No tierer lets reads count less that are long ago.
             leaf.clock.decay(false);
         }
+        let guard = pin();
+        let larges = leaf.state(&guard).body.larges();
+        larges
+            .filter(|large| large.reads() > 0 && large.bytes_on(wish.source.side()) > 0)
+            .for_each(|large| large.forget_read());
         sent
     }
 
@@ -305,58 +328,72 @@ impl Core {
         let guard = &pin();
         let state = leaf.state(guard);
         let unsettled = state.is_unsettled();
-        let taken = match reach {
+        let takes_body = match reach {
             Reach::Cold => is_in_dram(state) && !unsettled && self.is_cold(leaf, state),
-            Reach::Written => (is_in_dram(state) || self.holds_large(state)) && self.is_cold(leaf, state),
-            Reach::Any => is_in_dram(state) || unsettled || self.holds_large(state),
+            Reach::Written => is_in_dram(state) && self.is_cold(leaf, state),
+            Reach::Any => is_in_dram(state) || unsettled,
         };
-        if !taken || state.closed {
+        let is_placing = self.far.as_ref().is_none_or(|far| far.is_placing());
+        let takes_larges = !is_placing && reach.pick().any(state, Side::Dram);
+        if state.closed || !(takes_body || takes_larges) {
             return Sent::Kept;
         }
         let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
         let landing_bytes = landing_bytes(state);
-        if unsettled {
+        let settles = takes_body && unsettled;
+        if settles {
             self.settle_leaf(leaf, Goal::Keep, guard);
-        } else if has_time && self.is_loose(state) {
+        } else if takes_body && has_time && self.is_loose(state) {
             self.settle_leaf(leaf, Goal::Recode, guard);
         }
-        match self.send_to_far(leaf, guard) {
-            Sent::Freed(bytes) => Sent::Freed(bytes + landing_bytes),
-            Sent::Kept if unsettled => Sent::Freed(landing_bytes),
+        match self.send_to_far(leaf, takes_body, reach.pick(), guard) {
+            Sent::Freed(bytes) if settles => Sent::Freed(bytes + landing_bytes),
+            Sent::Kept if settles => Sent::Freed(landing_bytes),
             outcome => outcome,
         }
     }
 
     fn send_down_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Source) -> Sent {
         let Some(cold) = &self.cold else { return Sent::Full };
-        let (body_bytes, landing_bytes, settles) = {
+        let (pick, side) = (reach.pick(), source.side());
+        let (takes_body, settles, body_bytes, landing_bytes) = {
             let guard = pin();
             let state = leaf.state(&guard);
-            let large_bytes = large_bytes(state, source);
-            let takes_large = large_bytes > 0 && (reach == Reach::Any || self.is_cold(leaf, state));
-            let taken = takes_large || self.is_for_ssd(leaf, state, reach, source);
-            if state.closed || !taken {
+            let takes_body = self.is_for_ssd(leaf, state, reach, source);
+            if state.closed || !(takes_body || pick.any(state, side)) {
                 return Sent::Kept;
             }
             let body_bytes =
                 if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
-            let settles =
-                state.below.is_some() && reach == Reach::Written && !pays(state, 2) && large_bytes == 0;
-            (body_bytes as u64 + large_bytes, landing_bytes(state), settles)
+            let settles = takes_body && state.below.is_some() && reach == Reach::Written && !pays(state, 2);
+            (takes_body, settles, body_bytes as u64, landing_bytes(state))
         };
         if settles {
             // The landing goes into the upper body.
-            let settled = leaf.try_own().map(|_ownership| self.settle_owned(leaf));
-            return settled
-                .map_or(Sent::Busy, |settled| settled.map_or(Sent::Kept, |_| Sent::Freed(landing_bytes)));
+            let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
+            let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
+            return match self.send_larges(leaf, pick, side) {
+                Ok(large_bytes) if landing_bytes + large_bytes > 0 => {
+                    Sent::Freed(landing_bytes + large_bytes)
+                }
+                Ok(_) => Sent::Kept,
+                Err(_) => Sent::Full,
+            };
         }
-        match self.send_to_ssd(leaf) {
-            Ok(true) => {
-                cold.is_refused.store(false, Relaxed);
-                Sent::Freed(body_bytes + landing_bytes)
+        let went = match takes_body {
+            true => self.send_to_ssd(leaf, pick, side),
+            false => self.send_larges(leaf, pick, side).map(|large_bytes| Went { leaf: false, large_bytes }),
+        };
+        match went {
+            Ok(went) if went.any() => {
+                if went.leaf {
+                    cold.is_refused.store(false, Relaxed);
+                }
+                let leaf_bytes = if went.leaf { body_bytes + landing_bytes } else { 0 };
+                Sent::Freed(leaf_bytes + went.large_bytes)
             }
-            Ok(false) if leaf.is_owned() => Sent::Busy,
-            Ok(false) => Sent::Kept,
+            Ok(_) if leaf.is_owned() => Sent::Busy,
+            Ok(_) => Sent::Kept,
             // Full or failed: memory goes on with what it has.
             Err(_) => Sent::Full,
         }
@@ -380,15 +417,6 @@ impl Core {
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
         !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
     }
-}
-
-/// Bytes of large values in a place that may go from there to SSD.
-fn large_bytes(state: &LeafState, source: Source) -> u64 {
-    let bytes = |large: LargeHandle<'_>| match source {
-        Source::Dram => large.dram_bytes(),
-        Source::Far => large.far_bytes(),
-    };
-    state.body.larges().filter(|large| large.goes_to_ssd()).map(bytes).sum::<usize>() as u64
 }
 
 fn is_in_dram(state: &LeafState) -> bool {

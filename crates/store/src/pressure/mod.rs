@@ -33,6 +33,9 @@ use hand::{Hands, Move, Moved, PAUSE, Source};
 const LOW_PART: u64 = 10;
 const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
+/// What comes up at a time is one part in so many of the limit at most, and its reader moves the hand so many steps at most.
+const DISPLACED_PART: u64 = 8;
+const DISPLACED_STEPS: usize = 16;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Times that a writer tries a hand that gave nothing again, each after a pause of the hand.
@@ -116,6 +119,24 @@ impl Core {
     /// Whether a record may be copied up.
     pub(crate) fn may_copy_up(&self) -> bool {
         self.gauges.held() < self.watermarks().help
+    }
+
+    /// Makes room in DRAM for so many bytes that come up, if what goes for them is at hand. The caller holds no guard.
+    pub(crate) fn displace(&self, bytes: u64) -> bool {
+        if bytes > self.gauges.limit() / DISPLACED_PART {
+            return false;
+        }
+        for _ in 0..DISPLACED_STEPS {
+            let over_bytes = (self.gauges.held() + bytes).saturating_sub(self.watermarks().help);
+            if over_bytes == 0 {
+                return true;
+            }
+            if self.move_hand(Move::of(over_bytes)) != Moved::On {
+                return false;
+            }
+            self.reclaim();
+        }
+        false
     }
 
     /// Whether DRAM is so short that nothing should come there from far memory without need.

@@ -163,11 +163,9 @@ fn load(
     for number in &manifest.head.generations {
         match generations.read(*number, store_options, first.as_ref()) {
             Ok(found) => {
-                if let Some(damage) = found.damage {
-                    // The other copy is whole: nothing is lost, and there are two again.
-                    generations.write_bytes(*number, &found.bytes)?;
-                    skipped.push(damage.mended());
-                }
+                generations.mend(*number, &found)?;
+                // The other copy is whole: nothing is lost, and there are two again.
+                skipped.extend(found.damage.as_ref().map(Error::mended));
                 codings.insert(*number, found.coding);
             }
             Err(error) if options.salvage => skipped.push(error.to_string()),

@@ -205,6 +205,10 @@ fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
         let reason = "it is missing, and there is a log".to_owned();
         return Err(Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason });
     }
+    if found.is_some() {
+        // Whoever stored it may have failed or ended before its name was durable, and what it does not name is removed.
+        disk.sync_dir(dir)?;
+    }
     Ok(found)
 }
 

@@ -52,6 +52,7 @@ use crate::memory::Gauges;
 use crate::sync::Mutex;
 
 pub(crate) use below::{Below, Part};
+pub(crate) use demote::entry;
 pub(crate) use join::JOINED_BYTES_MAX;
 pub(crate) use read::Looked;
 use recent::Recent;

@@ -191,9 +191,17 @@ fn load(
     }
     loaded.skipped.splice(..0, skipped);
     if !options.salvage {
-        disk.create_dir(&options.dir.join(BACKUP_DIR))?;
+        let readers = options.dir.join(BACKUP_DIR);
+        disk.create_dir(&readers)?;
         files.remove_dead()?;
-        generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
+        match disk.lock_dir(&readers) {
+            // What somebody may be reading goes after a checkpoint.
+            Err(DiskError::Locked { .. }) => {}
+            lock => {
+                let _nobody_reads = lock?;
+                generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
+            }
+        }
     }
     Ok((generations, loaded))
 }

@@ -129,6 +129,14 @@ pub enum Error {
         /// What the decoder found.
         reason: String,
     },
+    /// Something logged that needs what could not be read.
+    #[error(
+        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is whole (salvage)"
+    )]
+    NotRedone {
+        /// Which file, where in it, and what is wrong.
+        reason: String,
+    },
     /// A value on SSD that could not be read.
     #[error("the value of a key of {key_bytes} bytes cannot be read from SSD: {reason}")]
     Unread {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crossbeam_epoch::pin;
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
@@ -288,7 +289,30 @@ impl Core {
         }
     }
 
+    /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter whether they are whole.
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
+        [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
+        let mut cursor = low.to_vec();
+        loop {
+            let guard = pin();
+            let (leaf, ownership) = self.own_leaf_of(&cursor, &guard);
+            let next = leaf.state(&guard).high.clone();
+            let end = next.as_deref().into_iter().chain(high).min();
+            if *leaf.low() >= *low && end == next.as_deref() {
+                self.empty(leaf, &guard)?;
+            } else {
+                drop(ownership);
+                drop(guard);
+                self.delete_keys(&cursor, end)?;
+            }
+            match next {
+                Some(next) if high.is_none_or(|high| *next < *high) => cursor = next.to_vec(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         let mut from = Bound::Included(low.to_vec());
         loop {
             let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(parents_of_missing(&inner), [&*middle, &*outer, root]);
         RealDisk.create_dir(&inner).unwrap();
         assert!(inner.is_dir());
-        assert_eq!(parents_of_missing(&inner), [Path::new(""); 0]);
+        assert!(parents_of_missing(&inner).is_empty());
         RealDisk.create_dir(&inner).unwrap();
         assert_eq!(parents_of_missing(&inner.join("more")), [&*inner]);
         assert_eq!(parents_of_missing(Path::new("no such folder")), [Path::new(".")]);

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 use ziptier::{
     BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
 };
-use ziptier_server::{Backend, Config, Server, StoreBackend};
+use ziptier_server::{Backend, Config, Server, StoreBackend, raise_open_files};
 
 use crate::far::FarArguments;
 use crate::heap;
@@ -148,6 +148,7 @@ fn run(
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
+    raise_open_files();
     let mut progress = Progress::default();
     let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
     progress.end();

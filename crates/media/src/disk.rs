@@ -16,6 +16,7 @@ mod real;
 pub use crate::aligned::AlignedBytes;
 pub use real::RealDisk;
 
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,14 @@ pub enum DiskError {
     /// No space, or no quota.
     #[error("cannot {operation} {}: the disk is full; free some space", path.display())]
     Full {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// A file or folder cannot be opened, for too many are open; nothing was done.
+    #[error("cannot {operation} {}: too many files are open; raise the limit (ulimit -n)", path.display())]
+    TooManyFiles {
         /// What was tried, as a verb.
         operation: &'static str,
         /// The file or folder.
@@ -67,10 +76,18 @@ impl DiskError {
     /// The error of an `operation` on a `path`, from what the system returned.
     pub fn new(operation: &'static str, path: &Path, error: &io::Error) -> DiskError {
         let path = path.to_path_buf();
+        if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
+            return DiskError::TooManyFiles { operation, path };
+        }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::Full { operation, path },
             kind => DiskError::Failed { operation, path, kind, reason: error.to_string() },
         }
+    }
+
+    /// Whether it was refused before anything was done: for no space, or for too many open files.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, DiskError::Full { .. } | DiskError::TooManyFiles { .. })
     }
 
     /// Whether the file or folder is not there.
@@ -101,7 +118,7 @@ pub const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
 /// Folders and the names in them.
 pub trait Disk: Send + Sync {
-    /// Makes a folder and those above it; one that is there already is no error.
+    /// Makes a folder and those above it, durable when this returns; one that is there already is no error.
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
     /// Makes an empty file for reading and writing; a file of that name is an error.

@@ -197,8 +197,8 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// A full disk ([`DiskError::Full`]) if the record needs another segment: it then has no LSN, and appending may be tried
-    /// again once there is room. A poisoned or sealed log, and a record above [`RECORD_BYTES_MAX`].
+    /// A full disk ([`DiskError::Full`]) or too many open files, if the record needs another segment: it then has no LSN, and appending may
+    /// be tried again. A poisoned or sealed log, and a record above [`RECORD_BYTES_MAX`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<Lsn, LogError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if bytes > RECORD_BYTES_MAX {
@@ -222,7 +222,7 @@ impl Log {
                 buffer.switch_to(spare);
             } else {
                 let taken = MutexGuard::unlocked(&mut buffer, || self.segments.take_spare(bytes));
-                spare = Some(buffer.poison_unless_full(taken.map_err(LogError::from))?);
+                spare = Some(buffer.poison_unless_refused(taken.map_err(LogError::from))?);
             }
         };
         drop(buffer);
@@ -302,13 +302,13 @@ impl Log {
     /// returns.
     pub fn drop_before(&self, lsn: Lsn) -> Result<(), LogError> {
         let outcome = self.segments.drop_before(lsn);
-        self.buffer.lock().poison_unless_full(outcome)
+        self.buffer.lock().poison_unless_refused(outcome)
     }
 
     /// Makes a spare segment if there is none, so that no append has to.
     pub fn prepare_segment(&self) -> Result<(), LogError> {
         let outcome = self.segments.prepare().map_err(LogError::from);
-        self.buffer.lock().poison_unless_full(outcome)
+        self.buffer.lock().poison_unless_refused(outcome)
     }
 
     /// The newest LSN that was handed out; 0 if none ever was.

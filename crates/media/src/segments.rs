@@ -351,7 +351,11 @@ impl Segments {
     /// All segments that nobody appends to, the smallest share of live bytes first.
     pub fn candidates(&self) -> Vec<Candidate> {
         let files = self.shared.files.read();
-        let finished = files.iter().filter(|(_, file)| file.is_finished() && !file.is_emptied());
+        // The newest is kept for its number when it has been emptied.
+        let newest = files.keys().next_back();
+        let finished = files
+            .iter()
+            .filter(|(number, file)| file.is_finished() && !(file.is_emptied() && Some(*number) == newest));
         let candidates = finished.map(|(&segment, file)| Candidate {
             segment,
             live_bytes: file.live_bytes(),
@@ -489,15 +493,7 @@ impl Shared {
         let file = Arc::new(SegmentFile::create(&*self.disk, &self.dir, number, bytes)?);
         *newest = number;
         self.written_bytes.fetch_add(format::HEADER_BYTES, Ordering::Relaxed);
-        let mut files = self.files.write();
-        files.insert(number, file.clone());
-        // An emptied segment was kept for its number only.
-        let emptied: Vec<_> = files.iter().filter(|(_, file)| file.is_emptied()).map(|(&n, _)| n).collect();
-        for number in emptied {
-            if files.get(&number).is_some_and(|file| self.disk.remove(file.path()).is_ok()) {
-                files.remove(&number);
-            }
-        }
+        self.files.write().insert(number, file.clone());
         Ok(file)
     }
 }

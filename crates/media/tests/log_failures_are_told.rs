@@ -40,7 +40,7 @@ fn fail_at(fault: Fault, nth: u64) -> bool {
 
 #[test]
 fn any_failed_operation_keeps_all_promises() {
-    for fault in [Fault::Io, Fault::Full, Fault::ShortWrite, Fault::LyingSync] {
+    for fault in [Fault::Io, Fault::Full, Fault::TooManyFiles, Fault::ShortWrite, Fault::LyingSync] {
         let count = (0..).take_while(|&nth| fail_at(fault, nth)).count();
         assert!(count > 20, "{fault:?} hit {count} operations");
     }
@@ -72,13 +72,13 @@ fn after_a_failed_sync_nothing_is_promised_although_syncs_succeed_again() {
     }
 }
 
-#[test]
-fn a_full_disk_refuses_before_a_record_has_a_number_and_recovers() {
+/// How often an append is refused, but can be done again, when each operation in turn fails that may refuse.
+fn refusals(fault: Fault, is_told: impl Fn(&DiskError) -> bool) -> usize {
     let recording = RecordingDisk::new();
     let mut refusals = 0;
     // The operations that fail are those of making a segment: every one of them, in turn.
     for nth in 0..60 {
-        let disk = FailingDisk::new(Arc::new(recording.copy()), Fault::Full, nth);
+        let disk = FailingDisk::new(Arc::new(recording.copy()), fault, nth);
         let Ok(replay) = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS) else { continue };
         let mut replay = replay;
         assert_eq!(replay.next_record(), Ok(None));
@@ -87,7 +87,7 @@ fn a_full_disk_refuses_before_a_record_has_a_number_and_recovers() {
             let before = log.last_lsn();
             match log.append(&[&payload(before + 1)]) {
                 Ok(_) => {}
-                Err(LogError::Disk(DiskError::Full { .. })) if log.write(before).is_ok() => {
+                Err(LogError::Disk(error)) if is_told(&error) && log.write(before).is_ok() => {
                     assert_eq!(log.last_lsn(), before);
                     // There is room again.
                     assert_eq!(log.append(&[&payload(before + 1)]), Ok(before + 1));
@@ -98,7 +98,50 @@ fn a_full_disk_refuses_before_a_record_has_a_number_and_recovers() {
             }
         }
     }
+    refusals
+}
+
+#[test]
+fn a_full_disk_refuses_before_a_record_has_a_number_and_recovers() {
+    let refusals = refusals(Fault::Full, |error| matches!(error, DiskError::Full { .. }));
     assert!(refusals > 5, "{refusals} refusals");
+}
+
+#[test]
+fn too_many_open_files_refuse_a_record_and_poison_nothing() {
+    let refusals = refusals(Fault::TooManyFiles, |error| matches!(error, DiskError::TooManyFiles { .. }));
+    assert!(refusals > 5, "{refusals} refusals");
+}
+
+#[test]
+fn segments_that_cannot_be_dropped_for_too_many_open_files_are_dropped_later() {
+    for nth in 0.. {
+        let recording = RecordingDisk::new();
+        let log =
+            Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+        while log.stats().allocated_bytes < 5 * OPTIONS.segment_bytes {
+            log.append(&[&payload(log.last_lsn() + 1)]).unwrap();
+        }
+        log.seal().unwrap();
+        drop(log);
+        let disk = FailingDisk::new(Arc::new(recording), Fault::TooManyFiles, nth);
+        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
+            continue;
+        };
+        if disk.has_failed() {
+            continue;
+        }
+        let dropped = log.drop_before(log.last_lsn() + 1);
+        if !disk.has_failed() {
+            return;
+        }
+        if let Err(error) = dropped {
+            assert!(matches!(error, LogError::Disk(DiskError::TooManyFiles { .. })), "{error}");
+            log.drop_before(log.last_lsn() + 1).unwrap();
+        }
+        let lsn = log.append(&[b"on it goes"]).unwrap();
+        log.sync(lsn).unwrap();
+    }
 }
 
 /// The checks catch a disk whose syncs do nothing.

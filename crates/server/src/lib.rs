@@ -82,5 +82,6 @@ pub use backend::{
     ValueReader,
 };
 pub use config::{Config, ServeError};
+pub use process::raise_open_files;
 pub use server::{Server, Stopper};
 pub use store_backend::StoreBackend;

@@ -17,8 +17,8 @@ use crate::process;
 use crate::shared::Shared;
 use crate::worker::{LISTEN, WAKE, Worker};
 
-/// Open files that connections leave to everything else.
-const OTHER_FILES: usize = 64;
+/// Open files that connections leave to everything else, beside those that are open when it begins to listen: the backend's.
+const OTHER_FILES: u64 = 64;
 
 /// A server that listens; [`Server::run`] makes it serve.
 pub struct Server {
@@ -36,8 +36,8 @@ impl Server {
     /// When the address is taken, forbidden by protected mode or refused by the system.
     pub fn bind(mut config: Config, backend: Arc<dyn Backend>) -> Result<Self, ServeError> {
         let address = config.address()?;
-        let files = process::raise_open_files((config.clients_max + OTHER_FILES) as u64);
-        config.clients_max = config.clients_max.min((files as usize).saturating_sub(OTHER_FILES).max(1));
+        let free = process::raise_open_files().saturating_sub(process::open_files() + OTHER_FILES);
+        config.clients_max = config.clients_max.min(usize::try_from(free).unwrap_or(usize::MAX).max(1));
 
         let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::AddressInUse { address },

@@ -23,6 +23,12 @@ use crate::write::NewValue;
 
 pub use transfer::Transferred;
 
+/// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them may fall to one leaf,
+/// whose landing grows to twice as many and has offsets of 32 bits.
+const LANDED_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a landing that a record takes besides its key and value, at most.
+const LANDED_HEAD_BYTES: usize = 48;
+
 /// What a key must be for a batch to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,6 +113,10 @@ impl Core {
             };
             operations.push((key.as_slice(), operation, value));
         }
+        check_landed_bytes(operations.iter().map(|(key, _, value)| match value {
+            NewValue::Inline(value) => key.len() + value.len(),
+            _ => key.len(),
+        }))?;
         operations.sort_by(|a, b| a.0.cmp(b.0)); // stable: the order within a key stays
         self.wait_for_retired();
         let bytes = operations.iter().map(|(key, operation, _)| match operation {
@@ -316,7 +326,32 @@ impl Core {
     }
 }
 
+/// Refuses a batch whose keys and inline values are so long together that a landing could not hold its records.
+fn check_landed_bytes(records: impl Iterator<Item = usize>) -> Result<(), Error> {
+    let bytes: usize = records.map(|bytes| bytes + LANDED_HEAD_BYTES).sum();
+    if bytes > LANDED_BYTES_MAX {
+        Err(Error::BatchTooLarge { bytes, limit_bytes: LANDED_BYTES_MAX })
+    } else {
+        Ok(())
+    }
+}
+
 /// Number of the newest committed batch, as a reader that wants to see one moment notes it.
 pub(crate) fn committed_now(core: &Core) -> AtomicU64 {
     AtomicU64::new(core.committed.load(Ordering::Acquire))
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_no_landing_could_hold_is_refused() {
+        let records = |count| std::iter::repeat_n(2000, count);
+        assert_eq!(check_landed_bytes(records(500_000)), Ok(()));
+        let error = check_landed_bytes(records(600_000)).unwrap_err();
+        assert!(error.to_string().contains("write several"), "{error}");
+    }
 }

@@ -415,9 +415,9 @@ pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
     }
 }
 
-/// What is said of a value that could not be unpacked when its leaf was packed anew.
+/// What is said of a value that could not be unpacked when its leaf was packed anew, or read when its store was salvaged.
 pub(crate) const LOST: &str =
-    "its block failed its check when the leaf was packed anew; write it again, or delete it";
+    "its bytes failed their check when the leaf was packed anew or salvaged; write it again, or delete it";
 
 /// Refuses keys that are no keys.
 #[inline]

@@ -27,6 +27,14 @@ pub enum Error {
         /// Bytes of the value.
         len: u64,
     },
+    /// A batch of more bytes than the newest writes of a leaf may have.
+    #[error("a batch of {bytes} bytes was given, and one has at most {limit_bytes}; write several")]
+    BatchTooLarge {
+        /// Bytes of its records, without those of large values.
+        bytes: usize,
+        /// What a batch may have.
+        limit_bytes: usize,
+    },
     /// A write that would pass the memory limit.
     #[error(
         "the write was refused: {used_bytes} bytes are held and the memory limit is {limit_bytes}; delete keys or raise the limit"
@@ -119,6 +127,14 @@ pub enum Error {
         /// Bytes of the key.
         key_bytes: usize,
         /// What the decoder found.
+        reason: String,
+    },
+    /// Something logged that needs what could not be read.
+    #[error(
+        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is whole (salvage)"
+    )]
+    NotRedone {
+        /// Which file, where in it, and what is wrong.
         reason: String,
     },
     /// A value on SSD that could not be read.

@@ -83,7 +83,8 @@ impl Landing {
         let bytes: Box<[u8]> = vec![0; capacity].into_boxed_slice();
         // SAFETY: `UnsafeCell<u8>` has the layout of `u8`, so the same allocation serves.
         let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
-        Self { published: AtomicU32::new(0), floor: AtomicU32::new(capacity as u32), bytes }
+        let floor = u32::try_from(capacity).expect("a batch that would outgrow a landing is refused");
+        Self { published: AtomicU32::new(0), floor: AtomicU32::new(floor), bytes }
     }
 
     /// Bytes the allocator holds for an `Arc` of this landing.

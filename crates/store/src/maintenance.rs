@@ -15,7 +15,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::leaf::{Leaf, LeafState};
+use crate::leaf::{Leaf, LeafState, Ownership};
 use crate::packing::{Goal, generation};
 use crate::sync::{Mutex, back_off};
 use crate::tierer::Tierer;
@@ -434,24 +434,29 @@ impl Core {
             && generation(state) == generation(right)
     }
 
+    /// The leaf of `key`, owned, once it is free.
+    pub(crate) fn own_leaf_of<'g>(&self, key: &[u8], guard: &'g Guard) -> (&'g Leaf, Ownership<'g>) {
+        let mut round = 0;
+        loop {
+            let (leaf, _) = self.locate(key, guard);
+            // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
+            if let Some(ownership) = leaf.try_own()
+                && !leaf.state(guard).closed
+                && leaf.state(guard).covers(key)
+            {
+                return (leaf, ownership);
+            }
+            back_off(round);
+            round += 1;
+        }
+    }
+
     /// Empties every leaf and joins them.
     pub(crate) fn clear(&self) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             let guard = pin();
-            let (leaf, _) = self.locate(&cursor, &guard);
-            let mut round = 0;
-            let ownership = loop {
-                match leaf.try_own() {
-                    Some(ownership) => break ownership,
-                    None => back_off(round),
-                }
-                round += 1;
-            };
-            if leaf.state(&guard).closed {
-                // Joined with its left neighbour meanwhile: look again who owns the cursor.
-                continue;
-            }
+            let (leaf, ownership) = self.own_leaf_of(&cursor, &guard);
             self.empty(leaf, &guard)?;
             let high = leaf.state(&guard).high.clone();
             drop(ownership);

@@ -63,6 +63,11 @@ fn a_full_disk_at_any_operation() {
 }
 
 #[test]
+fn too_many_open_files_at_any_operation() {
+    live_through(Fault::TooManyFiles, Durability::Always);
+}
+
+#[test]
 fn a_write_cut_short_at_any_operation() {
     live_through(Fault::ShortWrite, Durability::Always);
 }

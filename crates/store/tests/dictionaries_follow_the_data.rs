@@ -130,3 +130,29 @@ fn blocks_look_for_a_better_dictionary_when_the_store_has_grown_fourfold() {
         assert_eq!(store.get(format!("key:{n:012}").as_bytes()).unwrap(), Some(expected), "key {n}");
     }
 }
+
+#[test]
+fn large_values_that_go_as_their_leaf_is_coded_anew_are_freed() {
+    let store = open_with(CodecChoice::Token);
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut text = |bytes: usize| {
+        let mut text = Vec::new();
+        while text.len() < bytes {
+            text.extend(log_line(text.len() as u64, &mut random));
+        }
+        text
+    };
+    let key = |n: u64| format!("a:{n:04}").into_bytes();
+    (0..40).for_each(|n| store.put(&key(n), &text(if n % 4 == 0 { 20_000 } else { 50 })).unwrap());
+    store.settle().unwrap();
+    assert_eq!(store.stats().adoptions, 0);
+    load(&store, 0..100_000, log_line);
+    assert!(store.stats().adoptions > 0);
+    (0..40).step_by(4).for_each(|n| store.put(&key(n), b"small now").unwrap());
+    // Readers' epochs end first.
+    let is_freed = (0..100).any(|_| {
+        store.settle().unwrap();
+        store.memory().large_bytes == 0
+    });
+    assert!(is_freed, "{} bytes are held", store.memory().large_bytes);
+}

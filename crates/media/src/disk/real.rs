@@ -60,7 +60,9 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        fs::create_dir_all(dir).map_err(|error| DiskError::new("create", dir, &error))
+        let parents = parents_of_missing(dir);
+        fs::create_dir_all(dir).map_err(|error| DiskError::new("create", dir, &error))?;
+        parents.into_iter().try_for_each(|parent| self.sync_dir(parent))
     }
 
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
@@ -122,6 +124,13 @@ impl Disk for RealDisk {
             Err(error) => Err(DiskError::new("lock", &path, &error.into())),
         }
     }
+}
+
+/// The folders that get a name when `dir` is made with all that it lies in.
+fn parents_of_missing(dir: &Path) -> Vec<&Path> {
+    let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let parents = missing.filter_map(Path::parent);
+    parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).collect()
 }
 
 /// The lock belongs to the open file, and goes with it.
@@ -289,6 +298,21 @@ mod tests {
             done.unwrap();
         });
         assert_eq!(file.len(), Ok(32 << 20));
+    }
+
+    #[test]
+    fn a_folder_is_made_with_all_that_it_lies_in_and_its_name_is_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let inner = root.join("outer/middle/inner");
+        let (middle, outer) = (root.join("outer/middle"), root.join("outer"));
+        assert_eq!(parents_of_missing(&inner), [&*middle, &*outer, root]);
+        RealDisk.create_dir(&inner).unwrap();
+        assert!(inner.is_dir());
+        assert!(parents_of_missing(&inner).is_empty());
+        RealDisk.create_dir(&inner).unwrap();
+        assert_eq!(parents_of_missing(&inner.join("more")), [&*inner]);
+        assert_eq!(parents_of_missing(Path::new("no such folder")), [Path::new(".")]);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::format::{EntryHeader, SegmentHeader};
 use super::segment::{Spare, payload_bytes_max};
 use super::{LogError, Lsn};
-use crate::disk::DiskError;
 
 /// Bytes for one segment, in the order of their LSNs.
 pub(super) struct Chunk {
@@ -68,10 +67,11 @@ impl Buffer {
         LogError::Poisoned { first }
     }
 
-    /// The same for work on files that hold no records yet or any more: there a full disk leaves nothing in doubt.
-    pub(super) fn poison_unless_full<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
+    /// The same for work on files that hold no records yet or any more: there a refusal leaves nothing in doubt. Any other failure does: of a disk
+    /// that has failed to sync one file, nobody knows what it does to the next.
+    pub(super) fn poison_unless_refused<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
         outcome.map_err(|error| match error {
-            LogError::Disk(DiskError::Full { .. }) => error,
+            LogError::Disk(error) if error.is_refusal() => LogError::Disk(error),
             error => self.poison(error),
         })
     }

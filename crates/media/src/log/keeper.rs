@@ -11,7 +11,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps a log until it is dropped: syncs it at an interval, and makes spare segments before they are needed.
 ///
-/// A sync that fails poisons the log, which its next user learns; a full disk is told by the append that needs the segment.
+/// A sync that fails poisons the log, which its next user learns; a segment that is refused is told by the append that
+/// needs it.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Option<Sender<()>>,

@@ -178,8 +178,9 @@ impl Segments {
         };
         match refill() {
             Ok(spare) => self.give_back(spare),
-            // That costs a spare file, not the drop.
-            Err(DiskError::Full { .. }) => self.disk.remove(&spare_path)?,
+            // That costs a spare file, not the drop, and so does an earlier attempt that gave it another name. If it stays, the next start
+            // removes it.
+            Err(error) if error.is_refusal() || error.is_not_found() => drop(self.disk.remove(&spare_path)),
             Err(error) => return Err(error),
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::reads::{Done, ReadJob, deliver};
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -77,8 +78,8 @@ impl Shared {
             count += 1;
         }
         if count > 0 {
-            // What the kernel does not take now, the thread submits as it waits.
-            let _ = self.ring.submit();
+            // The thread may wait already, for what would never come.
+            until_taken(|| self.ring.submit());
         }
     }
 
@@ -131,15 +132,53 @@ impl Shared {
     }
 }
 
+/// Submits again for as long as the kernel is short of what it needs for that. It is not short of room for completions: there are twice as many
+/// as entries.
+fn until_taken(mut submit: impl FnMut() -> io::Result<usize>) {
+    let is_short = |error: io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::Interrupted
+                | io::ErrorKind::WouldBlock
+                | io::ErrorKind::ResourceBusy
+                | io::ErrorKind::OutOfMemory
+        )
+    };
+    while submit().is_err_and(is_short) {
+        std::thread::yield_now();
+    }
+}
+
 impl Drop for Ring {
     fn drop(&mut self) {
         {
             let mut state = self.shared.state.lock();
             self.shared.push(&opcode::Nop::new().build().user_data(STOP), &mut state);
-            let _ = self.shared.ring.submit();
+            until_taken(|| self.shared.ring.submit());
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_take_at_once_is_submitted_again() {
+        for (refusals, error) in [
+            (3, io::ErrorKind::WouldBlock),
+            (2, io::ErrorKind::Interrupted),
+            (0, io::ErrorKind::InvalidInput),
+        ] {
+            let mut calls = 0;
+            until_taken(|| {
+                calls += 1;
+                if calls <= refusals.max(1) { Err(error.into()) } else { Ok(1) }
+            });
+            assert_eq!(calls, refusals + 1, "{error}");
         }
     }
 }

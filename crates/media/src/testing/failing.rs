@@ -13,6 +13,8 @@ pub enum Fault {
     Io,
     /// An operation that may need space: the disk is full.
     Full,
+    /// An operation that opens a file or folder: too many are open.
+    TooManyFiles,
     /// A write: only half of the bytes are written, and no error is told.
     ShortWrite,
     /// A sync: it fails, and every later one succeeds without doing anything, as systems do that forget lost pages.
@@ -38,9 +40,13 @@ struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reads,
+    /// It opens a file, and needs space for its name.
+    Creates,
+    Opens,
     TakesSpace,
     Writes,
     Syncs,
+    SyncsNames,
     Other,
 }
 
@@ -49,9 +55,10 @@ impl Plan {
     fn hits(&self, kind: Kind) -> bool {
         let is_concerned = match self.fault {
             Fault::Io => true,
-            Fault::Full => matches!(kind, Kind::TakesSpace | Kind::Writes),
+            Fault::Full => matches!(kind, Kind::Creates | Kind::TakesSpace | Kind::Writes),
+            Fault::TooManyFiles => matches!(kind, Kind::Creates | Kind::Opens | Kind::SyncsNames),
             Fault::ShortWrite => kind == Kind::Writes,
-            Fault::LyingSync | Fault::NoSync => kind == Kind::Syncs,
+            Fault::LyingSync | Fault::NoSync => matches!(kind, Kind::Syncs | Kind::SyncsNames),
         };
         is_concerned && self.count.fetch_add(1, Ordering::SeqCst) == self.nth
     }
@@ -62,13 +69,19 @@ impl Plan {
         }
         let error = match self.fault {
             Fault::Full => io::ErrorKind::StorageFull.into(),
+            Fault::TooManyFiles => rustix::io::Errno::MFILE.into(),
             _ => io::Error::other("input/output error (made by a test)"),
         };
         Err(DiskError::new(operation, path, &error))
     }
 
-    fn sync(&self, path: &Path, sync: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
-        self.check(Kind::Syncs, "sync", path)?;
+    fn sync(
+        &self,
+        kind: Kind,
+        path: &Path,
+        sync: impl FnOnce() -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        self.check(kind, "sync", path)?;
         let does_nothing = matches!(self.fault, Fault::LyingSync | Fault::NoSync);
         if does_nothing && self.has_failed() { Ok(()) } else { sync() }
     }
@@ -101,12 +114,12 @@ impl Disk for FailingDisk {
     }
 
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
-        self.plan.check(Kind::TakesSpace, "create", path)?;
+        self.plan.check(Kind::Creates, "create", path)?;
         Ok(self.wrap(self.inner.create(path, caching)?))
     }
 
     fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
-        self.plan.check(Kind::Reads, "open", path)?;
+        self.plan.check(Kind::Opens, "open", path)?;
         Ok(self.wrap(self.inner.open(path, caching)?))
     }
 
@@ -121,12 +134,12 @@ impl Disk for FailingDisk {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
-        self.plan.check(Kind::Reads, "list", dir)?;
+        self.plan.check(Kind::Opens, "list", dir)?;
         self.inner.list(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.plan.sync(dir, || self.inner.sync_dir(dir))
+        self.plan.sync(Kind::SyncsNames, dir, || self.inner.sync_dir(dir))
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
@@ -172,7 +185,7 @@ impl DiskFile for FailingFile {
     }
 
     fn sync_data(&self) -> Result<(), DiskError> {
-        self.plan.sync(self.inner.path(), || self.inner.sync_data())
+        self.plan.sync(Kind::Syncs, self.inner.path(), || self.inner.sync_data())
     }
 
     fn is_direct(&self) -> bool {

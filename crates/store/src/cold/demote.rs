@@ -341,7 +341,7 @@ pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
 }
 
 /// Record `index` of `body` as it lies there.
-pub(super) fn entry(body: &Body, index: usize) -> Entry<'_> {
+pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
     let record = body.record(index);
     Entry {
         key: EntryKey { head: body.prefix(), tail: record.suffix },

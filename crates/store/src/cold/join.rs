@@ -93,17 +93,35 @@ impl Core {
     pub(super) fn split_cold(&self, leaf: &Leaf) {
         let guard = pin();
         let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
-        if !leaf.state(&guard).below.as_ref().is_some_and(is_long) {
-            return;
+        if let Some(below) = leaf.state(&guard).below.clone().filter(is_long) {
+            self.cut_cold(leaf, &below, below.len() / 2, &guard);
         }
-        self.seal(leaf, &guard);
-        self.pack_sealed(leaf, &guard);
-        let closed = self.close(leaf, &guard);
-        let Some(below) = closed.below.as_ref().filter(|_| !closed.is_unsettled()) else {
-            return self.reopen(leaf, closed, &guard);
-        };
+    }
+
+    /// Cuts the cold leaf of `key`, if an image but its first one begins there or has it, so that this one begins a leaf. The caller holds no
+    /// guard.
+    pub(crate) fn begin_leaf_at_image_of(&self, key: &[u8]) {
+        let guard = pin();
+        let (leaf, _ownership) = self.own_leaf_of(key, &guard);
+        if let Some(below) = leaf.state(&guard).below.clone()
+            && below.image_of(key) > 0
+        {
+            self.pack_sealed(leaf, &guard);
+            self.cut_cold(leaf, &below, below.image_of(key), &guard);
+        }
+    }
+
+    /// Cuts a cold leaf, which the caller owns, in two, the second of which begins with image `from`, unless somebody writes to it at this
+    /// moment.
+    fn cut_cold(&self, leaf: &Leaf, below: &Arc<Below>, from: usize, guard: &Guard) {
+        self.seal(leaf, guard);
+        self.pack_sealed(leaf, guard);
+        let closed = self.close(leaf, guard);
+        if closed.is_unsettled() {
+            return self.reopen(leaf, closed, guard);
+        }
         let parts = below.parts(&leaf.low());
-        let (left, right) = parts.split_at(parts.len() / 2);
+        let (left, right) = parts.split_at(from);
         let low: Arc<[u8]> = Arc::from(right[0].low.as_slice());
         let cut = closed.body.seek_from(0, &low).0;
         let half = |parts: &[Part], logical_bytes, from, to| {
@@ -122,10 +140,10 @@ impl Core {
         let new = Leaf::new(low.clone(), right_state, self.gauges.clone());
         let left_state =
             LeafState { high: Some(low), right: RightSibling::to(&new), ..half(left, left_bytes, 0, cut) };
-        let published = leaf.publish(closed, left_state, &guard);
+        let published = leaf.publish(closed, left_state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         below.hand_on();
-        self.index.change(None, vec![new], &guard);
+        self.index.change(None, vec![new], guard);
         self.stats.splits.raise();
         guard.flush();
     }

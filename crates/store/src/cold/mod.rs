@@ -56,7 +56,7 @@ use crate::moving::Pick;
 use crate::sync::Mutex;
 
 pub(crate) use below::{Below, Part};
-pub(crate) use demote::Went;
+pub(crate) use demote::{Went, entry};
 pub(crate) use join::JOINED_BYTES_MAX;
 pub(crate) use read::Looked;
 use recent::Recent;

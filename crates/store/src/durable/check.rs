@@ -271,7 +271,7 @@ impl LeafCheck<'_> {
         let (core, files) = (self.core, self.files);
         needed.insert(place);
         let bytes = files.segments.read(place)?;
-        let source = Source { core, files, codings: self.codings, place, is_upper };
+        let source = Source { core, files, codings: self.codings, place, is_upper, salvage: false };
         let leaf = source.load(&bytes, &mut LoadedLarges::new())?;
         let at = leaf.at.expect("it was read");
         let larges = LeafImage::read(&bytes).map_or(Vec::new(), |image| image.larges);

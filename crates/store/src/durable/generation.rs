@@ -131,18 +131,33 @@ impl GenerationFiles {
 
     /// As [`GenerationFiles::write`], of its stored form; the bytes that were written.
     pub(crate) fn write_bytes(&mut self, number: u32, bytes: &[u8]) -> Result<u64, Error> {
-        for path in self.paths(number) {
-            match self.disk.remove(&path) {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => {}
-            }
-            let file = self.disk.create(&path, Caching::Cached)?;
-            write_all_at(&*file, 0, bytes)?;
-            file.sync_data()?;
-        }
-        self.disk.sync_dir(&self.dir)?;
+        self.paths(number).iter().try_for_each(|path| self.write_file(path, bytes))?;
         self.whole.insert(number);
         Ok(2 * bytes.len() as u64)
+    }
+
+    /// Writes the damaged one of a generation's two files anew, durable when this returns. The whole one is not touched.
+    pub(crate) fn mend(&mut self, number: u32, found: &FoundGeneration) -> Result<(), Error> {
+        if let Some(Error::FileDamaged { path, .. }) = &found.damage {
+            self.write_file(path, &found.bytes)?;
+            self.whole.insert(number);
+        }
+        Ok(())
+    }
+
+    /// Puts `bytes` in the place of what a file holds, all or nothing. What is cut off leaves a new file, which goes with those of other
+    /// generations.
+    fn write_file(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let new = path.with_extension("new");
+        match self.disk.remove(&new) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        let file = self.disk.create(&new, Caching::Cached)?;
+        write_all_at(&*file, 0, bytes)?;
+        file.sync_data()?;
+        self.disk.rename(&new, path)?;
+        Ok(self.disk.sync_dir(&self.dir)?)
     }
 
     /// Reads a generation from whichever file is whole.

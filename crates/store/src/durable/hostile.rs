@@ -48,7 +48,8 @@ impl Bench {
     pub(crate) fn take(&self, bytes: &[u8], codec: CodecChoice) -> bool {
         let core = Core::new(&Options { codec, background_threads: 0, ..Options::default() });
         let (files, codings) = (&self.files, &self.codings);
-        let source = Source { core: &core, files, codings, place: self.place, is_upper: false };
+        let source =
+            Source { core: &core, files, codings, place: self.place, is_upper: false, salvage: false };
         let Ok(loaded) = source.load(bytes, &mut LoadedLarges::new()) else { return false };
         let keys: Vec<Vec<u8>> = {
             let guard = pin();

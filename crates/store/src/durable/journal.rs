@@ -87,7 +87,11 @@ impl Journal {
         &self,
         operations: impl Iterator<Item = Operation<'a>>,
     ) -> Result<(), Error> {
-        HEADS.with_borrow_mut(|heads| heads.lay_out(operations, |parts| self.note(self.log.append(parts))))
+        HEADS.with_borrow_mut(|heads| {
+            let appended = heads.lay_out(operations, |parts| self.note(self.log.append(parts)));
+            heads.give_back();
+            appended
+        })
     }
 
     fn note(&self, appended: Result<Lsn, LogError>) -> Result<(), Error> {

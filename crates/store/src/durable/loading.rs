@@ -14,16 +14,16 @@ use ziptier_media::segments::{Place, SegmentError};
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
 use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
-use crate::body::{Body, Builder, Entry as BodyEntry, EntryKey, Referents};
+use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, EntryKey, Referents};
 use crate::coding::Coding;
-use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
+use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, entry, upper_records};
 use crate::core::{Copied, Core, copy_found};
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::{Pending, compare};
-use crate::record::{Kind, Payload, array};
+use crate::record::{Fields, Kind, Payload, array};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
@@ -54,7 +54,10 @@ pub(crate) struct LoadedLeaf {
     pub(crate) state: LeafState,
     pub(crate) records: i64,
     pub(crate) logical_bytes: i64,
+    /// Where its image lies, if that says the same.
     pub(crate) at: Option<StoredAt>,
+    /// What is wrong with its large values that are lost.
+    pub(crate) lost: Vec<String>,
 }
 
 /// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may have taken it.
@@ -83,7 +86,8 @@ impl Loading<'_> {
                     false => Err(self.outside(&entry)),
                 }
             });
-            if let Some(leaf) = self.skip_damaged(leaf, &entry.low, &mut loaded)? {
+            if let Some(mut leaf) = self.skip_damaged(leaf, &entry.low, &mut loaded)? {
+                loaded.skipped.append(&mut leaf.lost);
                 loaded.images += u64::from(is_read);
                 loaded.bytes += if is_read { u64::from(loaded_place(&entry).bytes) } else { 0 };
                 progress(loaded.bytes);
@@ -129,7 +133,7 @@ impl Loading<'_> {
     ) -> Result<LoadedLeaf, Error> {
         let Some(read) = read else {
             let state = LeafState::new(Body::empty(), None, RightSibling::none());
-            return Ok(LoadedLeaf { state, records: 0, logical_bytes: 0, at: None });
+            return Ok(LoadedLeaf { state, records: 0, logical_bytes: 0, at: None, lost: Vec::new() });
         };
         let below = entry.below.as_ref().filter(|_| entry.image.is_some());
         let source = Source {
@@ -138,6 +142,7 @@ impl Loading<'_> {
             codings: self.codings,
             place: loaded_place(entry),
             is_upper: below.is_some(),
+            salvage: self.salvage,
         };
         let mut leaf = source.load(&read?, larges)?;
         let state = &mut leaf.state;
@@ -213,7 +218,7 @@ impl Loading<'_> {
         let (records, logical_bytes) = (i64::from(below.records()), logical_bytes as i64);
         let mut state = LeafState::new(Body::empty(), None, RightSibling::none());
         state.below = Some(below);
-        chain.push(&low, LoadedLeaf { state, records, logical_bytes, at: None });
+        chain.push(&low, LoadedLeaf { state, records, logical_bytes, at: None, lost: Vec::new() });
     }
 }
 
@@ -249,12 +254,34 @@ pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
         });
     }
     let entries = values.iter().enumerate().map(|(index, (kind, value))| {
-        let record = body.record(index);
-        let key = EntryKey { head: body.prefix(), tail: record.suffix };
-        let payload = value.clone().map_or(record.payload, |value| &raw[value]);
-        BodyEntry { key, fingerprint: body.fingerprint(index), kind: *kind, fields: record.fields, payload }
+        let entry = entry(body, index);
+        let payload = value.clone().map_or(entry.payload, |value| &raw[value]);
+        BodyEntry { kind: *kind, payload, ..entry }
     });
     Builder::default().build(&entries.collect::<Vec<_>>())
+}
+
+/// The same without large values of these numbers; those of records are lost, and say so.
+fn without_values(body: &Body, lost: &BTreeMap<usize, Error>) -> Body {
+    let mut entries: Vec<_> = (0..body.len()).map(|index| entry(body, index)).collect();
+    for entry in entries.iter_mut().filter(|entry| is_lost(entry.kind, entry.payload, lost)) {
+        (entry.kind, entry.payload) = (Kind::Lost, &[]);
+    }
+    if !body.is_packed() {
+        return Builder::default().build(&entries);
+    }
+    let mut blocks = Blocks::default();
+    (0..body.blocks()).for_each(|index| blocks.copy(body.block(index)));
+    Builder::default().build_packed(&entries, &blocks, 0, blocks.len())
+}
+
+fn is_lost(kind: Kind, payload: &[u8], lost: &BTreeMap<usize, Error>) -> bool {
+    kind == Kind::Large && lost.contains_key(&number_of(payload))
+}
+
+/// The number of a large value of an image.
+fn number_of(payload: &[u8]) -> usize {
+    u64::from_le_bytes(array(payload)) as usize
 }
 
 /// Whether all that a leaf says is of keys from `low` on and below `high`.
@@ -281,6 +308,8 @@ pub(crate) struct Source<'a> {
     pub(crate) place: Place,
     /// It lies above other images: tombstones shadow what these have.
     pub(crate) is_upper: bool,
+    /// Large values that cannot be read are lost, and their leaf is not.
+    pub(crate) salvage: bool,
 }
 
 impl Source<'_> {
@@ -289,24 +318,52 @@ impl Source<'_> {
         let damaged = |reason: String| self.damaged(self.place, &reason);
         let image = LeafImage::read(bytes).map_err(damaged)?;
         let own = image.generation.map(|number| self.coding(number)).transpose()?;
-        let landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
+        let mut landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
         let referents = Referents {
             tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
             blocks: own.as_ref().is_some_and(|own| own.blocks().is_some()),
             larges: image.larges.len(),
             below: self.is_upper,
         };
-        let body = match image.body {
+        let mut body = match image.body {
             [] => Body::empty(),
             bytes => Body::from_untrusted(bytes, referents).map_err(|reason| damaged(reason.to_owned()))?,
         };
-        let mut values = Vec::with_capacity(image.larges.len());
-        for stored in &image.larges {
-            values.push(self.load_large(stored, larges)?);
+        let mut values = BTreeMap::new();
+        let mut failed = BTreeMap::new();
+        for (number, stored) in image.larges.iter().enumerate() {
+            match self.load_large(stored, larges) {
+                Ok(large) => drop(values.insert(number, large)),
+                Err(error) if self.salvage => drop(failed.insert(number, error)),
+                Err(error) => return Err(error),
+            }
         }
         let owned = Owned::found(self.files, [self.place])?;
+        let (mut lost, mut lost_bytes) = (Vec::new(), 0);
+        if !failed.is_empty() {
+            let mut lose = |key: &[u8], payload: &[u8]| {
+                let number = number_of(payload);
+                lost.push(format!(
+                    "the value of key '{}': {}",
+                    String::from_utf8_lossy(key),
+                    failed[&number]
+                ));
+                image.larges[number].len as i64
+            };
+            for record in (0..body.len()).map(|index| entry(&body, index)) {
+                if is_lost(record.kind, record.payload, &failed) {
+                    lost_bytes += lose(&record.key.to_vec(), record.payload);
+                }
+            }
+            // What has not settled is no older value again.
+            for record in landing.iter_mut().filter(|record| is_lost(record.kind, record.value, &failed)) {
+                lose(record.key, record.value);
+                (record.kind, record.fields, record.value) = (Kind::Tombstone, Fields::default(), &[]);
+            }
+            body = without_values(&body, &failed);
+        }
         // Nothing fails from here on: references are owned.
-        let reference = |number: usize| Arc::clone(&values[number]).into_reference();
+        let reference = |number: usize| Arc::clone(&values[&number]).into_reference();
         let mut state = LeafState::new(body.owning(reference), None, RightSibling::none());
         state.coding = own;
         state.loose = image.loose.min(state.body.len() as u16);
@@ -315,7 +372,8 @@ impl Source<'_> {
         let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };
         let plain = image.plain(state.body.len());
         let at = StoredAt::new(owned, image.generation, &image.larges, plain);
-        Ok(LoadedLeaf { state, records, logical_bytes: image.logical_bytes as i64, at: Some(at) })
+        let at = lost.is_empty().then_some(at);
+        Ok(LoadedLeaf { state, records, logical_bytes: image.logical_bytes as i64 - lost_bytes, at, lost })
     }
 
     fn load_large(&self, stored: &StoredLarge, larges: &mut LoadedLarges) -> Result<Arc<Large>, Error> {
@@ -366,7 +424,7 @@ fn landing_of(
     for record in records {
         let owned;
         let value = if record.kind == Kind::Large {
-            owned = reference(u64::from_le_bytes(array(record.value)) as usize);
+            owned = reference(number_of(record.value));
             &owned[..]
         } else {
             record.value

@@ -31,7 +31,7 @@ const SIGNATURE: &[u8; 8] = b"ziptrman";
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 64;
 const CHUNK_HEADER_BYTES: usize = 12;
-const GENERATIONS_MAX: u32 = 1024;
+pub(super) const GENERATIONS_MAX: u32 = 1024;
 
 const HAS_IMAGE: u8 = 1;
 const HAS_PARTS: u8 = 1 << 1;

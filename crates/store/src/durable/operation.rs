@@ -14,6 +14,9 @@ const KIND_BITS: u8 = 0b11;
 const HAS_EXPIRY: u8 = 1 << 2;
 const HAS_FLAGS: u8 = 1 << 3;
 
+/// Bytes of a buffer that are kept for the next record.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Bytes of an expiry, as in records in memory.
 const EXPIRY_BYTES: usize = 6;
 
@@ -106,6 +109,13 @@ impl Heads {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Gives back the memory of an unusually large batch.
+    pub(crate) fn give_back(&mut self) {
+        if self.0.capacity() > KEPT_BYTES_MAX {
+            self.0 = Vec::new();
+        }
     }
 
     fn push<'a>(&mut self, operation: &Operation<'a>) -> &'a [u8] {
@@ -272,5 +282,19 @@ mod tests {
             let read: Vec<_> = Operations::of(bad).unwrap().collect();
             assert!(matches!(read[..], [Err(_)]), "{bad:?} {read:?}");
         }
+    }
+
+    #[test]
+    fn the_memory_of_a_large_batch_is_given_back() {
+        let mut heads = Heads::default();
+        let mut lay_out = |count| {
+            let key = [7; 1024];
+            let operations = std::iter::repeat_n(Operation::Delete { key: &key }, count);
+            heads.lay_out(operations, |_| ());
+            heads.give_back();
+            heads.0.capacity()
+        };
+        assert!((100 << 10..=KEPT_BYTES_MAX).contains(&lay_out(100)));
+        assert_eq!(lay_out(10_000), 0);
     }
 }

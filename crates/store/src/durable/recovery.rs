@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crossbeam_epoch::pin;
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
@@ -163,11 +164,9 @@ fn load(
     for number in &manifest.head.generations {
         match generations.read(*number, store_options, first.as_ref()) {
             Ok(found) => {
-                if let Some(damage) = found.damage {
-                    // The other copy is whole: nothing is lost, and there are two again.
-                    generations.write_bytes(*number, &found.bytes)?;
-                    skipped.push(damage.mended());
-                }
+                generations.mend(*number, &found)?;
+                // The other copy is whole: nothing is lost, and there are two again.
+                skipped.extend(found.damage.as_ref().map(Error::mended));
                 codings.insert(*number, found.coding);
             }
             Err(error) if options.salvage => skipped.push(error.to_string()),
@@ -193,9 +192,17 @@ fn load(
     }
     loaded.skipped.splice(..0, skipped);
     if !options.salvage {
-        disk.create_dir(&options.dir.join(BACKUP_DIR))?;
+        let readers = options.dir.join(BACKUP_DIR);
+        disk.create_dir(&readers)?;
         files.remove_dead()?;
-        generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
+        match disk.lock_dir(&readers) {
+            // What somebody may be reading goes after a checkpoint.
+            Err(DiskError::Locked { .. }) => {}
+            lock => {
+                let _nobody_reads = lock?;
+                generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
+            }
+        }
     }
     Ok((generations, loaded))
 }
@@ -206,6 +213,10 @@ fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
     if found.is_none() && disk.list(&dir.join(LOG_DIR)).is_ok_and(|names| !names.is_empty()) {
         let reason = "it is missing, and there is a log".to_owned();
         return Err(Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason });
+    }
+    if found.is_some() {
+        // Whoever stored it may have failed or ended before its name was durable, and what it does not name is removed.
+        disk.sync_dir(dir)?;
     }
     Ok(found)
 }
@@ -278,7 +289,30 @@ impl Core {
         }
     }
 
+    /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter whether they are whole.
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
+        [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
+        let mut cursor = low.to_vec();
+        loop {
+            let guard = pin();
+            let (leaf, ownership) = self.own_leaf_of(&cursor, &guard);
+            let next = leaf.state(&guard).high.clone();
+            let end = next.as_deref().into_iter().chain(high).min();
+            if *leaf.low() >= *low && end == next.as_deref() {
+                self.empty(leaf, &guard)?;
+            } else {
+                drop(ownership);
+                drop(guard);
+                self.delete_keys(&cursor, end)?;
+            }
+            match next {
+                Some(next) if high.is_none_or(|high| *next < *high) => cursor = next.to_vec(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         let mut from = Bound::Included(low.to_vec());
         loop {
             let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;

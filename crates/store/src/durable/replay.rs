@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::thread;
 
 use crossbeam_epoch::pin;
+use parking_lot::Mutex;
 use ziptier_media::log::Replay;
 
 use super::operation::{Operation, Operations};
@@ -53,12 +54,13 @@ pub(super) fn replay(
     reader.read(&mut window)?;
     loop {
         let threads = threads.min(window.changes.len() / CHANGES_MIN);
+        let damages = Damages { salvage, noted: Mutex::default() };
         if threads == 0 {
-            core.redo_all(window.last_words(&window.changes))?;
+            core.redo_all(window.last_words(&window.changes), &damages)?;
         }
         thread::scope(|scope| {
-            let window = &window;
-            let part = |part| scope.spawn(move || core.redo_all(window.last_words(part)));
+            let (window, damages) = (&window, &damages);
+            let part = |part| scope.spawn(move || core.redo_all(window.last_words(part), damages));
             let parts: Vec<_> = window.parts(threads).map(part).collect();
             let read = if window.is_last { Ok(()) } else { reader.read(&mut next) };
             let done = parts.into_iter().map(|part| part.join().expect("a part of a replay panicked"));
@@ -67,12 +69,35 @@ pub(super) fn replay(
         })?;
         if let Some(record) = &window.alone {
             let operations = Operations::of(record).expect("it was read before");
-            operations.flatten().try_for_each(|operation| core.redo(&operation))?;
+            operations.flatten().try_for_each(|operation| damages.pass_over(core.redo(&operation)))?;
         }
+        reader.recovered.skipped.extend(damages.noted.into_inner());
         if window.is_last {
             return Ok(reader.end());
         }
         std::mem::swap(&mut window, &mut next);
+    }
+}
+
+/// Values that lie on SSD and that the log says something of, but that are damaged there.
+struct Damages {
+    /// They are noted, and what is logged of them is left out.
+    salvage: bool,
+    noted: Mutex<Vec<String>>,
+}
+
+impl Damages {
+    fn pass_over(&self, redone: Result<(), Error>) -> Result<(), Error> {
+        let Err(Error::Unread { reason, .. } | Error::Damaged { reason, .. }) = redone else { return redone };
+        if !self.salvage {
+            return Err(Error::NotRedone { reason });
+        }
+        let mut noted = self.noted.lock();
+        let note = format!("what the log says of a value that cannot be read: {reason}");
+        if !noted.contains(&note) {
+            noted.push(note);
+        }
+        Ok(())
     }
 }
 
@@ -169,7 +194,10 @@ impl Window {
         let start = self.bytes.len();
         let known = self.changes.len();
         for operation in Operations::of(record)? {
-            let operation = operation.inspect_err(|_| self.changes.truncate(known))?;
+            let operation = operation.inspect_err(|_| {
+                self.changes.truncate(known);
+                self.alone = None;
+            })?;
             let at = |part: &[u8]| {
                 let at = start + part.as_ptr().addr() - record.as_ptr().addr();
                 at..at + part.len()
@@ -269,14 +297,18 @@ fn is_plain(word: &Operation<'_>) -> bool {
 
 impl Core {
     /// Does what the log said last of some keys, which are given in order, each once.
-    fn redo_all<'w>(&self, words: impl Iterator<Item = Operation<'w>>) -> Result<(), Error> {
+    fn redo_all<'w>(
+        &self,
+        words: impl Iterator<Item = Operation<'w>>,
+        damages: &Damages,
+    ) -> Result<(), Error> {
         let mut record = RecordBytes::default();
         let mut words = words.peekable();
         while let Some(word) = words.peek().copied() {
             if is_plain(&word) {
                 self.redo_run(word.key(), &mut words, &mut record);
             } else {
-                self.redo(&word)?;
+                damages.pass_over(self.redo(&word))?;
                 self.keep_to_limit();
                 words.next();
             }
@@ -399,6 +431,9 @@ mod tests {
         assert_eq!((window.changes.len(), window.bytes.len()), (1, record(&[put(b"a", b"1")]).len()));
         let range = record(&[put(b"b", b"2"), Operation::DeleteRange { low: b"a", high: None }]);
         window.add(&range[..range.len() - 1]).unwrap_err();
+        assert_eq!((window.changes.len(), &window.alone), (1, &None));
+        let put_behind = record(&[Operation::DeleteRange { low: b"a", high: None }, put(b"b", b"2")]);
+        window.add(&put_behind[..put_behind.len() - 1]).unwrap_err();
         assert_eq!((window.changes.len(), &window.alone), (1, &None));
         window.add(&range).unwrap();
         assert_eq!((window.changes.len(), window.alone), (1, Some(range)));

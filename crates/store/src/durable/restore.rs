@@ -12,7 +12,7 @@ use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
 use super::image::{LeafImage, StoredLarge};
-use super::manifest::{Entries, Entry, Head, Listed};
+use super::manifest::{Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
 use super::reader::Reader;
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
@@ -21,6 +21,9 @@ use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::cold::Part;
 use crate::options::{KEY_BYTES_MAX, Options};
+
+/// No log comes as far: at a record each nanosecond it would take 292 years.
+const LSN_MAX: u64 = i64::MAX as u64;
 
 /// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty.
 ///
@@ -42,7 +45,8 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
         (Kind::Start, payload) => start_of(payload),
         _ => None,
     };
-    let (start_lsn, durable_lsn) = start.ok_or_else(|| input.damaged("it does not begin with its start"))?;
+    let (start_lsn, durable_lsn) =
+        start.ok_or_else(|| input.damaged("it does not begin with a start that a log can have"))?;
     let segment_options = SegmentOptions { limit_bytes: u64::MAX, ..options.segments };
     let mut restoring = Restoring {
         generations: GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?,
@@ -96,7 +100,7 @@ fn refuse_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
 fn start_of(payload: &[u8]) -> Option<(u64, u64)> {
     let mut reader = Reader(payload);
     let start = (reader.u64()?, reader.u64()?);
-    (reader.is_empty() && start.0 > 0).then_some(start)
+    (reader.is_empty() && (1..=LSN_MAX).contains(&start.0)).then_some(start)
 }
 
 /// A key behind its length in four bytes.
@@ -141,6 +145,9 @@ impl Restoring {
         let number = Reader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
         if let Err(reason) = generation::from_bytes(payload, number, &Options::default(), None) {
             return Ok(Err(reason));
+        }
+        if self.head.generations.len() >= GENERATIONS_MAX as usize {
+            return Ok(Err(format!("it has more than {GENERATIONS_MAX} generations of dictionaries")));
         }
         self.generations.write_bytes(number, payload)?;
         self.head.generations.push(number);
@@ -248,5 +255,18 @@ impl Restoring {
         self.log.seal()?;
         self.head.store(&self.entries, &*disk, dir)?;
         Ok(self.summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_begins_with_a_number_that_leaves_room_for_more() {
+        let start = |lsn: u64| start_of(&[lsn.to_le_bytes(), 7_u64.to_le_bytes()].concat());
+        assert_eq!(start(1), Some((1, 7)));
+        assert_eq!(start(LSN_MAX), Some((LSN_MAX, 7)));
+        assert_eq!([0, LSN_MAX + 1, u64::MAX].map(start), [None; 3]);
     }
 }

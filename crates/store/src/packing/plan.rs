@@ -96,14 +96,6 @@ impl Core {
                                 span => span,
                             }
                         }
-                        Payload::Large(old) if !heated => {
-                            recode_large(old, target.as_ref(), self).map(|new| {
-                                let start = scratch.raw.len();
-                                scratch.raw.extend_from_slice(&LargeHandle::to(&new).reference());
-                                pieces.recoded.push(new);
-                                (start, scratch.raw.len())
-                            })
-                        }
                         _ => None,
                     });
                 }
@@ -114,6 +106,8 @@ impl Core {
         let now_ms = self.expiry_now_ms();
         let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
         let mut uncoded: Vec<usize> = Vec::new();
+        // Entries of large values that change their coding, if the merge keeps them.
+        let mut larges: Vec<usize> = Vec::new();
         let mut fresh = 0;
         let mut fresh_at_end = 0;
         let evicts = self.eviction.is_some();
@@ -130,12 +124,11 @@ impl Core {
                         entry.kind = Kind::Lost;
                     }
                     if let Some((start, end)) = spans.get(index).copied().flatten() {
-                        if entry.kind == Kind::Large {
-                            pieces.released.push(array(entry.payload));
-                        } else {
-                            entry.kind = Kind::Raw;
-                        }
+                        entry.kind = Kind::Raw;
                         entry.payload = &scratch.raw[start..end];
+                    }
+                    if entry.kind == Kind::Large && !spans.is_empty() {
+                        larges.push(entries.len());
                     }
                     if entry.kind == Kind::Raw && !spans.is_empty() {
                         uncoded.push(entries.len());
@@ -179,6 +172,16 @@ impl Core {
             pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         }
 
+        let references: Vec<Option<[u8; 8]>> = larges
+            .iter()
+            .map(|index| self.recode_reference(entries[*index].payload, target.as_ref(), &mut pieces))
+            .collect();
+        for (index, reference) in larges.iter().zip(&references) {
+            if let Some(reference) = reference {
+                entries[*index].payload = reference;
+            }
+        }
+
         if let Some(Coding::Tokens(dictionary)) = &target {
             let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
             let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
@@ -196,6 +199,23 @@ impl Core {
         pieces.bodies = cut(&entries, fill, self.limits, &mut scratch.builder);
         pieces
     }
+
+    /// Codes the large value of a record that stays with another dictionary: its new reference, or `None` when it stays as it is. The old
+    /// one goes with the pack.
+    pub(super) fn recode_reference(
+        &self,
+        reference: &[u8],
+        target: Option<&Coding>,
+        pieces: &mut Pieces,
+    ) -> Option<[u8; 8]> {
+        // SAFETY: the record of a readable state owns its reference.
+        let old = unsafe { LargeHandle::borrow(reference) };
+        let new = recode_large(old, target, self)?;
+        let recoded = LargeHandle::to(&new).reference();
+        pieces.recoded.push(new);
+        pieces.released.push(array(reference));
+        Some(recoded)
+    }
 }
 
 /// Appends a coded or packed value to `raw`, and says where it lies there; `None` if it is damaged.
@@ -212,7 +232,7 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 }
 
 /// A large value coded with another dictionary; `None` when it stays as it is.
-pub(super) fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
+fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
     let target = target?;
     // What goes back to SSD is not to be written there again.
     if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX || old.is_copied() {

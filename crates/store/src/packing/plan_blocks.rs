@@ -6,14 +6,13 @@
 use std::sync::Arc;
 
 use super::fill_blocks::fill_first_body;
-use super::plan::{recode_large, separator};
+use super::plan::separator;
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch, raw_len};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, ReadAhead, spans};
 use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::large::LargeHandle;
 use crate::leaf::LeafState;
 use crate::merge::{Merged, Newest, merge};
 use crate::record::{Kind, array};
@@ -121,17 +120,8 @@ impl Core {
         let mut references: Vec<[u8; 8]> = Vec::new();
         for (entry, origin) in &entries {
             if let (Origin::Body { .. }, Kind::Large) = (origin, entry.kind) {
-                // SAFETY: the record of a readable state owns its reference.
-                let large = unsafe { LargeHandle::borrow(entry.payload) };
-                references.push(match recode_large(large, Some(&target), self) {
-                    Some(new) => {
-                        let reference = LargeHandle::to(&new).reference();
-                        pieces.recoded.push(new);
-                        pieces.released.push(array(entry.payload));
-                        reference
-                    }
-                    None => array(entry.payload),
-                });
+                let recoded = self.recode_reference(entry.payload, Some(&target), &mut pieces);
+                references.push(recoded.unwrap_or_else(|| array(entry.payload)));
             }
         }
 

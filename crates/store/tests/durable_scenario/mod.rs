@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ziptier::{Batch, DiskHandle, Durability, DurableOptions, Error, Options, PutMeta, Store};
-use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::disk::Disk;
 use ziptier_media::log::LogError;
 use ziptier_media::testing::{CrashImage, RecordingDisk};
 
@@ -125,7 +125,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Makes a write and notes it. A full disk refuses it and changes nothing, which is no error here.
+    /// Makes a write and notes it. A disk that is full, or has too many files open, refuses it and changes nothing, which is no error here.
     pub(crate) fn make(
         &mut self,
         store: &Store,
@@ -135,7 +135,7 @@ impl History {
         let begun = position();
         let outcome = write.apply(store);
         let acknowledged = match &outcome {
-            Err(Error::Log(LogError::Disk(DiskError::Full { .. }))) => return Ok(()),
+            Err(Error::Log(LogError::Disk(error))) if error.is_refusal() => return Ok(()),
             outcome => outcome.is_ok().then(position),
         };
         self.made.push(Made { write, begun, acknowledged });

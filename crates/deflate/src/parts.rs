@@ -102,10 +102,10 @@ impl Work {
             lanes[part].bit = lanes[part - 1].bit + entries.bits(part - 1);
         }
         let begins = lanes;
-        let mut steps = [0; PARTS];
-        for part in 0..PARTS - 1 {
-            steps[part] = entries.begin(part + 1) - entries.begin(part);
-        }
+        let mut steps: [usize; PARTS] = std::array::from_fn(|part| match part + 1 < PARTS {
+            true => entries.begin(part + 1) - entries.begin(part),
+            false => 0,
+        });
         let least = steps[0].min(steps[1]).min(steps[2]);
         if least > PART_STEPS_MAX - 1 {
             return None;
@@ -327,15 +327,13 @@ impl Output {
     }
 
     fn literals(&mut self, literals: &[u8]) -> bool {
-        // SAFETY: as many bytes as the slice has; nothing is repeated.
-        literals.is_empty()
-            || self.at + literals.len() <= self.end && {
-                unsafe {
-                    self.start.add(self.at).copy_from_nonoverlapping(literals.as_ptr(), literals.len())
-                };
-                self.at += literals.len();
-                true
-            }
+        if literals.len() > self.end - self.at {
+            return false;
+        }
+        // SAFETY: the output has room for as many bytes as the slice has, and they are not in it.
+        unsafe { self.start.add(self.at).copy_from_nonoverlapping(literals.as_ptr(), literals.len()) };
+        self.at += literals.len();
+        true
     }
 }
 

@@ -373,7 +373,7 @@ fn what_a_crash_left_unwritten_is_no_hindrance() {
             let unwritten = (settings.path.join(name), bytes.to_vec());
             // In a folder that has nothing but its mark, or segments alone, or both.
             let lock = written.iter().find(|(path, _)| path.ends_with("LOCK")).unwrap().clone();
-            let unmarked = [&written[..], &[of_version_without_mark.clone()]].concat();
+            let unmarked = [&written[..], std::slice::from_ref(&of_version_without_mark)].concat();
             for files in [vec![lock], unmarked, written.clone()] {
                 fs::remove_dir_all(&settings.path).unwrap();
                 fs::create_dir(&settings.path).unwrap();

@@ -411,7 +411,9 @@ mod tests {
         // The end of the stream is missing, and the trailer is there.
         let short = [&packed[..stream - 1], &packed[stream..]].concat();
         assert_eq!(unpacked(&short, raw.len()), None);
-        for byte in (0..packed.len()).step_by(97) {
+        // Miri takes ten seconds for each.
+        let step = if cfg!(miri) { packed.len() / 2 } else { 97 };
+        for byte in (0..packed.len()).step_by(step) {
             let mut damaged = packed.clone();
             damaged[byte] ^= 1 << (byte % 8);
             let _ = unpacked(&damaged, raw.len());

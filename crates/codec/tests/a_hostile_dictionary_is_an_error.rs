@@ -64,7 +64,7 @@ fn malice_is_an_error() {
         ("nothing", Vec::new(), |e| *e == DictionaryError::NotADictionary),
         ("signature", damaged_header(0, b'x'), |e| *e == DictionaryError::NotADictionary),
         ("version", damaged_header(4, 2), |e| *e == DictionaryError::Version { version: 2 }),
-        ("11 bits", damaged_header(5, 11), |e| matches!(e, DictionaryError::Field { value: 11, .. })),
+        ("9 bits", damaged_header(5, 9), |e| matches!(e, DictionaryError::Field { value: 9, .. })),
         ("255 bits", damaged_header(5, 255), |e| matches!(e, DictionaryError::Field { value: 255, .. })),
         ("reserved", damaged_header(7, 1), |e| matches!(e, DictionaryError::Field { .. })),
         ("4 billion tokens", damaged_header(15, 255), |e| matches!(e, DictionaryError::Field { .. })),

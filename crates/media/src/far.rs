@@ -231,6 +231,11 @@ impl Far {
         FarUsage { capacity_bytes: state.head.capacity_bytes, used_bytes: state.space.used_bytes() }
     }
 
+    /// Whether `blocks` blocks of `len` bytes each, at most half a mebibyte, have room now, whatever the sizes of those that were freed.
+    pub fn has_room(&self, len: usize, blocks: usize) -> bool {
+        self.lock().space.has_room(len, blocks)
+    }
+
     /// Copies `bytes` to the medium. On DAX they are durable on return; on other files after [`Far::sync`]; on a node never.
     ///
     /// # Errors

@@ -306,13 +306,18 @@ impl Core {
         }
     }
 
-    /// Packs `leaf` if nobody else maintains it; `false` when somebody does.
-    pub(crate) fn pack_unowned(&self, leaf: &Leaf, guard: &Guard) -> bool {
-        let Some(_ownership) = leaf.try_own() else { return false };
-        if leaf.state(guard).sealed.is_some() {
+    /// Packs `leaf` if nobody else maintains it and what comes of it has a place, or if it is packed `anyway`.
+    pub(crate) fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
+        let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
+        let state = leaf.state(guard);
+        if state.sealed.is_some() {
+            let raised_bytes = if anyway { 0 } else { self.bytes_to_raise(&[state]) };
+            if raised_bytes > 0 && self.admit(raised_bytes).is_err() {
+                return Unowned::NoPlace { raised_bytes };
+            }
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
         }
-        true
+        Unowned::Packed
     }
 
     /// Whether background threads are to pack a leaf before its landing is full.
@@ -369,6 +374,16 @@ impl Core {
             Some(_) => ChunkPlace::Dram,
         }
     }
+}
+
+/// What came of packing a leaf that nobody was known to own.
+pub(crate) enum Unowned {
+    /// It has no sealed landing any more.
+    Packed,
+    /// Somebody else maintains it.
+    Busy,
+    /// Its body would come up from far memory, and DRAM is too full for that.
+    NoPlace { raised_bytes: usize },
 }
 
 /// What could be copied under the guard.

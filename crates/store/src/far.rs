@@ -120,6 +120,17 @@ impl FarMemory {
         held.map(|held| FarBytes { memory: self.clone(), held: ManuallyDrop::new(held) })
     }
 
+    /// Whether so many bodies of `bytes` bytes each fit for sure.
+    pub(crate) fn has_room_for_bodies(&self, bytes: usize, bodies: usize) -> bool {
+        match &self.medium {
+            Medium::Mapped(far) => far.has_room(bytes, bodies),
+            #[cfg(test)]
+            Medium::Heap(heap) => {
+                heap.usage().capacity_bytes >= heap.usage().used_bytes + (bytes * bodies) as u64
+            }
+        }
+    }
+
     /// Whether it had no room, and nothing was freed since.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Relaxed)

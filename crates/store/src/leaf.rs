@@ -124,6 +124,11 @@ impl LeafState {
         self.open.iter().chain(&self.sealed).map(|landing| &**landing)
     }
 
+    /// Bytes that the landings hold.
+    pub(crate) fn landing_bytes(&self) -> u64 {
+        self.landings().map(|landing| landing.held_bytes() as u64).sum()
+    }
+
     /// Whether a write has not reached the body yet.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.landings().any(|landing| !landing.is_empty())

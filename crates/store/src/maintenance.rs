@@ -329,7 +329,7 @@ impl Core {
             round += 1;
         };
         let state = leaf.state(guard);
-        if state.closed {
+        if state.closed || !self.has_place_for(&[state]) {
             return;
         }
         // In quiet times it would be cooled.

@@ -110,9 +110,12 @@ mod tests {
     use crossbeam_epoch::pin;
 
     use super::*;
+    use crate::Error;
     use crate::far::FarMemory;
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
+    #[cfg(not(miri))]
+    use crate::{FarOptions, FarPlace};
 
     fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
@@ -195,6 +198,42 @@ mod tests {
             );
         }
         (0..10).for_each(|_| pin().flush());
+    }
+
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn writes_to_far_memory_that_is_full_bring_nothing_up_to_dram_that_is_full() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = FarPlace::File(folder.path().join("far"));
+        let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
+        let far = FarMemory::open(&options, None).unwrap();
+        let core = core_over(&far, None);
+        let records = 30_000u32;
+        let put = |n: u32, value: &[u8]| {
+            let scattered = n.wrapping_mul(7919) % records;
+            core.put(&scattered.to_be_bytes(), value, PutMeta::default())
+        };
+        (0..records).for_each(|n| put(n, &[7; 100]).unwrap());
+        core.settle();
+        move_all(&core, true);
+        assert!(eventually(&core, || core.body_bytes() == 0));
+        let mut fillers = Vec::new();
+        for bytes in [500_000, 8000, 4000, 1000] {
+            while let Some(filler) = far.put(&vec![0; bytes]) {
+                fillers.push(filler);
+            }
+        }
+        let limit_bytes = core.gauges.held() + (256 << 10);
+        core.gauges.set_limit(Some(limit_bytes));
+        // The first refusal comes when nothing goes down any more, and later ones must not make it worse.
+        let refusals: Vec<Error> = (0..records).filter_map(|n| put(n, &[8; 200]).err()).collect();
+        assert!(matches!(refusals[0], Error::MemoryAndFarLimit { .. }), "{}", refusals[0]);
+        core.settle();
+        let memory = core.gauges.memory_use();
+        assert!(memory.total_bytes() <= limit_bytes + limit_bytes * 3 / 100, "{limit_bytes}: {memory:?}");
+        drop(fillers);
+        assert!(eventually(&core, || put(1, &[9; 200]).is_ok()));
     }
 
     #[test]

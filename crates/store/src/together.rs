@@ -31,7 +31,8 @@ impl Core {
             self.seal(leaf, guard);
         }
         let Some(_ownership) = leaf.try_own() else { return };
-        if leaf.state(guard).sealed.is_some() {
+        let state = leaf.state(guard);
+        if state.sealed.is_some() && self.has_place_for(&[state]) {
             let mut meanwhile = || {
                 while *left > 0
                     && let Some(next) = self.queue.pop()
@@ -84,6 +85,7 @@ impl Core {
             let Some(_ownership) = leaf.try_own() else { continue };
             let state = leaf.state(guard);
             if !state.closed
+                && self.has_place_for(&[state])
                 && let Some(goal) = self.goal(state, true)
             {
                 self.settle_with_next(leaf, goal, all_quiet, left, guard);

@@ -8,7 +8,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::body::Body;
 use crate::cold::Below;
-use crate::core::{Copied, Core, check_key, copy_found};
+use crate::core::{Copied, Core, Unowned, check_key, copy_found};
 use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
@@ -339,10 +339,18 @@ impl Core {
                     Append::Changed => return Ok(false),
                     Append::Full => {
                         let (leaf, _) = self.locate(key, &guard);
-                        if self.pack_unowned(leaf, &guard) {
-                            self.stats.packs_foreground.raise();
-                            guard.flush();
-                            continue;
+                        match self.pack_unowned(leaf, frees, &guard) {
+                            Unowned::Packed => {
+                                self.stats.packs_foreground.raise();
+                                guard.flush();
+                                continue;
+                            }
+                            Unowned::NoPlace { raised_bytes } => {
+                                drop(guard);
+                                self.make_room(raised_bytes)?;
+                                continue;
+                            }
+                            Unowned::Busy => {}
                         }
                     }
                     Append::Closed => {}
@@ -490,7 +498,8 @@ impl Core {
         if self.background_packing && self.queue.push(leaf, guard) {
             return;
         }
-        if self.pack_unowned(leaf, guard) {
+        // A body that finds no place now waits for the next writer, who may be refused.
+        if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
             self.stats.packs_foreground.raise();
             guard.flush();
             if !self.has_background {

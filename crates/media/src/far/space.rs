@@ -43,6 +43,7 @@ pub(super) struct Room {
 
 /// Free and used space.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Space {
     chunks: Vec<Chunk>,
     free: BTreeSet<usize>,
@@ -52,6 +53,7 @@ pub(super) struct Space {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 enum Chunk {
     /// The head of the medium, or a later part of an extent.
     Taken,
@@ -63,6 +65,7 @@ enum Chunk {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Slots {
     class: usize,
     used: usize,
@@ -117,6 +120,33 @@ impl Space {
         let (class, chunk) =
             (fitting..SLOT_SIZES.len()).find_map(|class| Some((class, *self.partial[class].first()?)))?;
         Some(Room { offset: self.take_slot(chunk, class), opened: None })
+    }
+
+    /// Whether `blocks` blocks of `len` bytes each, at most half a chunk, find room, in larger slots if need be.
+    pub(super) fn has_room(&self, len: usize, blocks: usize) -> bool {
+        let fitting =
+            SLOT_SIZES.partition_point(|&size| (size as usize) < len.saturating_add(BLOCK_HEAD_BYTES));
+        if fitting == SLOT_SIZES.len() {
+            return false;
+        }
+        let in_chunk = slots_in_chunk(fitting);
+        let mut found = self.free.len() * in_chunk;
+        for class in 0..SLOT_SIZES.len() {
+            for &chunk in &self.partial[class] {
+                if found >= blocks {
+                    return true;
+                }
+                let Chunk::Slots(slots) = &self.chunks[chunk] else {
+                    unreachable!("partial chunks hold slots")
+                };
+                found += match slots.used {
+                    0 => in_chunk,
+                    used if class >= fitting => slots_in_chunk(class) - used,
+                    _ => 0,
+                };
+            }
+        }
+        found >= blocks
     }
 
     /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have become free with
@@ -315,5 +345,25 @@ mod tests {
         assert!(space.allocate(100).is_none());
         assert!(space.allocate_larger(2000).is_none());
         assert!(space.allocate_larger(100).is_some());
+    }
+
+    #[test]
+    fn room_is_found_where_it_was_said_to_be() {
+        for (len, other_len) in [(1000, 100), (100, 1000), (5000, 6000), (6000, 5000)] {
+            let mut space = Space::new(3);
+            let others: Vec<usize> = std::iter::from_fn(|| Some(space.allocate(other_len)?.offset)).collect();
+            assert!(!space.has_room(len, 1), "{len}");
+            for kept in [10, 1, 0] {
+                let mut space = space.clone();
+                others.iter().skip(kept).for_each(|&offset| {
+                    space.free(offset);
+                });
+                let counted = (0..).take_while(|&blocks| space.has_room(len, blocks + 1)).count();
+                space.close_empty();
+                let put = || space.allocate(len).or_else(|| space.allocate_larger(len));
+                assert_eq!(std::iter::from_fn(put).count(), counted, "{len} among {other_len}, {kept}");
+            }
+        }
+        assert!(!Space::new(3).has_room(CHUNK_BYTES, 1));
     }
 }

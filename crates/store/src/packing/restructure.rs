@@ -59,6 +59,11 @@ impl Core {
         if is_cold(leaf) || right.as_ref().is_some_and(|(right, _)| is_cold(right)) {
             return;
         }
+        if let Some((right, _)) = &right
+            && !self.has_place_for(&[leaf.state(guard), right.state(guard)])
+        {
+            return;
+        }
         let left_state = self.close(leaf, guard);
         let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
         if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)

@@ -339,8 +339,11 @@ impl Core {
             return Sent::Kept;
         }
         let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
-        let landing_bytes = landing_bytes(state);
+        let landing_bytes = state.landing_bytes();
         let settles = takes_body && unsettled;
+        if settles && !self.has_place_for(&[state]) {
+            return Sent::Full;
+        }
         if settles {
             self.settle_leaf(leaf, Goal::Keep, guard);
         } else if takes_body && has_time && self.is_loose(state) {
@@ -366,7 +369,7 @@ impl Core {
             let body_bytes =
                 if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
             let settles = takes_body && state.below.is_some() && reach == Reach::Written && !pays(state, 2);
-            (takes_body, settles, body_bytes as u64, landing_bytes(state))
+            (takes_body, settles, body_bytes as u64, state.landing_bytes())
         };
         if settles {
             // The landing goes into the upper body.
@@ -421,10 +424,6 @@ impl Core {
 
 fn is_in_dram(state: &LeafState) -> bool {
     !state.body.is_far() && !state.body.is_empty()
-}
-
-fn landing_bytes(state: &LeafState) -> u64 {
-    state.landings().map(|landing| landing.held_bytes() as u64).sum()
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
+use crate::leaf::LeafState;
 use crate::sync::back_off;
 pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, PAUSE, Source};
@@ -275,6 +276,28 @@ impl Core {
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
         Ok(())
+    }
+
+    /// Bytes of DRAM that packing `leaves` takes beyond what their landings have: those of bodies that lie in far memory, where a slot of their new size is
+    /// not to be had.
+    pub(crate) fn bytes_to_raise(&self, leaves: &[&LeafState]) -> usize {
+        let Some(far) = &self.far else { return 0 };
+        let far_bytes: usize = leaves.iter().map(|state| state.body.far_bytes()).sum();
+        if far_bytes == 0 {
+            return 0;
+        }
+        let landing_bytes: u64 = leaves.iter().map(|state| state.landing_bytes()).sum();
+        let body_bytes_max = self.limits.bytes_full;
+        let packed_bytes = far_bytes + landing_bytes as usize;
+        let bodies = 1 + packed_bytes / body_bytes_max;
+        let has_room = far.has_room_for_bodies(packed_bytes.min(body_bytes_max), bodies);
+        if has_room { 0 } else { packed_bytes }
+    }
+
+    /// Whether what comes of packing `leaves` has a place: their bodies may not come up to DRAM that is full.
+    pub(crate) fn has_place_for(&self, leaves: &[&LeafState]) -> bool {
+        let bytes = self.bytes_to_raise(leaves);
+        bytes == 0 || self.admit(bytes).is_ok()
     }
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.

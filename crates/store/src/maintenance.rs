@@ -295,6 +295,9 @@ impl Core {
             if !sweep.all_quiet && self.is_eviction_due() {
                 break;
             }
+            if sweep.all_quiet {
+                self.make_room_to_pack(&sweep.cursor);
+            }
             let guard = pin();
             let (leaf, _) = self.locate(&sweep.cursor, &guard);
             self.visit(leaf, sweep, &guard);

@@ -22,6 +22,8 @@ mod retired;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crossbeam_epoch::pin;
+
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -292,6 +294,18 @@ impl Core {
         let bodies = 1 + packed_bytes / body_bytes_max;
         let has_room = far.has_room_for_bodies(packed_bytes.min(body_bytes_max), bodies);
         if has_room { 0 } else { packed_bytes }
+    }
+
+    /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard and no lock.
+    pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
+        let bytes = {
+            let guard = pin();
+            self.bytes_to_raise(&[self.locate(key, &guard).0.state(&guard)])
+        };
+        if bytes > 0 {
+            // Without room, the leaf is left as it is.
+            let _ = self.make_room(bytes);
+        }
     }
 
     /// Whether what comes of packing `leaves` has a place: their bodies may not come up to DRAM that is full.

@@ -88,20 +88,19 @@ fn large_values_in_mget_and_pipelines_keep_their_order(server: &TestServer) {
     assert_eq!(reply.len(), 6 + 200 * bulk(&large).len());
 }
 
-/// Longest wait of a client that shares its worker with `busy`.
-fn longest_wait(server: &TestServer, busy: impl FnOnce(Connection) + Send + 'static) -> Duration {
+/// Answers that a client gets which shares its worker with `busy`.
+fn answers_beside(server: &TestServer, busy: impl FnOnce(Connection) + Send + 'static) -> usize {
     let mut bystander = server.connect();
     bystander.text("SET small value");
     let connection = server.connect();
     let work = thread::spawn(move || busy(connection));
-    let mut longest = Duration::ZERO;
+    let mut answers = 0;
     while !work.is_finished() {
-        let start = Instant::now();
         assert_eq!(bystander.text("GET small"), "$5\r\nvalue\r\n");
-        longest = longest.max(start.elapsed());
+        answers += 1;
     }
     work.join().unwrap();
-    longest
+    answers
 }
 
 #[test]
@@ -111,14 +110,14 @@ fn others_are_served_while_100_mb_leave() {
     for (backend, name) in [(map, "map"), (store, "store")] {
         let server = TestServer::start_with(backend, |config| config.threads = 1);
         server.connect().ask(&[b"SET", b"large", &value(100 << 20, 5)]);
-        let waited = longest_wait(&server, |mut connection| {
+        let answers = answers_beside(&server, |mut connection| {
             for _ in 0..3 {
                 connection.send(&request(&[b"GET", b"large"]));
                 let mut rest = vec![0; bulk(&vec![0; 100 << 20]).len()];
                 connection.stream.read_exact(&mut rest).unwrap();
             }
         });
-        // The machine may be busy with other tests; a reply sent in one go would take far longer.
-        assert!(waited < Duration::from_secs(1), "{name}: a client waited {waited:?}");
+        // Replies that are sent in one go leave room for one before each.
+        assert!(answers > 30, "{name}: {answers} answers");
     }
 }

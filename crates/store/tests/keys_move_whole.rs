@@ -37,8 +37,13 @@ fn a_rename_takes_value_expiry_and_flags() {
         assert_eq!(store.meta(b"copy").unwrap().unwrap(), found);
         store.delete(b"copy").unwrap();
     }
-    store.settle().unwrap();
-    assert_eq!(store.memory().large_bytes, 0);
+    // Bytes come back when their last reader, perhaps one of another test, has gone on.
+    let is_free = || {
+        store.settle().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        store.memory().large_bytes == 0
+    };
+    assert!((0..5000).any(|_| is_free()), "{:?}", store.memory());
 }
 
 #[test]

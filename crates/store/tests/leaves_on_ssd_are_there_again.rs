@@ -160,16 +160,20 @@ fn an_expiry_in_the_log_changes_a_value_on_ssd() {
     let store = Store::open(options.clone()).unwrap();
     fill(&store, 3000, 0);
     let now_ms =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let began_ms = now_ms();
     // These expire while nobody looks, if the log did not say otherwise.
-    (0..3000).for_each(|n| assert!(store.set_expiry(&key(n), Some(now_ms + 1500)).unwrap()));
+    (0..3000).for_each(|n| assert!(store.set_expiry(&key(n), Some(began_ms + 10_000)).unwrap()));
     store.settle().unwrap();
     store.send_to_ssd(|| true).unwrap();
     store.checkpoint().unwrap();
     (0..3000).step_by(2).for_each(|n| assert!(store.set_expiry(&key(n), Some(1 << 44)).unwrap()));
     (0..3000).step_by(4).for_each(|n| assert!(store.set_expiry(&key(n), None).unwrap()));
     drop(store);
-    std::thread::sleep(std::time::Duration::from_millis(1600));
+    let is_over = || now_ms() > began_ms + 10_000;
+    while !is_over() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let small = Options { memory_limit_bytes: Some(1 << 20), ..options };
     let store = Store::open(small).unwrap();
     for n in 0..3000 {

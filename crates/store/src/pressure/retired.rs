@@ -66,7 +66,12 @@ mod tests {
             }
             assert!(written > 0 && most < 2 * RETIRED_BYTES_MIN, "{most} bytes were retired");
         });
-        core.reclaim();
-        assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
+        // Readers of other tests may hold it for a while.
+        let is_free = || {
+            core.reclaim();
+            std::thread::sleep(Duration::from_millis(1));
+            core.gauges.retired.held() < RETIRED_BYTES_MIN / 4
+        };
+        assert!((0..5000).any(|_| is_free()), "{}", core.gauges.retired.held());
     }
 }

@@ -123,9 +123,9 @@ impl Large {
         let (view, end) = (self.view(), self.end_of(offset, len));
         let mut reads = PieceReads::default();
         if let View::Ssd(pieces) = &view {
-            let known = last.as_ref().map(|(index, _)| *index);
-            let indices = (offset / PIECE_BYTES) as usize..end.div_ceil(PIECE_BYTES) as usize;
-            reads.want(pieces, indices.filter(|index| Some(*index) != known));
+            let first = (offset / PIECE_BYTES) as usize;
+            let is_known = last.as_ref().is_some_and(|(index, _)| *index == first);
+            reads.want(pieces, first + usize::from(is_known)..end.div_ceil(PIECE_BYTES) as usize);
         }
         self.decode(&view, offset, end, out, last, &mut reads)
     }
@@ -240,6 +240,7 @@ impl View {
         }
         let piece = index / PIECE_CHUNKS;
         if last.as_ref().is_none_or(|(known, _)| *known != piece) {
+            *last = None;
             *last = Some((piece, reads.next()?));
         }
         let bytes = last.as_ref().map_or(&[][..], |(_, bytes)| bytes);

@@ -14,7 +14,7 @@ use crossbeam_epoch::{Guard, pin};
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable;
-use crate::landing::RecordBytes;
+use crate::landing::{Landing, RecordBytes};
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
@@ -124,7 +124,8 @@ impl Core {
             _ => key.len(),
         });
         let logged_bytes = bytes.sum();
-        self.make_room(logged_bytes)?;
+        // It lies in landings first, and in bodies beside them while these are packed.
+        self.make_room(2 * logged_bytes)?;
 
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
@@ -190,6 +191,15 @@ impl Core {
             self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
+        let mut landed_bytes = vec![0; locked.len()];
+        for ((key, _, value), leaf) in operations.iter().zip(&leaf_of) {
+            landed_bytes[*leaf] += LANDED_HEAD_BYTES + key.len() + value.inline_bytes();
+        }
+        for (locked, bytes) in locked.iter().zip(landed_bytes) {
+            if bytes > self.landing_bytes_max() {
+                self.grow_landing(locked.leaf, bytes, &guard);
+            }
+        }
         let number = self.committed.load(Ordering::Relaxed) + 1;
         let mut record = RecordBytes::default();
         for ((key, operation, value), leaf) in operations.iter_mut().zip(&leaf_of) {
@@ -310,19 +320,30 @@ impl Core {
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.
     pub(crate) fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
         loop {
+            let open = leaf.state(guard).open.as_ref();
+            if open.is_some_and(|open| open.append(record, hash)) {
+                break;
+            }
+            let capacity = open.map_or(self.landing_bytes, |open| open.capacity());
+            self.grow_landing(leaf, capacity.max(record.landing_bytes()), guard);
+        }
+        leaf.note_append();
+    }
+
+    /// Gives a leaf, whose writer lock the caller holds, a landing with room for so many bytes more.
+    fn grow_landing(&self, leaf: &Leaf, bytes: usize, guard: &Guard) {
+        loop {
             let state = leaf.state(guard);
             let larger = match &state.open {
-                Some(open) if open.append(record, hash) => break,
-                Some(open) => open.grown(2 * open.capacity() + record.landing_bytes()),
-                None => crate::landing::Landing::new(self.landing_bytes.max(record.landing_bytes())),
+                Some(open) => open.grown(open.used_bytes() + bytes),
+                None => Landing::new(bytes),
             };
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
             if leaf.publish(state, new, guard) {
-                self.note_landing(leaf, guard);
+                return self.note_landing(leaf, guard);
             }
         }
-        leaf.note_append();
     }
 }
 

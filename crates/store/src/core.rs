@@ -352,8 +352,9 @@ impl Core {
             ChunkPlace::Far(_) => 0,
             ChunkPlace::Ratio(_, placement) => (value.len() as f64 * placement.dram_share()) as usize,
         };
-        self.make_room(dram_bytes)?;
-        Ok(Arc::new(Large::new(value, self.dictionaries.current().as_ref(), place, &self.gauges)))
+        let reserved = self.reserve(dram_bytes)?;
+        let coding = self.dictionaries.current();
+        Ok(Arc::new(Large::new(value, coding.as_ref(), place, reserved, &self.gauges)))
     }
 
     /// Where the chunks of a large value are to lie that takes the place of `old`.
@@ -370,7 +371,10 @@ impl Core {
         match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
             None => ChunkPlace::Dram,
             Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
-            Some((far, None)) if !self.has_memory_for(bytes as u64) => ChunkPlace::Far(far),
+            Some((far, None)) if !self.has_memory_for(bytes as u64) => match far.has_room_for_chunks(bytes) {
+                true => ChunkPlace::Far(far),
+                false => ChunkPlace::Dram,
+            },
             Some(_) => ChunkPlace::Dram,
         }
     }

@@ -172,7 +172,7 @@ impl Core {
         }
 
         // Expired records go first: this pack drops them.
-        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
+        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= newest.expired_by_ms);
         let ends = eviction.full.load(Relaxed) && !expires;
         let mut going = Vec::new();
         for place in (0..body.len()).filter(|place| !written[*place]) {
@@ -401,7 +401,7 @@ impl Core {
         let goes = expires || self.choose(eviction, turn, state, excess_bytes, &guard);
         let lingers = which == Which::Probation && state.is_unsettled();
         if goes || lingers {
-            if !goes {
+            if !goes || expires {
                 self.seal(leaf, &guard);
             }
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));

@@ -15,6 +15,7 @@ use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage};
 use ziptier_media::placement::Placement;
 
 use crate::Error;
+use crate::large::CHUNK_BYTES;
 use crate::options::FarRatio;
 use crate::sync::back_off;
 
@@ -118,6 +119,11 @@ impl FarMemory {
             self.full.store(true, Relaxed);
         }
         held.map(|held| FarBytes { memory: self.clone(), held: ManuallyDrop::new(held) })
+    }
+
+    /// Whether the chunks of a large value of `bytes` bytes fit for sure.
+    pub(crate) fn has_room_for_chunks(&self, bytes: usize) -> bool {
+        self.has_room_for_bodies(bytes.min(CHUNK_BYTES), bytes.div_ceil(CHUNK_BYTES))
     }
 
     /// Whether so many bodies of `bytes` bytes each fit for sure.

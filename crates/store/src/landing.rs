@@ -105,6 +105,11 @@ impl Landing {
         self.published.load(Ordering::Acquire) as usize
     }
 
+    /// Whether a record changes the expiry of another one.
+    pub(crate) fn touches(&self) -> bool {
+        (0..self.len()).any(|index| self.record(index).tag.kind() == Kind::Touch)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -28,7 +28,7 @@ use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::FarMemory;
 use crate::image_files::OwnedPieces;
-use crate::memory::{Gauge, Gauges, arc_bytes};
+use crate::memory::{Gauge, Gauges, Reserved, arc_bytes};
 use crate::record::array;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;
@@ -40,7 +40,7 @@ pub(crate) use reads::LastPiece;
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
 
 /// Raw bytes of a chunk: what a read at an offset decodes at most beyond what it was asked for.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;
@@ -76,11 +76,13 @@ enum Whereabouts {
 }
 
 impl Large {
-    /// Cuts and codes `value`. The scratch, six times a chunk, is not worth keeping.
+    /// Cuts and codes `value`, whose chunks are counted instead of what is reserved for them. The scratch, six times a chunk, is not worth
+    /// keeping.
     pub(crate) fn new(
         value: &[u8],
         coding: Option<&Coding>,
         place: ChunkPlace<'_>,
+        reserved: Reserved<'_>,
         gauges: &Arc<Gauges>,
     ) -> Self {
         let mut encoder = Encoder::new();
@@ -106,6 +108,7 @@ impl Large {
             })
             .collect::<Vec<_>>();
         let coding = coding.filter(|_| any_coded).cloned();
+        drop(reserved);
         let chunks = Chunks::new(chunks, place, gauges);
         Self::of(gauges, value.len() as u64, coding, Whereabouts::Memory { chunks, pieces: None })
     }

@@ -343,6 +343,8 @@ impl Core {
             if quiet {
                 self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard);
             } else {
+                // What is open may change when records expire.
+                self.seal(leaf, guard);
                 Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
                 self.count_settled(goal, state.heated);
             }
@@ -485,8 +487,13 @@ impl Core {
             if first.state(&guard).below.is_some() {
                 return Ok(());
             }
+            let high = first.state(&guard).high.clone();
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
+            if first.state(&guard).high == high {
+                // Somebody writes there again.
+                return Ok(());
+            }
         }
     }
 }

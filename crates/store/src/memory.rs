@@ -195,6 +195,18 @@ impl Gauge {
     }
 }
 
+/// Bytes of a large value that are counted before they are there, so that others leave room for them.
+pub(crate) struct Reserved<'a> {
+    gauge: &'a Gauge,
+    bytes: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.gauge.take_held(self.bytes);
+    }
+}
+
 /// All gauges of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
@@ -233,6 +245,12 @@ impl Gauges {
 
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
+    }
+
+    /// Reserves `bytes` for a large value.
+    pub(crate) fn reserve(&self, bytes: usize) -> Reserved<'_> {
+        self.large.add_held(bytes);
+        Reserved { gauge: &self.large, bytes }
     }
 
     /// Accounts for allocations that left their purpose and wait for their last reader.

@@ -51,9 +51,18 @@ pub(crate) struct Newest<'a> {
     pub(crate) marks: Vec<Mark>,
     /// Tombstones among them that are eviction's.
     pub(crate) evicted: u64,
+    /// What expires by this time is dropped by a pack.
+    pub(crate) expired_by_ms: u64,
 }
 
 impl Newest<'_> {
+    /// Whether any of these, or a record of `body`, expires by `now_ms`.
+    pub(crate) fn expires(&self, body: &Body, now_ms: u64) -> bool {
+        let mut expiries = self.pending.iter().map(|record| record.fields.expires_at_ms);
+        let is_over = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
+        is_over(body.earliest_expiry_ms()) || expiries.any(is_over)
+    }
+
     /// The mark of the body's record at `place`.
     pub(crate) fn mark(&self, place: usize) -> Mark {
         self.marks.get(place).copied().unwrap_or_default()

@@ -11,7 +11,7 @@ use crate::cold::Below;
 use crate::core::{Copied, Core, Unowned, check_key, copy_found};
 use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
-use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
+use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
 use crate::options::VALUE_BYTES_MAX;
 use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
@@ -71,6 +71,15 @@ impl<'a> NewValue<'a> {
         }
     }
 
+    /// Bytes of the value as it lies in a landing.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        match self {
+            Self::Inline(bytes) => bytes.len(),
+            Self::Large { .. } => REFERENCE_BYTES,
+            Self::None => 0,
+        }
+    }
+
     /// Lays out the record. A reference that is laid out still belongs to this value until [`NewValue::written`].
     pub(crate) fn lay_out(&self, record: &mut RecordBytes, mut fields: Fields, key: &[u8], kind: Kind) {
         match self {
@@ -126,8 +135,17 @@ struct Attempt<'a> {
     operation: Operation<'a>,
     /// What the write depends on.
     expected: Expected<'a>,
-    /// It frees memory, now or in time, and is never refused for want of it.
-    frees: bool,
+    frees: Frees,
+}
+
+/// Whether a write frees memory, for want of which it is not refused at once then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frees {
+    Nothing,
+    /// A key that gets another expiry may go in time: the limit may be exceeded a little.
+    InTime,
+    /// A deletion is never refused.
+    Now,
 }
 
 /// How an attempt to append ended.
@@ -304,7 +322,11 @@ impl Core {
             Kind::Touch => Operation::Expire { key, expires_at_ms: fields.expires_at_ms },
             _ => Operation::put(key, value.raw(), &fields),
         };
-        let frees = matches!(kind, Kind::Tombstone | Kind::Touch);
+        let frees = match kind {
+            Kind::Tombstone => Frees::Now,
+            Kind::Touch => Frees::InTime,
+            _ => Frees::Nothing,
+        };
         let attempt = Attempt { key, hash: key_hash(key), operation, expected, frees };
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
@@ -339,7 +361,7 @@ impl Core {
                     Append::Changed => return Ok(false),
                     Append::Full => {
                         let (leaf, _) = self.locate(key, &guard);
-                        match self.pack_unowned(leaf, frees, &guard) {
+                        match self.pack_unowned(leaf, frees == Frees::Now, &guard) {
                             Unowned::Packed => {
                                 self.stats.packs_foreground.raise();
                                 guard.flush();
@@ -381,6 +403,7 @@ impl Core {
         guard: &Guard,
     ) -> Result<Append, Error> {
         let &Attempt { key, hash, ref operation, expected, frees } = attempt;
+        let is_touch = matches!(operation, Operation::Expire { .. });
         let (mut leaf, _) = self.locate(key, guard);
         loop {
             let writer = leaf.lock_writer();
@@ -394,11 +417,17 @@ impl Core {
             }
             let as_expected = match expected {
                 Expected::Anything => true,
-                Expected::Appends(appends) => appends == leaf.appends(),
+                Expected::Appends(appends) => {
+                    appends == leaf.appends() && (!is_touch || self.is_touchable(state, key, hash))
+                }
                 Expected::Below(below) => self.lies_below(state, key, hash, below),
             };
             if !as_expected {
                 return Ok(Append::Changed);
+            }
+            if frees == Frees::InTime {
+                // Expiries make bodies larger, too.
+                self.admit_in_time()?;
             }
             if let Some(open) = &state.open
                 && open.fits(record)
@@ -421,7 +450,7 @@ impl Core {
             // What frees memory has a landing as small as can be then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
                 Ok(()) => self.landing_bytes_for(&state.body, record),
-                Err(_) if frees => 0,
+                Err(_) if frees != Frees::Nothing => 0,
                 Err(error) => return Err(error),
             };
             if !matches!(expected, Expected::Below(_)) {
@@ -435,6 +464,18 @@ impl Core {
                 self.sealed(leaf, guard);
             }
             return Ok(Append::Done { packed: sealing });
+        }
+    }
+
+    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the writer lock.
+    fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
+        match state.find(key, hash, &self.committed).0 {
+            // It may have expired since it was read, or have gone to SSD.
+            Lookup::Found(found) => {
+                let is_large = matches!(found.payload, Payload::Large(_));
+                !self.is_gone(&found) && (state.below.is_none() || is_large)
+            }
+            _ => false,
         }
     }
 
@@ -527,6 +568,46 @@ mod tests {
         // Seven of these records take 256 bytes, and a twentieth of all are ten.
         let packs = core.stats.packs_foreground.get();
         assert!(packs <= u64::from(writes) / 9, "{packs}");
+    }
+
+    /// A key of a leaf of 20 is given another expiry in the open landing, and outlives the first one; the leaf is packed then.
+    #[test]
+    #[cfg(not(miri))]
+    fn what_is_given_more_time_in_the_open_landing_stays() {
+        use crate::packing::Goal;
+        use crate::record::now_ms;
+        for value in [vec![7; 20], vec![7; 5000]] {
+            for later in [None, Some(1 << 44)] {
+                let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+                let kept = (0..100).any(|_| {
+                    for n in 0u32..20 {
+                        let expires_at_ms = (n == 7).then(|| now_ms() + 40);
+                        core.put(&n.to_be_bytes(), &value, PutMeta { expires_at_ms, flags: 0 })
+                            .expect("no limit is set");
+                    }
+                    let ends_ms = now_ms() + 40;
+                    core.settle();
+                    let key = 7u32.to_be_bytes();
+                    let update = core.modify(&key, false, |_| Update::Expire(later)).expect("it is there");
+                    while now_ms() <= ends_ms {
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                    }
+                    // On a busy machine it may have expired before.
+                    update != Update::Keep
+                });
+                assert!(kept);
+                let guard = pin();
+                let (leaf, _) = core.locate(&[], &guard);
+                let ownership = leaf.try_own().expect("nobody maintains it");
+                Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+                drop(ownership);
+                drop(guard);
+                let get = || core.read(&7u32.to_be_bytes(), &mut Vec::new()).expect("it is whole");
+                assert_eq!(get().map(|meta| meta.expires_at_ms), Some(later));
+                core.settle();
+                assert_eq!(get().map(|meta| meta.expires_at_ms), Some(later));
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ziptier::{Batch, CodecChoice, Condition, Options, PutMeta, Store, Update, Values};
+use ziptier::{Batch, CodecChoice, Condition, Options, PutMeta, SsdOptions, Store, Update, Values};
 
 fn in_ms(ms: u64) -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64 + ms
@@ -37,7 +37,7 @@ fn every_call_sees_an_expired_key_as_absent() {
 
 fn an_expired_key_is_absent(store: &Store) {
     for settled in [false, true] {
-        let meta = PutMeta { expires_at_ms: Some(in_ms(60)), flags: 7 };
+        let meta = PutMeta { expires_at_ms: Some(in_ms(3_600_000)), flags: 7 };
         store.put_with(b"brief", b"value", meta).unwrap();
         store.put(b"lasting", b"value").unwrap();
         if settled {
@@ -45,7 +45,12 @@ fn an_expired_key_is_absent(store: &Store) {
         }
         assert_eq!(store.meta(b"brief").unwrap().unwrap().flags, 7);
         assert_eq!(store.len(), 2);
-        std::thread::sleep(Duration::from_millis(80));
+        // A test that is stopped for a while must not find it gone before.
+        assert!(store.set_expiry(b"brief", Some(in_ms(20))).unwrap());
+        if settled {
+            store.settle().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(30));
         assert_eq!(store.get(b"brief").unwrap(), None);
         assert_eq!(store.meta(b"brief").unwrap(), None);
         assert_eq!(store.read_at(b"brief", 0, 3, &mut Vec::new()).unwrap(), None);
@@ -106,4 +111,54 @@ fn a_background_thread_gives_the_bytes_of_expired_keys_back() {
         }
     }
     panic!("after 10 seconds {:?} are left", store.memory());
+}
+
+/// Leaves that are written to all the time, with a background that drops what has expired.
+#[test]
+fn what_is_given_more_time_stays_while_others_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = Some(dir.path().to_owned());
+    let stores = [
+        Store::open(Options::default()).unwrap(),
+        Store::open(Options { ssd: Some(SsdOptions { path, limit_bytes: 64 << 20 }), ..Options::default() })
+            .unwrap(),
+    ];
+    let key = |n: u64| format!("key:{n:02}").into_bytes();
+    // Every third lies outside its leaf.
+    let value = |n: u64| n.to_le_bytes().repeat(if n.is_multiple_of(3) { 500 } else { 5 });
+    let ends_ms = in_ms(400);
+    for store in &stores {
+        for n in 0..40 {
+            let meta = PutMeta { expires_at_ms: Some(ends_ms).filter(|_| n < 20), flags: 0 };
+            store.put_with(&key(n), &value(n), meta).unwrap();
+        }
+        store.settle().unwrap();
+    }
+    stores[1].send_to_ssd(|| true).unwrap();
+    let mut kept = [Vec::new(), Vec::new()];
+    for (store, kept) in stores.iter().zip(&mut kept) {
+        for n in 0..10 {
+            let later = Some(1 << 44).filter(|_| n % 2 == 0);
+            // On a busy machine it may have expired before.
+            if store.set_expiry(&key(n), later).unwrap() {
+                kept.push((n, later));
+            }
+        }
+    }
+    for round in 0..100 {
+        stores.iter().for_each(|store| store.put(&key(30 + round % 10), &value(1)).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for (store, kept) in stores.iter().zip(&kept) {
+        for settled in [false, true] {
+            if settled {
+                store.settle().unwrap();
+            }
+            for (n, later) in kept {
+                assert_eq!(store.get(&key(*n)).unwrap(), Some(value(*n)), "{n}");
+                assert_eq!(store.meta(&key(*n)).unwrap().unwrap().expires_at_ms, *later, "{n}");
+            }
+            (10..20).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), None, "{n}"));
+        }
+    }
 }

@@ -115,6 +115,12 @@ impl Core {
     pub(crate) fn send_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
         let nothing = Went::default();
         let Some(_ownership) = leaf.try_own() else { return Ok(nothing) };
+        if let Some(cold) = &self.cold
+            && !self.has_place_for(&[leaf.state(&pin())])
+        {
+            // Its body comes to DRAM before it goes, and must not have to stay there.
+            cold.tier.check_segment()?;
+        }
         let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(nothing) };
         if !state.body.is_whole() {
             // An image of it would be taken for sound.

@@ -14,6 +14,10 @@ impl Core {
     pub(crate) fn merge_grown(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
+        if leaf.is_owned() {
+            cold.grown.lock().push_back(leaf);
+            return false;
+        }
         let (bytes, is_crowded) = {
             let guard = pin();
             let state = leaf.state(&guard);

@@ -53,7 +53,7 @@ use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
 use crate::moving::Pick;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, back_off};
 
 pub(crate) use below::{Below, Part};
 pub(crate) use demote::{Went, entry};
@@ -65,6 +65,9 @@ pub(crate) use sink::{add_coding, upper_records};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::pays;
+
+/// How often a walk over all leaves looks whether one that somebody else maintains is free: a few seconds.
+const OWNER_ROUNDS: u32 = 50_000;
 
 /// What a store with an SSD has besides.
 pub(crate) struct Cold {
@@ -154,10 +157,13 @@ impl Core {
         came
     }
 
+    /// Every leaf, once nobody else maintains it.
     fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
         let mut cursor = Vec::new();
         loop {
             let (leaf, next) = self.share_at(&cursor);
+            // Somebody may maintain it just now.
+            (0..OWNER_ROUNDS).take_while(|_| leaf.is_owned()).for_each(back_off);
             visit(&leaf)?;
             match next {
                 Some(next) => cursor = next.to_vec(),

@@ -52,10 +52,10 @@ impl Core {
     ) {
         let landed = newest(closed.landings(), &self.committed);
         let Newest { pending, shadowed, .. } = over_upper(landed, upper);
-        let parts = images
-            .iter()
-            .zip(ranges(&pending, below))
-            .map(|(state, range)| (state, Newest { pending: pending[range].to_vec(), ..Newest::default() }));
+        let expired_by_ms = self.expiry_now_ms();
+        let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
+            (state, Newest { pending: pending[range].to_vec(), expired_by_ms, ..Newest::default() })
+        });
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
         pieces.released.extend(shadowed.iter().map(|reference| array(reference)));

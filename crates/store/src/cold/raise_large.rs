@@ -5,6 +5,7 @@
 
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
+use crate::memory::Reserved;
 use crate::record::key_hash;
 
 /// A value that is read in parts comes up if it has so many bytes at most: more than is asked for is read then.
@@ -20,12 +21,15 @@ impl Core {
         if again.is_empty() {
             return;
         }
-        let mut bytes = 0;
-        let placed = again.into_iter().filter_map(|large| {
-            bytes += large.stored_bytes();
-            Some((large, self.place_above(bytes)?))
-        });
-        let raised = Large::raise(&placed.collect::<Vec<_>>());
+        let (mut placed, mut reserved) = (Vec::new(), Vec::new());
+        for large in again {
+            if let Some((place, bytes)) = self.place_above(large.stored_bytes()) {
+                placed.push((large, place));
+                reserved.push(bytes);
+            }
+        }
+        let raised = Large::raise(&placed);
+        drop(reserved);
         self.stats.values_raised.add(raised);
         // The background makes room for the next ones.
         self.ease();
@@ -38,12 +42,16 @@ impl Core {
         }
     }
 
-    /// Where so many bytes from SSD are to lie, if there is room. What lies at a set ratio never goes down, so nothing comes up there.
-    fn place_above(&self, bytes: usize) -> Option<ChunkPlace<'_>> {
+    /// Where so many bytes from SSD are to lie, if there is room, which is kept for them. What lies at a set ratio never goes down, so
+    /// nothing comes up there.
+    fn place_above(&self, bytes: usize) -> Option<(ChunkPlace<'_>, Reserved<'_>)> {
         match self.chunk_place(bytes) {
             ChunkPlace::Ratio(..) => None,
-            ChunkPlace::Dram => self.displace(bytes as u64).then_some(ChunkPlace::Dram),
-            place => Some(place),
+            ChunkPlace::Dram if self.displace(bytes as u64) => {
+                Some((ChunkPlace::Dram, self.try_reserve(bytes).ok()?))
+            }
+            ChunkPlace::Dram => None,
+            place => Some((place, self.gauges.reserve(0))),
         }
     }
 }

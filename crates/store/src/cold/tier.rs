@@ -167,6 +167,11 @@ impl Tier {
         self.check_room(self.kept_bytes())
     }
 
+    /// Whether another segment may be begun, beside the one that is kept free for cleaning.
+    pub(super) fn check_segment(&self) -> Result<(), SegmentError> {
+        self.check_room(self.kept_bytes() + 2 * self.segment_bytes)
+    }
+
     /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones
     /// could go.
     pub(super) fn kept_bytes(&self) -> u64 {

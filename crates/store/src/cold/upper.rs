@@ -65,7 +65,8 @@ impl Core {
     /// Packs the sealed landing of a cold leaf, which the caller owns.
     pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
         let state = leaf.state(guard);
-        let newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let pieces = self.plan_upper(state, &newest, scratch);
         self.publish_one(leaf, state, pieces, guard);
         let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
@@ -87,7 +88,7 @@ impl Core {
             None => self.dictionaries.current().filter(|current| current.tokens().is_some()),
         };
         let mut merging = Merging { entries: Vec::new(), fresh: Vec::new(), pieces: Pieces::default() };
-        merging.walk(&state.body, state.coding.as_ref(), newest, self.expiry_now_ms());
+        merging.walk(&state.body, state.coding.as_ref(), newest);
         let Merging { mut entries, fresh, mut pieces } = merging;
         if let Some(Coding::Tokens(dictionary)) = &coding {
             let values: Vec<&[u8]> = fresh.iter().map(|index| entries[*index].payload).collect();
@@ -104,7 +105,8 @@ impl Core {
 }
 
 impl<'a> Merging<'a> {
-    fn walk(&mut self, body: &'a Body, coding: Option<&'a Coding>, newest: &'a Newest<'a>, now_ms: u64) {
+    fn walk(&mut self, body: &'a Body, coding: Option<&'a Coding>, newest: &'a Newest<'a>) {
+        let now_ms = newest.expired_by_ms;
         let mut at = 0;
         for record in &newest.pending {
             let (place, is_there) = body.seek_from(at, record.key);
@@ -139,7 +141,7 @@ impl<'a> Merging<'a> {
     ) {
         let record = body.record(index);
         let mut fields = record.fields;
-        if let Some(changed) = expires_at_ms {
+        if let Some(changed) = expires_at_ms.filter(|_| record.tag.kind() != Kind::Tombstone) {
             fields.expires_at_ms = changed;
         }
         let mut entry = Entry {

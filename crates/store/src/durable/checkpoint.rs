@@ -424,10 +424,12 @@ impl Checkpointer {
     pub(crate) fn stats(&self) -> CheckpointStats {
         let (segments, counts) = (self.files.segments.stats(), &self.counts);
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        // In the order in which they change, so that a checkpoint which is not seen to run any more is seen to have ended.
+        let is_running = self.is_wanted.load(Ordering::Acquire) || counts.is_running.load(Ordering::Acquire);
         CheckpointStats {
             checkpoints: get(&counts.checkpoints),
             failed: get(&counts.failed),
-            is_running: counts.is_running.load(Ordering::Acquire) || self.is_wanted.load(Ordering::Acquire),
+            is_running,
             began_ms: get(&counts.began_ms),
             start_lsn: get(&counts.start_lsn),
             last_ended_ms: get(&counts.last_ended_ms),

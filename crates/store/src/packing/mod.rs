@@ -28,10 +28,11 @@ use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
-use crate::merge::newest;
+use crate::merge::{Newest, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload};
@@ -223,6 +224,7 @@ impl Core {
         // All of it is copied: most of it arrives while the landing is sorted and coded.
         state.body.prefetch();
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
         if goal == Goal::Keep
@@ -239,6 +241,28 @@ impl Core {
         } else {
             self.split(leaf, goal, guard, scratch);
         }
+    }
+
+    /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired: none while another landing
+    /// changes the expiry of any, since that must not lie above nothing.
+    pub(crate) fn expired_by_ms(
+        &self,
+        leaf: &Leaf,
+        state: &LeafState,
+        newest: &Newest<'_>,
+        guard: &Guard,
+    ) -> u64 {
+        let now_ms = self.expiry_now_ms();
+        if !newest.expires(&state.body, now_ms) {
+            return 0;
+        }
+        // Under this lock it is made sure that a key is there whose expiry is changed. So whoever did before that time is seen, and whoever
+        // does from now on finds the key gone.
+        drop(leaf.lock_writer());
+        let is_merged =
+            |landing: &Landing| state.sealed.as_deref().is_some_and(|sealed| std::ptr::eq(sealed, landing));
+        let is_touched = leaf.state(guard).landings().any(|landing| !is_merged(landing) && landing.touches());
+        if is_touched { 0 } else { now_ms }
     }
 
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was

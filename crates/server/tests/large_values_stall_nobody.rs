@@ -8,7 +8,6 @@ mod support;
 use std::io::Read;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use support::map_backend::MapBackend;
 use support::{Connection, TestServer, request};

@@ -77,9 +77,9 @@ impl Walk {
                 }
             }
             let is_used_up = from == gap;
-            if !is_used_up
-                && !(found == gap && is_zero(&self.block[from..gap]) && self.pass_padding(&mut read)?)
-            {
+            let goes_on = is_used_up
+                || found == gap && is_zero(&self.block[from..gap]) && self.pass_padding(&mut read)?;
+            if !goes_on {
                 return Ok(self.whole);
             }
         }

@@ -7,7 +7,8 @@
 //!
 //! A log that is being written ends, for its readers, before its file does. Within the process its length is known. Another process sees that
 //! the file is claimed, walks the records that are there, and takes for the end what follows the last whole batch, until it sees more. When
-//! nobody claims the file any more, it is what it is: a log that a killed process left is read to the end of its file, damage and all.
+//! nobody claims the file any more, it is what it is: a log that a killed process left is read to the end of its file, damage and all,
+//! but by those who followed it.
 //!
 //! | module | what it owns |
 //! |---|---|

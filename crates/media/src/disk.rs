@@ -10,10 +10,12 @@
 //! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at` is its
 //! non-temporal copy, `sync_data` its fence.
 
+mod claim;
 mod mapped;
 mod real;
 
 pub use crate::aligned::AlignedBytes;
+pub use claim::Claim;
 pub use real::RealDisk;
 
 use rustix::io::Errno;

@@ -1,15 +1,14 @@
 // The file system `ziptier`: RocksDB's own, but for the write-ahead log, whose files `ziptier_rocksdb` writes.
 //
-// A log that is being written is shorter than its file, so everybody who reads it, or asks how long it is, is told of what is
-// the log and no more. That is known for files that this process writes; a log that a killed process left ends where its zeros begin,
-// which RocksDB's reader knows.
+// A log that is being written, by this process or another, is shorter than its file, so everybody who reads it, or asks how long it is, is
+// told of what is the log and no more. A log that a killed process left is all of its file: it ends where its zeros begin, which
+// RocksDB's reader knows.
 
 #include "file_system.h"
 
 #include <rocksdb/env.h>
 #include <rocksdb/file_system.h>
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -25,18 +24,20 @@ using namespace ROCKSDB_NAMESPACE;
 
 constexpr const char* kName = "ziptier";
 
-struct CloseLength {
-  void operator()(ZtLength* length) const { zt_length_close(length); }
+struct CloseReader {
+  void operator()(ZtReader* reader) const { zt_reader_close(reader); }
 };
-using LengthPtr = std::unique_ptr<ZtLength, CloseLength>;
+using ReaderPtr = std::unique_ptr<ZtReader, CloseReader>;
 
 bool IsLog(const std::string& path) {
   constexpr std::string_view kEnd = ".log";
   return path.size() > kEnd.size() && path.compare(path.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
 }
 
-// The length of a log that is being written, or null.
-LengthPtr LengthOf(const std::string& path) { return LengthPtr(IsLog(path) ? zt_length_of(path.c_str()) : nullptr); }
+// The log at a path, or null.
+ReaderPtr ReaderOf(const std::string& path) { return ReaderPtr(IsLog(path) ? zt_reader_open(path.c_str()) : nullptr); }
+
+bool IsWrittenHere(const std::string& path) { return IsLog(path) && zt_wal_is_written(path.c_str()); }
 
 // Runs one of the functions that tell of a failure in words.
 template <typename Function, typename... Args>
@@ -87,41 +88,33 @@ class LogWritableFile : public FSWritableFile {
   ZtLog* log_;
 };
 
-// Reads a log while it is written.
+// Reads a log, also while it is written.
 class LogRandomAccessFile : public FSRandomAccessFile {
  public:
-  LogRandomAccessFile(std::unique_ptr<FSRandomAccessFile> file, LengthPtr length)
-      : file_(std::move(file)), length_(std::move(length)) {}
+  explicit LogRandomAccessFile(ReaderPtr reader) : reader_(std::move(reader)) {}
 
-  IOStatus Read(uint64_t offset, size_t count, const IOOptions& options, Slice* result, char* scratch,
-                IODebugContext* context) const override {
-    const uint64_t end = zt_length_bytes(length_.get());
-    if (offset >= end) {
-      *result = Slice(scratch, 0);
-      return IOStatus::OK();
-    }
-    count = static_cast<size_t>(std::min<uint64_t>(count, end - offset));
-    return file_->Read(offset, count, options, result, scratch, context);
+  IOStatus Read(uint64_t offset, size_t count, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) const override {
+    size_t found = 0;
+    IOStatus status = Run(zt_reader_read, reader_.get(), offset, scratch, count, &found);
+    *result = Slice(scratch, found);
+    return status;
   }
 
-  IOStatus GetFileSize(uint64_t* size) override {
-    *size = zt_length_bytes(length_.get());
-    return IOStatus::OK();
-  }
+  IOStatus GetFileSize(uint64_t* size) override { return Run(zt_reader_bytes, reader_.get(), size); }
 
  private:
-  std::unique_ptr<FSRandomAccessFile> file_;
-  LengthPtr length_;
+  ReaderPtr reader_;
 };
 
 // The same from front to back. RocksDB's own reads ahead into a buffer of C's library, where zeros would stay that the log
 // has overwritten since.
 class LogSequentialFile : public FSSequentialFile {
  public:
-  explicit LogSequentialFile(std::unique_ptr<FSRandomAccessFile> file) : file_(std::move(file)) {}
+  explicit LogSequentialFile(ReaderPtr reader) : file_(std::move(reader)) {}
 
   IOStatus Read(size_t count, const IOOptions& options, Slice* result, char* scratch, IODebugContext* context) override {
-    IOStatus status = file_->Read(offset_, count, options, result, scratch, context);
+    IOStatus status = file_.Read(offset_, count, options, result, scratch, context);
     if (status.ok()) {
       offset_ += result->size();
     }
@@ -134,7 +127,7 @@ class LogSequentialFile : public FSSequentialFile {
   }
 
  private:
-  std::unique_ptr<FSRandomAccessFile> file_;
+  LogRandomAccessFile file_;
   uint64_t offset_ = 0;
 };
 
@@ -158,24 +151,33 @@ class ZiptierFileSystem : public FileSystemWrapper {
 
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options, std::unique_ptr<FSWritableFile>* result,
                            IODebugContext* context) override {
-    return Begin(path, options, result, target_->NewWritableFile(path, options, result, context));
+    IOStatus status = target_->NewWritableFile(path, options, result, context);
+    if (!status.ok() || !IsLogToWrite(path, options)) {
+      return status;
+    }
+    status = (*result)->Close(IOOptions(), nullptr);
+    result->reset();
+    return status.ok() ? Begin(options, result, zt_wal_begin, path.c_str()) : status;
   }
 
   IOStatus ReuseWritableFile(const std::string& path, const std::string& former, const FileOptions& options,
                              std::unique_ptr<FSWritableFile>* result, IODebugContext* context) override {
-    return Begin(path, options, result, target_->ReuseWritableFile(path, former, options, result, context));
+    if (!IsLogToWrite(path, options)) {
+      return target_->ReuseWritableFile(path, former, options, result, context);
+    }
+    return Begin(options, result, zt_wal_reuse, former.c_str(), path.c_str());
   }
 
   IOStatus ReopenWritableFile(const std::string& path, const FileOptions& options,
                               std::unique_ptr<FSWritableFile>* result, IODebugContext* context) override {
-    if (LengthOf(path) != nullptr) {
+    if (IsWrittenHere(path)) {
       return IOStatus::Busy("this log is being written", path);
     }
     return target_->ReopenWritableFile(path, options, result, context);
   }
 
   IOStatus Truncate(const std::string& path, size_t size, const IOOptions& options, IODebugContext* context) override {
-    if (LengthOf(path) != nullptr) {
+    if (IsWrittenHere(path)) {
       return IOStatus::Busy("this log is being written", path);
     }
     return target_->Truncate(path, size, options, context);
@@ -183,39 +185,38 @@ class ZiptierFileSystem : public FileSystemWrapper {
 
   IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options,
                                std::unique_ptr<FSRandomAccessFile>* result, IODebugContext* context) override {
-    LengthPtr length = LengthOf(path);
-    if (length == nullptr) {
+    ReaderPtr reader = ReaderOf(path);
+    if (reader == nullptr) {
       return target_->NewRandomAccessFile(path, options, result, context);
     }
-    FileOptions plain = options;
-    plain.use_direct_reads = false;
-    plain.use_mmap_reads = false;
-    std::unique_ptr<FSRandomAccessFile> file;
-    IOStatus status = target_->NewRandomAccessFile(path, plain, &file, context);
-    if (status.ok()) {
-      *result = std::make_unique<LogRandomAccessFile>(std::move(file), std::move(length));
-    }
-    return status;
+    *result = std::make_unique<LogRandomAccessFile>(std::move(reader));
+    return IOStatus::OK();
   }
 
   IOStatus NewSequentialFile(const std::string& path, const FileOptions& options,
                              std::unique_ptr<FSSequentialFile>* result, IODebugContext* context) override {
-    if (LengthOf(path) == nullptr) {
+    ReaderPtr reader = ReaderOf(path);
+    if (reader == nullptr) {
       return target_->NewSequentialFile(path, options, result, context);
     }
-    std::unique_ptr<FSRandomAccessFile> file;
-    IOStatus status = NewRandomAccessFile(path, options, &file, context);
+    *result = std::make_unique<LogSequentialFile>(std::move(reader));
+    return IOStatus::OK();
+  }
+
+  // A process that followed a log and now recovers it itself must see what is torn.
+  IOStatus LockFile(const std::string& path, const IOOptions& options, FileLock** lock,
+                    IODebugContext* context) override {
+    IOStatus status = target_->LockFile(path, options, lock, context);
     if (status.ok()) {
-      *result = std::make_unique<LogSequentialFile>(std::move(file));
+      zt_reader_stop_following();
     }
     return status;
   }
 
   IOStatus GetFileSize(const std::string& path, const IOOptions& options, uint64_t* size,
                        IODebugContext* context) override {
-    if (LengthPtr length = LengthOf(path); length != nullptr) {
-      *size = zt_length_bytes(length.get());
-      return IOStatus::OK();
+    if (ReaderPtr reader = ReaderOf(path); reader != nullptr) {
+      return Run(zt_reader_bytes, reader.get(), size);
     }
     return target_->GetFileSize(path, options, size, context);
   }
@@ -224,26 +225,23 @@ class ZiptierFileSystem : public FileSystemWrapper {
                                      std::vector<FileAttributes>* result, IODebugContext* context) override {
     IOStatus status = target_->GetChildrenFileAttributes(folder, options, result, context);
     for (FileAttributes& file : *result) {
-      if (LengthPtr length = LengthOf(folder + "/" + file.name); length != nullptr) {
-        file.size_bytes = zt_length_bytes(length.get());
+      if (ReaderPtr reader = ReaderOf(folder + "/" + file.name); reader != nullptr && status.ok()) {
+        status = Run(zt_reader_bytes, reader.get(), &file.size_bytes);
       }
     }
     return status;
   }
 
  private:
-  // Takes over the file that the target has made, if it is a log's.
-  IOStatus Begin(const std::string& path, const FileOptions& options, std::unique_ptr<FSWritableFile>* result,
-                 IOStatus made) {
-    if (!made.ok() || !IsLog(path) || options.fallocate_with_keep_size) {
-      return made;
-    }
-    IOStatus status = (*result)->Close(IOOptions(), nullptr);
-    result->reset();
+  static bool IsLogToWrite(const std::string& path, const FileOptions& options) {
+    return IsLog(path) && !options.fallocate_with_keep_size;
+  }
+
+  template <typename Function, typename... Paths>
+  static IOStatus Begin(const FileOptions& options, std::unique_ptr<FSWritableFile>* result, Function begin,
+                        Paths... paths) {
     ZtLog* log = nullptr;
-    if (status.ok()) {
-      status = Run(zt_wal_begin, path.c_str(), &log);
-    }
+    IOStatus status = Run(begin, paths..., &log);
     if (status.ok()) {
       *result = std::make_unique<LogWritableFile>(log, options);
     }

@@ -7,76 +7,14 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use support::{compiled, plugin, stock};
-
-/// RocksDB's modes of recovery.
-const TOLERATE: &str = "wal_recovery_mode=kTolerateCorruptedTailRecords";
-const ABSOLUTE: &str = "wal_recovery_mode=kAbsoluteConsistency";
-const POINT_IN_TIME: &str = "wal_recovery_mode=kPointInTimeRecovery";
-const SKIP: &str = "wal_recovery_mode=kSkipAnyCorruptedRecords";
-
-/// The exit code of a check for a database that does not open.
-const REFUSED: i32 = 3;
-
-fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(compiled("wal.cc"));
-    command.env("LD_PRELOAD", plugin()).args(arguments);
-    command
-}
+use std::process::{Command, Output};
+use support::log::{
+    ABSOLUTE, POINT_IN_TIME, REFUSED, SKIP, TOLERATE, Writer, check, copy, program, said, text,
+};
 
 fn run(arguments: &[&str]) -> Output {
-    program(arguments).output().unwrap()
-}
-
-/// A check by RocksDB alone.
-fn check(dir: &Path, wal_dir: &Path, options: &str, count: u64) -> Output {
-    stock(&compiled("wal.cc"), &["check", text(dir), text(wal_dir), options, &count.to_string()])
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-/// A writer, of which each line acknowledges a record.
-struct Writer {
-    process: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Writer {
-    fn start(dir: &Path, options: &str, from: u64) -> Writer {
-        let wal_dir = dir.join("wal");
-        let arguments = ["write", text(dir), text(&wal_dir), "ziptier", options, &from.to_string()];
-        let mut process = program(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Writer { process, lines }
-    }
-
-    /// Kills it once so many records are acknowledged; the number of all that were.
-    fn kill_after(mut self, count: u64) -> u64 {
-        let mut killed = false;
-        let mut records = 0;
-        while let Some(Ok(line)) = self.lines.next() {
-            records = line.parse::<u64>().unwrap_or_else(|_| panic!("the writer said {line}")) + 1;
-            if records >= count && !killed {
-                self.process.kill().unwrap();
-                killed = true;
-            }
-        }
-        self.process.wait().unwrap();
-        records
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+    program("wal.cc", arguments).output().unwrap()
 }
 
 /// Kills a writer over and over, and each time opens copies of what it left in all modes; the number of refusals.

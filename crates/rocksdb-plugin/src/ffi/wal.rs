@@ -4,10 +4,9 @@ use super::{bytes, guarded, write_message};
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr;
-use std::sync::Arc;
+use std::{ptr, slice};
 use ziptier_media::disk::DiskError;
-use ziptier_rocksdb::wal::{Length, LogFile, length_of};
+use ziptier_rocksdb::wal::{LogFile, LogReader, is_written, stop_following};
 
 /// What a function returns.
 const DONE: i32 = 0;
@@ -54,6 +53,27 @@ unsafe extern "C" fn zt_wal_begin(
     unsafe {
         told(error, error_bytes, || {
             let begun = LogFile::begin(path_of(path))?;
+            *log = Box::into_raw(Box::new(begun));
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+///
+/// `former` and `path` are C strings, `log` may be written, and `error_bytes` bytes at `error`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_wal_reuse(
+    former: *const c_char,
+    path: *const c_char,
+    log: *mut *const LogFile,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        told(error, error_bytes, || {
+            let begun = LogFile::reuse(path_of(former), path_of(path))?;
             *log = Box::into_raw(Box::new(begun));
             Ok(())
         })
@@ -120,28 +140,76 @@ unsafe extern "C" fn zt_wal_close(log: *mut LogFile, error: *mut c_char, error_b
 ///
 /// `path` is a C string.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn zt_length_of(path: *const c_char) -> *const Length {
-    let found = guarded(None, || {
+unsafe extern "C" fn zt_wal_is_written(path: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    guarded(false, || is_written(unsafe { path_of(path) }))
+}
+
+/// # Safety
+///
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_reader_open(path: *const c_char) -> *const LogReader {
+    let opened = guarded(None, || {
         // SAFETY: the caller's promise.
-        length_of(unsafe { path_of(path) })
+        LogReader::open(unsafe { path_of(path) })
     });
-    found.map_or(ptr::null(), Arc::into_raw)
+    opened.map_or(ptr::null(), |reader| Box::into_raw(Box::new(reader)))
 }
 
 /// # Safety
 ///
-/// `length` is open.
+/// `reader` is open; `count` bytes may be written at `target`, `*found`, and `error_bytes` bytes at `error`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn zt_length_bytes(length: *const Length) -> u64 {
+unsafe extern "C" fn zt_reader_read(
+    reader: *const LogReader,
+    offset: u64,
+    target: *mut c_char,
+    count: usize,
+    found: *mut usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { &*length }.bytes()
+    unsafe {
+        told(error, error_bytes, || {
+            // What is lent to Rust must be initialized, which RocksDB's buffers are not.
+            ptr::write_bytes(target, 0, count);
+            *found = (*reader).read(offset, slice::from_raw_parts_mut(target.cast(), count))?;
+            Ok(())
+        })
+    }
 }
 
 /// # Safety
 ///
-/// `length` came from [`zt_length_of`], and is not used after this.
+/// `reader` is open; `*found` may be written, and `error_bytes` bytes at `error`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn zt_length_close(length: *const Length) {
+unsafe extern "C" fn zt_reader_bytes(
+    reader: *const LogReader,
+    found: *mut u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> i32 {
     // SAFETY: the caller's promise.
-    guarded((), || drop(unsafe { Arc::from_raw(length) }));
+    unsafe {
+        told(error, error_bytes, || {
+            *found = (*reader).bytes()?;
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+///
+/// `reader` came from [`zt_reader_open`], and is not used after this.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn zt_reader_close(reader: *mut LogReader) {
+    // SAFETY: the caller's promise; it came from a box.
+    guarded((), || drop(unsafe { Box::from_raw(reader) }));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn zt_reader_stop_following() {
+    guarded((), stop_following);
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each file of tests needs a part of it")]
 
+pub(crate) mod log;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,22 +1,20 @@
 //! One log file that is being written.
 
-use super::WalCounters;
 use super::direct::Direct;
 use super::live::{self, FileId, Length};
+use super::{BLOCK_BYTES, WalCounters, number_of};
 use parking_lot::Mutex;
 use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk, write_all_at};
+use ziptier_media::disk::{Caching, Claim, Disk, DiskError, DiskFile, RealDisk, write_all_at};
 
 /// What a file has in the beginning, and gets at least and at most when it is full: as much as it has.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
 const ROOM_BYTES_MAX: u64 = 4 << 20;
 const PAGE_BYTES: u64 = 4096;
 
-/// RocksDB's reader goes by blocks of this size, and looks at the head of the first record in each.
-const BLOCK_BYTES: usize = 32 << 10;
 /// Check, length and type of a record lie in its first 7 bytes; a store of 8 is not torn.
 const HEAD_BYTES: usize = 8;
 
@@ -32,6 +30,8 @@ pub struct LogFile {
     id: FileId,
     length: Arc<Length>,
     state: Mutex<State>,
+    /// Says to other processes that somebody writes. It was there before the file got its room, and ends when that is cut off.
+    _claim: Claim,
 }
 
 struct State {
@@ -52,6 +52,21 @@ impl LogFile {
     ///
     /// Those of the disk: [`DiskError::Full`] if there is no room to begin with.
     pub fn begin(path: &Path) -> Result<LogFile, DiskError> {
+        LogFile::begin_claimed(path, Claim::lay(path, number_of(path).unwrap_or(0))?)
+    }
+
+    /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the first moment on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn reuse(former: &Path, path: &Path) -> Result<LogFile, DiskError> {
+        let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
+        RealDisk.rename(former, path)?;
+        LogFile::begin_claimed(path, claim)
+    }
+
+    fn begin_claimed(path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
         let cached = RealDisk.open(path, Caching::Cached)?;
         let mut room_bytes = cached.len()?;
         if room_bytes == 0 {
@@ -63,7 +78,7 @@ impl LogFile {
         let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
         WalCounters::of_process().opened(&file.durable_after());
         let state = State { room_bytes, is_unsynced: false, was_synced: false, synced_appends: 0, direct };
-        Ok(LogFile { file, id, length, state: Mutex::new(state) })
+        Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim })
     }
 
     /// Bytes of the log.

@@ -5,7 +5,7 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes of a log, as far as they are there for readers.
 #[derive(Debug, Default)]
-pub struct Length(AtomicU64);
+pub(super) struct Length(AtomicU64);
 
 impl Length {
     /// Bytes that may be read.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
@@ -32,20 +32,23 @@ pub(super) type FileId = (u64, u64);
 
 static LENGTHS: Mutex<Option<HashMap<FileId, Arc<Length>>>> = Mutex::new(None);
 
-fn id_of(path: &Path) -> io::Result<FileId> {
-    let found = fs::metadata(path)?;
-    Ok((found.dev(), found.ino()))
+pub(super) fn id_of(found: &Metadata) -> FileId {
+    (found.dev(), found.ino())
 }
 
-/// The length of the log that is being written at `path`; none if no log of this process is.
-pub fn length_of(path: &Path) -> Option<Arc<Length>> {
-    let id = id_of(path).ok()?;
-    LENGTHS.lock().as_ref()?.get(&id).cloned()
+/// The length of the log that is being written in a file; none if no log of this process is.
+pub(super) fn length_in(found: &Metadata) -> Option<Arc<Length>> {
+    LENGTHS.lock().as_ref()?.get(&id_of(found)).cloned()
+}
+
+/// Whether this process writes a log at `path`.
+pub fn is_written(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| length_in(&found).is_some())
 }
 
 /// Begins an empty log in the file at `path`. A log that was there before loses its claim on the file.
 pub(super) fn begin(path: &Path) -> io::Result<(FileId, Arc<Length>)> {
-    let id = id_of(path)?;
+    let id = id_of(&fs::metadata(path)?);
     let length = Arc::<Length>::default();
     LENGTHS.lock().get_or_insert_default().insert(id, Arc::clone(&length));
     Ok((id, length))

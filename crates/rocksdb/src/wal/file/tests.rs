@@ -1,4 +1,4 @@
-use super::super::length_of;
+use super::super::is_written;
 use super::*;
 use std::fs;
 use std::path::PathBuf;
@@ -8,6 +8,10 @@ fn folders() -> Vec<tempfile::TempDir> {
     let mut folders = vec![tempfile::tempdir().unwrap()];
     folders.extend(tempfile::tempdir_in("/dev/shm"));
     folders
+}
+
+fn length_of(path: &Path) -> u64 {
+    live::length_in(&fs::metadata(path).unwrap()).unwrap().bytes()
 }
 
 fn empty(folder: &tempfile::TempDir, name: &str) -> PathBuf {
@@ -41,9 +45,9 @@ fn a_file_has_what_was_appended_and_zeros_until_it_is_closed() {
                 );
             }
         }
-        assert_eq!(length_of(&path).unwrap().bytes(), appended.len() as u64);
+        assert_eq!(length_of(&path), appended.len() as u64);
         log.close().unwrap();
-        assert!(length_of(&path).is_none() && fs::read(&path).unwrap() == appended);
+        assert!(!is_written(&path) && fs::read(&path).unwrap() == appended);
     }
 }
 
@@ -74,9 +78,8 @@ fn a_file_is_used_again_and_the_former_log_does_not_cut_it() {
         let former = LogFile::begin(&path).unwrap();
         former.append(&[1; 100_000]).unwrap();
         let reused = folder.path().join("000002.log");
-        fs::rename(&path, &reused).unwrap();
-        let log = LogFile::begin(&reused).unwrap();
-        assert_eq!((log.bytes(), length_of(&reused).unwrap().bytes()), (0, 0));
+        let log = LogFile::reuse(&path, &reused).unwrap();
+        assert_eq!((log.bytes(), length_of(&reused)), (0, 0));
         log.append(&[2; 200_000]).unwrap();
         drop(former);
         assert!(fs::read(&reused).unwrap().len() > 200_000);
@@ -120,10 +123,10 @@ fn links_and_other_names_have_the_same_length() {
     let (link, renamed) = (folder.path().join("link"), folder.path().join("renamed"));
     fs::hard_link(&path, &link).unwrap();
     fs::rename(&path, &renamed).unwrap();
-    assert_eq!([&link, &renamed].map(|path| length_of(path).unwrap().bytes()), [10, 10]);
+    assert_eq!([&link, &renamed].map(|path| length_of(path)), [10, 10]);
     fs::remove_file(&renamed).unwrap();
     log.append(&[2; 10]).unwrap();
-    assert_eq!(length_of(&link).unwrap().bytes(), 20);
+    assert_eq!(length_of(&link), 20);
 }
 
 /// Notes where it is written.

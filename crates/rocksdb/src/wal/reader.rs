@@ -1,0 +1,184 @@
+//! A log that is read.
+
+use super::live::{self, FileId, Length, id_of};
+use super::{Walk, number_of};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use ziptier_media::disk::{Claim, DiskError};
+
+/// Reads a log's file as far as it is the log, whoever writes it.
+pub struct LogReader {
+    file: File,
+    path: PathBuf,
+    end: End,
+}
+
+enum End {
+    /// This process writes the log.
+    Known(Arc<Length>),
+    /// Another one may.
+    Followed(Mutex<Follower>),
+}
+
+impl LogReader {
+    /// Opens a log. None if the file can't be opened, or its name has no number and nobody in this process writes it: then it is no
+    /// business of ziptier's.
+    pub fn open(path: &Path) -> Option<LogReader> {
+        let file = File::open(path).ok()?;
+        let end = match live::length_in(&file.metadata().ok()?) {
+            Some(length) => End::Known(length),
+            None => End::Followed(Mutex::new(Follower::new(path)?)),
+        };
+        Some(LogReader { file, path: path.to_path_buf(), end })
+    }
+
+    /// Reads bytes from an offset on: as many as there is room for, or as the log has so far.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<usize, DiskError> {
+        let found = match &self.end {
+            End::Known(length) => read_before(&self.file, length.bytes(), offset, target),
+            End::Followed(follower) => follower.lock().read(&self.file, offset, target),
+        };
+        found.map_err(|error| DiskError::new("read", &self.path, &error))
+    }
+
+    /// Bytes that the log has so far.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn bytes(&self) -> Result<u64, DiskError> {
+        let found = match &self.end {
+            End::Known(length) => Ok(length.bytes()),
+            End::Followed(follower) => follower.lock().bytes(&self.file),
+        };
+        found.map_err(|error| DiskError::new("measure", &self.path, &error))
+    }
+}
+
+/// The folders in which this process has seen another one write a log.
+static FOLLOWED: Mutex<Option<HashSet<FileId>>> = Mutex::new(None);
+
+/// Ends the following of logs: those that are opened from now on, and that nobody writes, are all of their files.
+///
+/// For whoever locks a database and recovers it.
+pub fn stop_following() {
+    *FOLLOWED.lock() = None;
+}
+
+/// What a process knows of a log that it does not write itself.
+struct Follower {
+    number: u32,
+    folder: FileId,
+    /// Since somebody was seen to write the log, or another one in its folder. It stays when the writer is gone: what was torn then, or is left of
+    /// a former log, is no part of what is followed.
+    walk: Option<Walk>,
+}
+
+/// Who claims the file of a log.
+enum Writer {
+    Nobody,
+    OfThis,
+    /// RocksDB uses the files of logs again that it needs no more.
+    OfALaterOne,
+}
+
+impl Follower {
+    /// None if the file's name has no number, or no folder is there.
+    fn new(path: &Path) -> Option<Follower> {
+        let number = number_of(path)?;
+        let folder = id_of(&fs::metadata(path.parent()?).ok()?);
+        let is_followed = FOLLOWED.lock().as_ref().is_some_and(|folders| folders.contains(&folder));
+        Some(Follower { number, folder, walk: is_followed.then(|| Walk::new(number)) })
+    }
+
+    fn read(&mut self, file: &File, offset: u64, target: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let found = match &mut self.walk {
+                None => read_full_at(file, offset, target)?,
+                Some(walk) => {
+                    let wanted = offset.saturating_add(target.len() as u64);
+                    read_before(file, end_of(walk, file, wanted)?, offset, target)?
+                }
+            };
+            if let Some(found) = self.accepted(file, found) {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn bytes(&mut self, file: &File) -> io::Result<u64> {
+        loop {
+            let found = match &mut self.walk {
+                None => file.metadata()?.len(),
+                Some(walk) => end_of(walk, file, u64::MAX)?,
+            };
+            if let Some(found) = self.accepted(file, found) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// How many of the bytes that were just found are the log's; none if that must be asked again, by a walk. Claims are looked at
+    /// after the bytes, for they are laid before the file gets room, or the bytes of a later log.
+    fn accepted<T: Default>(&mut self, file: &File, found: T) -> Option<T> {
+        match self.writer(file) {
+            Writer::OfALaterOne => Some(T::default()),
+            Writer::OfThis if self.walk.is_none() => {
+                FOLLOWED.lock().get_or_insert_default().insert(self.folder);
+                self.walk = Some(Walk::new(self.number));
+                None
+            }
+            Writer::OfThis | Writer::Nobody => Some(found),
+        }
+    }
+
+    fn writer(&self, file: &File) -> Writer {
+        if !Claim::is_laid(file, self.number..=u32::MAX) {
+            Writer::Nobody
+        } else if self.number < u32::MAX && Claim::is_laid(file, self.number + 1..=u32::MAX) {
+            Writer::OfALaterOne
+        } else {
+            Writer::OfThis
+        }
+    }
+}
+
+/// Where a log ends, looked for unless `wanted` bytes are known to be there.
+fn end_of(walk: &mut Walk, file: &File, wanted: u64) -> io::Result<u64> {
+    if walk.whole_bytes() >= wanted {
+        return Ok(walk.whole_bytes());
+    }
+    walk.advance(|offset, target| read_full_at(file, offset, target))
+}
+
+/// Reads what lies before `end`.
+fn read_before(file: &File, end: u64, offset: u64, target: &mut [u8]) -> io::Result<usize> {
+    let count = end.saturating_sub(offset).min(target.len() as u64) as usize;
+    read_full_at(file, offset, &mut target[..count])
+}
+
+/// Reads until the target is full or the file ends.
+fn read_full_at(file: &File, offset: u64, target: &mut [u8]) -> io::Result<usize> {
+    let mut found = 0;
+    while found < target.len() {
+        match file.read_at(&mut target[found..], offset + found as u64) {
+            Ok(0) => break,
+            Ok(count) => found += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

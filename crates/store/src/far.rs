@@ -61,8 +61,8 @@ enum Medium {
 /// anew at once.
 pub(crate) struct FarRelease(Option<Weak<FarMemory>>);
 
-/// How often the release looks before it leaves the medium to those who hold it for long, such as the reader of a large value: a second.
-const RELEASE_ROUNDS: u32 = 20_000;
+/// How often the release looks before it leaves the medium to those who hold it for long, such as the reader of a large value: some seconds.
+const RELEASE_ROUNDS: u32 = 100_000;
 
 /// Bytes in far memory, freed when this is dropped.
 pub(crate) struct FarBytes {

@@ -55,9 +55,12 @@ impl Entries {
 
     /// Steps in front of a part; once that is [passed](Self::pass), exactly.
     pub(crate) fn begin(&self, part: usize) -> usize {
-        let quarter = usize::from(self.marks) & ((1 << QUARTER_BITS) - 1);
         let is_late = part > 0 && self.marks >> (QUARTER_BITS as usize + part - 1) & 1 == 1;
-        part * quarter + usize::from(is_late)
+        part * self.quarter() + usize::from(is_late)
+    }
+
+    fn quarter(&self) -> usize {
+        usize::from(self.marks) & ((1 << QUARTER_BITS) - 1)
     }
 
     /// Notes that part `part` begins after so many steps, [`begin`](Self::begin) or one more, and the part before it has so many
@@ -88,7 +91,7 @@ impl Entries {
         let (word, found) = trailer.split_first_chunk::<8>()?;
         let word = u64::from_le_bytes(*word);
         let entries = Entries { marks: word as u16, bits: [16, 32, 48].map(|shift| (word >> shift) as u16) };
-        let is_one = found == check(word).to_le_bytes() && entries.begin(1) > 0;
+        let is_one = found == check(word).to_le_bytes() && entries.quarter() > 0;
         is_one.then_some((stream, entries))
     }
 }
@@ -102,4 +105,23 @@ fn check(word: u64) -> u16 {
 /// One stream in 65,536 without a trailer looks as if it had one; its last ten bytes are then missing, which every reader notices.
 pub fn stream_of(packed: &[u8]) -> &[u8] {
     Entries::split(packed).map_or(packed, |(stream, _)| stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_no_steps_are_no_trailer() {
+        for late in 0..8 {
+            for quarter in [0, 1, 4000] {
+                let entries = Entries { marks: late << QUARTER_BITS | quarter, bits: [1, 2, 3] };
+                let packed = [&[0; 5], &entries.to_bytes()[..]].concat();
+                assert_eq!(Entries::split(&packed).is_some(), quarter > 0);
+                assert!(
+                    quarter == 0 || (1..PARTS).all(|part| entries.begin(part) >= entries.begin(part - 1))
+                );
+            }
+        }
+    }
 }

@@ -94,9 +94,8 @@ fn figures_agree_with_each_other() {
             (1.0..4.0).contains(&held_per_raw),
             "an uncompressed map holds more than its raw bytes: {held_per_raw}"
         );
-        assert!(number(row, "wall_sec") >= 0.45);
-        // How much of a processor it got is up to the machine.
-        assert!(number(row, "cpu_cores") > 0.0 && number(row, "cpu_cores") < 1.2);
+        assert!((0.45..1.0).contains(&number(row, "wall_sec")));
+        assert!(number(row, "cpu_cores") > 0.05 && number(row, "cpu_cores") < 1.2);
         assert!(number(row, "settled_held_bytes") > 0.0);
     }
     assert!(number(read, "read_p50_us") > 0.0 && read["write_p50_us"] == "NA");

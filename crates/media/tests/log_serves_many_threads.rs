@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ziptier_media::disk::RealDisk;
 use ziptier_media::log::{Keeper, Log, LogOptions};
 
@@ -16,7 +16,6 @@ fn threads_share_syncs_and_lose_nothing() {
     let log = Arc::new(open().into_log().unwrap());
     let keeper = Keeper::start(log.clone(), Some(Duration::from_millis(5))).unwrap();
     let appended = Mutex::new(BTreeMap::new());
-    let began = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
             let (log, appended) = (&log, &appended);
@@ -43,9 +42,7 @@ fn threads_share_syncs_and_lose_nothing() {
     log.seal().unwrap();
     let stats = log.stats();
     assert_eq!((stats.records, stats.last_lsn, stats.durable_lsn), (1200, 1200, 1200));
-    // Of 1,200 records, 300 waited to be durable; the keeper syncs while anything is left.
-    let most = 300 + began.elapsed().as_millis() as u64 / 5 + 50;
-    assert!(stats.syncs < most, "{stats:?}, at most {most}");
+    assert!(stats.syncs < 400, "{stats:?}");
     drop(log);
 
     let appended = appended.into_inner().unwrap();

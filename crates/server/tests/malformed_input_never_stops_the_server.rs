@@ -291,7 +291,7 @@ fn generated_input_is_survived(server: &TestServer) {
         thread::sleep(Duration::from_millis(2));
     }
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
-    assert!(slowest < Duration::from_secs(30), "a bystander waited {slowest:?}");
+    assert!(slowest < Duration::from_secs(5), "a bystander waited {slowest:?}");
     assert_eq!(server.connect().text("GET untouched"), "$5\r\nvalue\r\n");
     assert_eq!(connections_left(server), 2);
 }

@@ -42,15 +42,16 @@ fn a_write_over_the_limit_is_refused_and_changes_nothing() {
     store.put(b"one more", b"fits").unwrap();
 }
 
+const MEMORY: u64 = 32 << 20;
+
+fn small_store() -> Store {
+    let memory_limit_bytes = Some(MEMORY);
+    Store::open(Options { codec: CodecChoice::None, memory_limit_bytes, ..Options::default() }).unwrap()
+}
+
 #[test]
 fn large_values_that_come_at_once_share_what_room_there_is() {
-    const MEMORY: u64 = 32 << 20;
-    let store = Store::open(Options {
-        codec: CodecChoice::None,
-        memory_limit_bytes: Some(MEMORY),
-        ..Options::default()
-    })
-    .unwrap();
+    let store = small_store();
     let value = vec![7; 12 << 20];
     for round in 0..20 {
         let start = std::sync::Barrier::new(5);
@@ -86,13 +87,7 @@ fn large_values_that_come_at_once_share_what_room_there_is() {
 
 #[test]
 fn a_batch_into_one_leaf_keeps_to_the_limit() {
-    const MEMORY: u64 = 32 << 20;
-    let store = Store::open(Options {
-        codec: CodecChoice::None,
-        memory_limit_bytes: Some(MEMORY),
-        ..Options::default()
-    })
-    .unwrap();
+    let store = small_store();
     let value = [7; 1000];
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

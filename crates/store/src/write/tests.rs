@@ -1,0 +1,80 @@
+use super::*;
+use crate::options::Options;
+
+// Thousands of packs, which Miri sees elsewhere.
+#[test]
+#[cfg(not(miri))]
+fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
+    let options = Options { background_threads: 0, landing_bytes: 256, ..Options::default() };
+    let core = Core::new(&options);
+    let writes = 4_000;
+    for n in 0u32..writes {
+        core.put(&(n * 7 % 200).to_be_bytes(), &[7; 20], PutMeta::default()).expect("no limit is set");
+    }
+    // Seven of these records take 256 bytes, and a twentieth of all are ten.
+    let packs = core.stats.packs_foreground.get();
+    assert!(packs <= u64::from(writes) / 9, "{packs}");
+}
+
+/// A key of a leaf of 20 is given another expiry in the open landing, and outlives the first one; the leaf is packed then.
+#[test]
+#[cfg(not(miri))]
+fn what_is_given_more_time_in_the_open_landing_stays() {
+    use crate::packing::Goal;
+    use crate::record::now_ms;
+    for value in [vec![7; 20], vec![7; 5000]] {
+        for later in [None, Some(1 << 44)] {
+            let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+            let kept = (0..100).any(|_| {
+                for n in 0u32..20 {
+                    let expires_at_ms = (n == 7).then(|| now_ms() + 40);
+                    core.put(&n.to_be_bytes(), &value, PutMeta { expires_at_ms, flags: 0 })
+                        .expect("no limit is set");
+                }
+                let ends_ms = now_ms() + 40;
+                core.settle();
+                let key = 7u32.to_be_bytes();
+                let update = core.modify(&key, false, |_| Update::Expire(later)).expect("it is there");
+                while now_ms() <= ends_ms {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                // On a busy machine it may have expired before.
+                update != Update::Keep
+            });
+            assert!(kept);
+            let guard = pin();
+            let (leaf, _) = core.locate(&[], &guard);
+            let ownership = leaf.try_own().expect("nobody maintains it");
+            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+            drop(ownership);
+            drop(guard);
+            let get = || core.read(&7u32.to_be_bytes(), &mut Vec::new()).expect("it is whole");
+            assert_eq!(get().map(|meta| meta.expires_at_ms), Some(later));
+            core.settle();
+            assert_eq!(get().map(|meta| meta.expires_at_ms), Some(later));
+        }
+    }
+}
+
+#[test]
+fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile() {
+    let options = Options {
+        landing_bytes: 1024,
+        background_packing: true,
+        landing_watermark_pct: 50,
+        ..Options::default()
+    };
+    // No packer is started.
+    let core = Core::new(&options);
+    for n in 0u32..8 {
+        core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+        let guard = pin();
+        let (leaf, state) = core.locate(&[], &guard);
+        assert_eq!(core.is_over_watermark(state), n >= 4, "{n}");
+        assert!(state.sealed.is_none());
+        assert_eq!(leaf.enqueue(), n < 4, "{n}");
+        if n < 4 {
+            leaf.dequeue();
+        }
+    }
+}

@@ -82,7 +82,16 @@ fn a_cache_whose_places_are_full_takes_writes_without_end() {
 }
 
 fn durable_store(disk: &RecordingDisk, far: Option<FarOptions>, far_ratio: Option<FarRatio>) -> Store {
-    let options = durable::options(Arc::new(disk.clone()), CodecChoice::Auto);
+    durable_store_of(CodecChoice::Auto, disk, far, far_ratio)
+}
+
+fn durable_store_of(
+    codec: CodecChoice,
+    disk: &RecordingDisk,
+    far: Option<FarOptions>,
+    far_ratio: Option<FarRatio>,
+) -> Store {
+    let options = durable::options(Arc::new(disk.clone()), codec);
     Store::open(Options { memory_limit_bytes: Some(LIMIT_BYTES), far, far_ratio, ..options }).unwrap()
 }
 
@@ -157,4 +166,29 @@ fn a_cache_in_a_folder_comes_back_to_dram_and_far_memory() {
         }
     }
     assert!(there >= records / 10 * 9, "{there} of {records}, {:?}, {:?}", store.memory(), store.stats());
+}
+
+#[test]
+fn a_checkpoint_does_not_take_damaged_far_memory_for_sound() {
+    let (disk, folder) = (RecordingDisk::new(), tempfile::tempdir().unwrap());
+    let store = durable_store_of(CodecChoice::None, &disk, far(&folder, 64 << 20), None);
+    let value = |n: u64| format!("mark of {n:012}, ").into_bytes().repeat(6);
+    (0..100_000).for_each(|n| store.put(&name(n), &value(n)).unwrap());
+    assert!(store.memory().far_body_bytes > LIMIT_BYTES / 4, "{:?}", store.memory());
+    let path = folder.path().join("far");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let marks: Vec<usize> =
+        bytes.windows(8).enumerate().filter(|(_, mark)| mark == b"mark of ").map(|(at, _)| at).collect();
+    assert!(marks.len() > 10_000);
+    for at in marks {
+        bytes[at] ^= 1;
+    }
+    // The file stays the one that is mapped.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+    let refusal = store.checkpoint().unwrap_err().to_string();
+    assert!(refusal.contains("far memory") && refusal.contains("open it anew"), "{refusal}");
+    drop(store);
+    let store = durable_store_of(CodecChoice::None, &disk, far(&folder, 64 << 20), None);
+    (0..100_000).for_each(|n| assert!(store.get(&name(n)).unwrap() == Some(value(n)), "{n}"));
 }

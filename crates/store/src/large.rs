@@ -108,8 +108,7 @@ impl Large {
             })
             .collect::<Vec<_>>();
         let coding = coding.filter(|_| any_coded).cloned();
-        drop(reserved);
-        let chunks = Chunks::new(chunks, place, gauges);
+        let chunks = Chunks::new(chunks, place, reserved, gauges);
         Self::of(gauges, value.len() as u64, coding, Whereabouts::Memory { chunks, pieces: None })
     }
 

@@ -186,12 +186,11 @@ impl Gauge {
         self.0.sum(HELD).max(0) as u64
     }
 
-    fn asked(&self) -> u64 {
-        self.0.sum(ASKED).max(0) as u64
-    }
-
-    fn slack(&self) -> u64 {
-        (self.0.sum(HELD) - self.0.sum(ASKED)).max(0) as u64
+    /// Bytes asked for, and what is held beyond them: together what is held, also when others count meanwhile.
+    fn asked_and_slack(&self) -> (u64, u64) {
+        let held = self.held();
+        let asked = (self.0.sum(ASKED).max(0) as u64).min(held);
+        (asked, held - asked)
     }
 }
 
@@ -199,6 +198,15 @@ impl Gauge {
 pub(crate) struct Reserved<'a> {
     gauge: &'a Gauge,
     bytes: usize,
+}
+
+impl Reserved<'_> {
+    /// Counts `held` bytes that are there now in their place. At no moment do others see neither or both.
+    pub(crate) fn becomes(mut self, held: usize) {
+        let reserved = std::mem::take(&mut self.bytes);
+        let change = held as i64 - reserved as i64;
+        self.gauge.0.change([change, change]);
+    }
 }
 
 impl Drop for Reserved<'_> {
@@ -269,17 +277,24 @@ impl Gauges {
     }
 
     pub(crate) fn memory_use(&self) -> MemoryUse {
+        let mut slack_bytes = 0;
+        let [index, landing, raw_body, coded_body, packed_body, large, dictionary, eviction, retired] =
+            self.purposes().map(|gauge| {
+                let (asked, slack) = gauge.asked_and_slack();
+                slack_bytes += slack;
+                asked
+            });
         MemoryUse {
-            index_bytes: self.index.asked(),
-            landing_bytes: self.landing.asked(),
-            raw_body_bytes: self.raw_body.asked(),
-            coded_body_bytes: self.coded_body.asked(),
-            packed_body_bytes: self.packed_body.asked(),
-            large_bytes: self.large.asked(),
-            dictionary_bytes: self.dictionary.asked(),
-            eviction_bytes: self.eviction.asked(),
-            retired_bytes: self.retired.asked(),
-            slack_bytes: self.purposes().iter().map(|gauge| gauge.slack()).sum(),
+            index_bytes: index,
+            landing_bytes: landing,
+            raw_body_bytes: raw_body,
+            coded_body_bytes: coded_body,
+            packed_body_bytes: packed_body,
+            large_bytes: large,
+            dictionary_bytes: dictionary,
+            eviction_bytes: eviction,
+            retired_bytes: retired,
+            slack_bytes,
             logical_bytes: self.logical.get(),
             far_body_bytes: self.far_body.held(),
             far_large_bytes: self.far_large.held(),
@@ -316,9 +331,36 @@ mod tests {
                 scope.spawn(|| (0..100).for_each(|_| gauge.add(100)));
             }
         });
-        assert_eq!((gauge.held(), gauge.asked()), (200 * LANES as u64 * 112, 200 * LANES as u64 * 100));
+        let threads = LANES as u64;
+        assert_eq!(
+            (gauge.held(), gauge.asked_and_slack()),
+            (threads * 22_400, (threads * 20_000, threads * 2_400))
+        );
         (0..200 * LANES).for_each(|_| gauge.take(100));
-        assert_eq!((gauge.held(), gauge.asked(), gauge.slack()), (0, 0, 0));
+        assert_eq!((gauge.held(), gauge.asked_and_slack()), (0, (0, 0)));
+    }
+
+    #[test]
+    fn what_is_reserved_and_what_comes_of_it_are_never_seen_together() {
+        let gauges = Gauges::default();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut most = 0;
+                while !is_done.load(Acquire) {
+                    most = most.max(gauges.memory_use().total_bytes());
+                }
+                most
+            });
+            for _ in 0..20_000 {
+                gauges.reserve(1000).becomes(900);
+                gauges.large.take_held(900);
+            }
+            drop(gauges.reserve(1000));
+            is_done.store(true, Release);
+            assert!(watcher.join().unwrap() <= 1000);
+        });
+        assert_eq!(gauges.memory_use().total_bytes(), 0);
     }
 
     #[test]

@@ -21,16 +21,11 @@ impl Core {
         if again.is_empty() {
             return;
         }
-        let (mut placed, mut reserved) = (Vec::new(), Vec::new());
-        for large in again {
-            if let Some((place, bytes)) = self.place_above(large.stored_bytes()) {
-                placed.push((large, place));
-                reserved.push(bytes);
-            }
-        }
-        let raised = Large::raise(&placed);
-        drop(reserved);
-        self.stats.values_raised.add(raised);
+        let placed = again.into_iter().filter_map(|large| {
+            let (place, reserved) = self.place_above(large.stored_bytes())?;
+            Some((large, place, reserved))
+        });
+        self.stats.values_raised.add(Large::raise(placed.collect()));
         // The background makes room for the next ones.
         self.ease();
     }

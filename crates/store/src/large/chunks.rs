@@ -8,7 +8,7 @@ use ziptier_media::placement::{Placement, Side};
 
 use crate::far::{FarBytes, FarMemory};
 use crate::few::Few;
-use crate::memory::{Gauge, Gauges, allocated_bytes, arc_bytes};
+use crate::memory::{Gauge, Gauges, Reserved, allocated_bytes, arc_bytes};
 
 /// All chunks of a value. They never change; a value that moves gets others.
 ///
@@ -42,18 +42,29 @@ pub(crate) enum ChunkPlace<'a> {
 }
 
 impl Chunks {
-    /// Of chunks that were put where `place` says.
-    pub(super) fn new(list: Vec<Chunk>, place: ChunkPlace<'_>, gauges: &Arc<Gauges>) -> Arc<Self> {
-        Self::of(list, place.far(), gauges)
+    /// Of chunks that were put where `place` says, and are counted instead of what was reserved for them.
+    pub(super) fn new(
+        list: Vec<Chunk>,
+        place: ChunkPlace<'_>,
+        reserved: Reserved<'_>,
+        gauges: &Arc<Gauges>,
+    ) -> Arc<Self> {
+        Self::of(list, place.far(), reserved, gauges)
     }
 
-    fn of(list: Vec<Chunk>, far: Option<&Arc<FarMemory>>, gauges: &Arc<Gauges>) -> Arc<Self> {
+    fn of(
+        list: Vec<Chunk>,
+        far: Option<&Arc<FarMemory>>,
+        reserved: Reserved<'_>,
+        gauges: &Arc<Gauges>,
+    ) -> Arc<Self> {
         let is_retired = AtomicBool::new(false);
         let chunks = Self { list: list.into(), far: far.cloned(), gauges: gauges.clone(), is_retired };
         if let Some(placement) = chunks.placement() {
             placement.count(Side::Dram, chunks.beside_bytes() as u64);
         }
-        chunks.count(true);
+        reserved.becomes(chunks.beside_bytes() + chunks.bytes_on(Side::Dram));
+        gauges.far_large.add_held(chunks.bytes_on(Side::Far));
         Arc::new(chunks)
     }
 
@@ -63,13 +74,14 @@ impl Chunks {
             Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
         };
         let list = self.iter().map(put).collect::<Option<_>>()?;
-        Some(Self::of(list, Some(far), &self.gauges))
+        Some(Self::of(list, Some(far), self.gauges.reserve(0), &self.gauges))
     }
 
     /// A copy in DRAM; `None` when its bytes are no longer what was put.
     pub(super) fn to_dram(&self) -> Option<Arc<Self>> {
         let put = |chunk: &Chunk| Chunk::new(chunk.coded, chunk.bytes(), ChunkPlace::Dram);
-        self.is_whole().then(|| Self::of(self.iter().map(put).collect(), None, &self.gauges))
+        let copy = || Self::of(self.iter().map(put).collect(), None, self.gauges.reserve(0), &self.gauges);
+        self.is_whole().then(copy)
     }
 
     /// Whether they are what was put, as far as the places where they lie can tell.

@@ -11,7 +11,7 @@ use super::reads::View;
 use super::{CHUNK_BYTES, Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
-use crate::memory::Gauges;
+use crate::memory::{Gauges, Reserved};
 
 /// Chunks that are written to a medium and read from it together.
 pub(super) const PIECE_CHUNKS: usize = 16;
@@ -87,12 +87,16 @@ impl<'a> LargePieces<'a> {
         Ok(())
     }
 
-    /// Its chunks.
-    pub(super) fn chunks(self, gauges: &Arc<Gauges>) -> Result<Arc<Chunks>, &'static str> {
+    /// Its chunks, counted instead of what was reserved for them.
+    pub(super) fn chunks(
+        self,
+        reserved: Reserved<'_>,
+        gauges: &Arc<Gauges>,
+    ) -> Result<Arc<Chunks>, &'static str> {
         if self.chunks.len() as u64 != self.len.div_ceil(CHUNK_BYTES as u64) {
             return Err("a large value has too few chunks");
         }
-        Ok(Chunks::new(self.chunks, self.place, gauges))
+        Ok(Chunks::new(self.chunks, self.place, reserved, gauges))
     }
 
     /// The value, whose pieces lie in `places`.
@@ -102,8 +106,8 @@ impl<'a> LargePieces<'a> {
         gauges: &Arc<Gauges>,
     ) -> Result<Large, &'static str> {
         let (len, coding) = (self.len, self.coding.take());
-        let whereabouts = Whereabouts::Memory { chunks: self.chunks(gauges)?, pieces: Some(places) };
-        Ok(Large::of(gauges, len, coding, whereabouts))
+        let chunks = self.chunks(gauges.reserve(0), gauges)?;
+        Ok(Large::of(gauges, len, coding, Whereabouts::Memory { chunks, pieces: Some(places) }))
     }
 }
 

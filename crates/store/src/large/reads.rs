@@ -11,6 +11,7 @@ use super::pieces::{LargePieces, PIECE_CHUNKS, chunks_of};
 use super::{CHUNK_BYTES, Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
+use crate::memory::Reserved;
 
 /// Bytes of pieces that one call has read ahead, at most, if there is more than one.
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -159,27 +160,32 @@ impl Large {
     }
 
     /// Copies values that lie on SSD to memory, each to its place; how many. Of one that cannot be read, its reader will say so.
-    pub(crate) fn raise(larges: &[(&Self, ChunkPlace<'_>)]) -> u64 {
+    pub(crate) fn raise(larges: Vec<(&Self, ChunkPlace<'_>, Reserved<'_>)>) -> u64 {
         let mut reads = PieceReads::default();
-        let on_ssd = reads.want_all(larges.iter().map(|(large, _)| *large));
+        let on_ssd = reads.want_all(larges.iter().map(|(large, ..)| *large));
         let mut raised = 0;
-        for ((large, place), pieces) in larges.iter().zip(on_ssd) {
+        for ((large, place, reserved), pieces) in larges.into_iter().zip(on_ssd) {
             if pieces.is_none() {
                 continue;
             }
             // The reads behind one that failed belong to others.
-            let Ok(chunks) = large.copy_pieces(*place, &mut reads) else { break };
+            let Ok(chunks) = large.copy_pieces(place, reserved, &mut reads) else { break };
             raised += u64::from(large.come_to_memory(chunks));
         }
         raised
     }
 
-    fn copy_pieces(&self, place: ChunkPlace<'_>, reads: &mut PieceReads) -> Result<Arc<Chunks>, String> {
+    fn copy_pieces(
+        &self,
+        place: ChunkPlace<'_>,
+        reserved: Reserved<'_>,
+        reads: &mut PieceReads,
+    ) -> Result<Arc<Chunks>, String> {
         let mut pieces = LargePieces::new(self.len, self.coding.clone(), place);
         for _ in 0..self.pieces() {
             pieces.push(&reads.next()?)?;
         }
-        Ok(pieces.chunks(&self.gauges)?)
+        Ok(pieces.chunks(reserved, &self.gauges)?)
     }
 
     /// The end of what up to `len` bytes from `offset` on are.

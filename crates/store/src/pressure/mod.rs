@@ -28,7 +28,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::leaf::LeafState;
 use crate::memory::Reserved;
-use crate::sync::back_off;
+use crate::sync::{Mutex, back_off};
 pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, PAUSE, Source};
 
@@ -66,6 +66,8 @@ pub(crate) struct Pressure {
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
     wanted_bytes: AtomicU64,
+    /// Held while it is looked whether there is room for a large value.
+    reserving: Mutex<()>,
     /// Counted reads per record below which a leaf does not belong in DRAM, as the bits of a float.
     cold_below: AtomicU64,
 }
@@ -391,10 +393,10 @@ impl Core {
         }
     }
 
-    /// Reserves `bytes` for a large value if there is room now.
+    /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two take the same room.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        let reserved = self.gauges.reserve(bytes);
-        self.admit(0).map(|()| reserved)
+        let _one_at_a_time = self.pressure.reserving.lock();
+        self.admit(bytes).map(|()| self.gauges.reserve(bytes))
     }
 
     /// How often a writer tries a hand again that gave nothing.

@@ -359,7 +359,7 @@ fn number_entry(base: u16, extra: u8, bits: usize) -> u32 {
     u32::from(base) << 16 | (bits as u32) << 6 | (bits as u32 + u32::from(extra))
 }
 
-/// Fills a table by a complete code of so many bits at most.
+/// Fills a table by a code of so many bits at most. One of a single symbol, or of none, leaves entries without a symbol.
 fn fill_table<const BITS: usize>(
     table: &mut [u32],
     lengths: &[u8],
@@ -368,8 +368,7 @@ fn fill_table<const BITS: usize>(
 ) -> Option<()> {
     let code = Canonical::new(lengths, Fault::OverSubscribed, Fault::Incomplete).ok()?;
     let is_short = code.of_length[bits_max + 1..].iter().all(|&codes| codes == 0);
-    // A code of one symbol is complete only with one bit that is always 0.
-    (is_short && code.used > 1).then(|| fill::<BITS>(table, &code, entry, IS_SPECIAL, |_, _| IS_SPECIAL))
+    is_short.then(|| fill::<BITS>(table, &code, entry, IS_SPECIAL, |_, _| IS_SPECIAL))
 }
 
 #[cfg(test)]
@@ -417,6 +416,36 @@ mod tests {
             let mut damaged = packed.clone();
             damaged[byte] ^= 1 << (byte % 8);
             let _ = unpacked(&damaged, raw.len());
+        }
+    }
+
+    #[test]
+    fn blocks_without_a_match_or_with_one_distance_are_taken() {
+        let mut seed = 1u32;
+        let mut next = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            seed >> 16
+        };
+        // Letters of which no four stand together twice.
+        let mut seen = std::collections::HashSet::new();
+        let mut letters: Vec<u8> = Vec::new();
+        while letters.len() < 4000 {
+            letters.push(b'a' + (next() % 5 * (next() % 5)) as u8);
+            if letters.last_chunk::<3>().is_some_and(|&last| !seen.insert(last)) {
+                letters.pop();
+                letters.push(next() as u8);
+            }
+        }
+        let same = letters.iter().enumerate();
+        let one_distance = same.map(|(at, &letter)| if at / 8 % 50 == 1 { letters[at - 8] } else { letter });
+        let one_distance: Vec<u8> = one_distance.collect();
+        let dictionary = Dictionary::new(b"");
+        for raw in [letters, one_distance] {
+            let mut packed = Vec::new();
+            let mut encoder = Encoder::new(&dictionary, Level::Lazy);
+            encoder.compress_with_entries(&raw, &mut packed, raw.len()).expect("it shrinks");
+            assert_eq!(packed.len() - stream_of(&packed).len(), crate::entries::TRAILER_BYTES);
+            assert_eq!(unpacked(&packed, raw.len()).as_ref(), Some(&raw));
         }
     }
 

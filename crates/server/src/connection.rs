@@ -324,6 +324,7 @@ impl Connection {
         counters.bytes_in.add(count as u64);
         let input = mem::take(&mut space.input);
         let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
+        shared.note_requests(count);
         self.input.clear();
         if let Ok(consumed) = consumed {
             self.input.extend_from_slice(&input[consumed..left + count]);

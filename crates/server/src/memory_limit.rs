@@ -2,7 +2,8 @@
 //!
 //! What a store counts is less than what the process has: the program itself, connections, the allocator's gaps come
 //! on top, and nobody can count them. So the resident memory is measured, what the store does not count is taken off
-//! the limit, and the store gets the rest. It is measured several times a second, and before anything large.
+//! the limit, and the store gets the rest. It is measured several times a second, before anything large, and by whoever
+//! serves when much was asked since, for the thread that measures may wait for a processor.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +22,9 @@ const SPARE_PART: u64 = 8;
 const TICK: Duration = Duration::from_millis(50);
 const TICK_TIGHT: Duration = Duration::from_millis(10);
 const TICK_FULL: Duration = Duration::from_millis(5);
+/// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
+const REQUESTS_PART: u64 = 32;
+const REQUESTS_PART_TIGHT: u64 = 256;
 /// How often the allocator is asked, at most, to give free pages back, which it would keep for some seconds; and how
 /// often when there is no room. Packing can free 500 MiB a second that fit no new body.
 const RELEASE: Duration = Duration::from_millis(50);
@@ -38,6 +42,8 @@ pub(crate) struct MemoryLimit {
     release: Option<fn()>,
     store_bytes: AtomicU64,
     room_bytes: AtomicU64,
+    /// Of requests since the last measurement.
+    request_bytes: AtomicU64,
     /// When free pages were given back last. Whoever holds it measures.
     released: Mutex<Option<Instant>>,
 }
@@ -49,6 +55,7 @@ impl MemoryLimit {
             release,
             store_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             room_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
+            request_bytes: AtomicU64::new(0),
             released: Mutex::new(None),
         }
     }
@@ -78,12 +85,19 @@ impl MemoryLimit {
         self.limit_bytes.is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
     }
 
+    /// Counts requests of so many bytes; whether it is time to measure for them.
+    pub(crate) fn is_due_after(&self, request_bytes: u64) -> bool {
+        let Some(limit_bytes) = self.limit_bytes else { return false };
+        let part = if self.is_tight() { REQUESTS_PART_TIGHT } else { REQUESTS_PART };
+        self.request_bytes.fetch_add(request_bytes, Relaxed) + request_bytes > limit_bytes / part
+    }
+
     /// Measures, sets the store's limit, and tells whether there is room for `bytes` more.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
         let Some(limit_bytes) = self.limit_bytes else { return true };
         let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the store counts is read first: what it takes meanwhile is counted twice rather than not at all.
+        self.request_bytes.store(0, Relaxed);
         let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
         // Files in memory are none of it, a NUMA node's memory is.
         let resident = || process::anonymous_bytes().saturating_sub(far_anonymous_bytes);
@@ -100,12 +114,30 @@ impl MemoryLimit {
             *released = Some(Instant::now());
             resident_bytes = resident();
         }
-        let other_bytes = resident_bytes.saturating_sub(held_bytes);
+        // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than not at all.
+        let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
         let store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
         let room_bytes = limit_bytes.saturating_sub(resident_bytes);
         self.store_bytes.store(store_bytes, Relaxed);
         self.room_bytes.store(room_bytes, Relaxed);
         backend.set_memory_limit(Some(store_bytes));
         bytes <= room_bytes || backend.make_room(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_serves_much_measures_however_late_the_next_tick_is() {
+        let limit = MemoryLimit::new(Some(64 << 20), None);
+        assert!(!limit.is_due_after(1 << 20) && !limit.is_due_after(1 << 20));
+        assert!(limit.is_due_after(1));
+        limit.request_bytes.store(0, Relaxed);
+        limit.room_bytes.store(1 << 20, Relaxed);
+        assert!(!limit.is_due_after(256 << 10));
+        assert!(limit.is_due_after(1));
+        assert!(!MemoryLimit::new(None, None).is_due_after(1 << 40));
     }
 }

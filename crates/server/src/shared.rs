@@ -132,6 +132,13 @@ impl Shared {
         self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
+    /// Keeps the memory limit beside requests of so many bytes that were served.
+    pub(crate) fn note_requests(&self, bytes: usize) {
+        if self.memory_limit.is_due_after(bytes as u64) {
+            self.has_room(0);
+        }
+    }
+
     /// Refuses what would take `bytes` more than there is room for. Small things go unmeasured.
     pub(crate) fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
         let fits = bytes <= UNMEASURED_BYTES_MAX || self.has_room(bytes);

@@ -154,6 +154,9 @@ impl Total {
     }
 }
 
+/// How often [`Gauges::memory_use`] reads all of them, at most.
+const READINGS_MAX: usize = 8;
+
 const HELD: usize = 0;
 const ASKED: usize = 1;
 
@@ -276,7 +279,27 @@ impl Gauges {
         self.purposes().iter().map(|gauge| gauge.held()).sum()
     }
 
+    /// All purposes, as they were at one moment if the store ever rests for one.
+    ///
+    /// One gauge is read after another, and bytes that go from one to another meanwhile may count twice. So they are read until two
+    /// readings agree; where none do, the least of some is taken.
     pub(crate) fn memory_use(&self) -> MemoryUse {
+        let mut least = self.read();
+        let mut last = least;
+        for _ in 1..READINGS_MAX {
+            let now = self.read();
+            if now == last {
+                return now;
+            }
+            if now.total_bytes() < least.total_bytes() {
+                least = now;
+            }
+            last = now;
+        }
+        least
+    }
+
+    fn read(&self) -> MemoryUse {
         let mut slack_bytes = 0;
         let [index, landing, raw_body, coded_body, packed_body, large, dictionary, eviction, retired] =
             self.purposes().map(|gauge| {

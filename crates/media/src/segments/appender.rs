@@ -1,4 +1,7 @@
 //! Collects bodies into large writes.
+//!
+//! An appender is used under its lock, and looks there whether anything failed before: the system tells a failed sync once, and a thread
+//! that waited for the lock meanwhile would take the next one for good.
 
 use super::file::SegmentFile;
 use super::format::{self, BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES};
@@ -31,6 +34,7 @@ impl Appender {
     }
 
     pub(super) fn append(&mut self, shared: &Shared, body: &[u8]) -> Result<Place, SegmentError> {
+        shared.check()?;
         let needed = format::block_bytes(body.len());
         // When this returns, the block is in the buffer as a whole, or in the file as a whole.
         if let Some(open) = &mut self.open
@@ -59,6 +63,7 @@ impl Appender {
     }
 
     pub(super) fn sync(&mut self, shared: &Shared) -> Result<(), SegmentError> {
+        shared.check()?;
         let Some(open) = &mut self.open else { return Ok(()) };
         open.write_padded(shared)?;
         if open.is_unsynced {
@@ -135,5 +140,37 @@ impl Open {
         self.filled = 0;
         self.is_unsynced = true;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segments::{SegmentOptions, Segments};
+    use crate::testing::{FailingDisk, Fault, RecordingDisk};
+    use std::path::Path;
+    use std::time::Duration;
+
+    #[test]
+    fn who_waited_beside_a_sync_that_failed_is_told() {
+        // The syncs that there are before, those of names among them.
+        let body = [7; 100];
+        let open = |nth| {
+            let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, nth);
+            let segments = Segments::open(Arc::new(disk.clone()), Path::new("/d"), SegmentOptions::default());
+            let segments =
+                segments.and_then(|segments| segments.append(&body, Purpose::New).map(|_| segments));
+            segments.ok().filter(|_| !disk.has_failed())
+        };
+        let segments = (0..100).find_map(open).expect("few syncs come before that of a body");
+        std::thread::scope(|scope| {
+            let mut appender = segments.appenders[Purpose::New as usize].lock();
+            let waits = scope.spawn(|| segments.sync());
+            // Long enough for the other thread to come to the lock.
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(matches!(appender.sync(&segments.shared), Err(SegmentError::Disk(_))));
+            drop(appender);
+            assert!(matches!(waits.join(), Ok(Err(SegmentError::Poisoned { .. }))));
+        });
     }
 }

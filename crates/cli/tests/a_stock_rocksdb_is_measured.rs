@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 
 /// Benchmarks with databases in that folder; nothing where RocksDB is not installed.
 fn bench(folder: &Path, arguments: &[&str]) -> Option<Output> {
-    let small = ["--keys", "20000", "--seconds", "0.5", "--warmup", "0", "--corpus", "log"];
+    let quick = [["--keys", "20000"], ["--seconds", "0.5"], ["--warmup", "0"], ["--corpus", "log"]];
+    let small = quick.iter().filter(|[name, _]| !arguments.contains(name)).flatten();
     let output = Command::new(env!("CARGO_BIN_EXE_ziptier"))
         .env("TMPDIR", folder)
         .arg("bench")
@@ -49,17 +50,22 @@ fn rows_tell_files_and_their_bytes_and_nothing_is_left_behind() {
     let folder = tempfile::tempdir().unwrap();
     let codecs = ["--codec", "builtin-none,builtin-zstd,builtin-zstd-dict,builtin-lz4,builtin-zlib"];
     let rest = ["--target", "rocksdb", "--workload", "readrandom,read_write_8_2", "--format", "tsv"];
-    let Some(output) = bench(folder.path(), &[&codecs[..], &rest].concat()) else { return };
-    let rows = rows(&output);
-    assert_eq!(rows.len(), 10);
-    for row in &rows {
-        assert_eq!(row["mismatches"], "0");
-        assert!(number(row, "qps") > 0.0 && number(row, "files") > 1.0, "{row:?}");
-        let per_raw = number(row, "loaded_held_bytes") / number(row, "raw_bytes");
-        let expected = if row["codec"] == "builtin-none" { 0.95..1.1 } else { 0.1..0.8 };
-        assert!(expected.contains(&per_raw), "{}: {per_raw}", row["codec"]);
-    }
-    assert!(is_empty(folder.path()));
+    // A loaded machine may give a short window no processor.
+    assert!(["0.5", "5", "50"].iter().any(|seconds| {
+        let arguments = [&codecs[..], &rest, &["--seconds", seconds]].concat();
+        let Some(output) = bench(folder.path(), &arguments) else { return true };
+        let rows = rows(&output);
+        assert_eq!(rows.len(), 10);
+        for row in &rows {
+            assert_eq!(row["mismatches"], "0");
+            assert!(number(row, "files") > 1.0, "{row:?}");
+            let per_raw = number(row, "loaded_held_bytes") / number(row, "raw_bytes");
+            let expected = if row["codec"] == "builtin-none" { 0.95..1.1 } else { 0.1..0.8 };
+            assert!(expected.contains(&per_raw), "{}: {per_raw}", row["codec"]);
+        }
+        assert!(is_empty(folder.path()));
+        rows.iter().all(|row| number(row, "qps") > 0.0)
+    }));
 }
 
 #[test]

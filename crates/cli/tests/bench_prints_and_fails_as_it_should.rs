@@ -72,16 +72,14 @@ fn the_columns_are_those_of_the_published_evaluation_and_ours_after_them() {
 
 #[test]
 fn figures_agree_with_each_other() {
-    let rows = rows(&[
-        "--workload",
-        "read_only,write_only",
-        "--target",
-        "btreemap",
-        "--settle",
-        "0.1",
-        "--seconds",
-        "0.5",
-    ]);
+    // On a loaded machine a window may end late, or give no processor: a longer one tells.
+    assert!([0.5, 5.0, 50.0].into_iter().any(figures_agree_in_windows_of));
+}
+
+/// Whether windows of so many seconds were measured as such.
+fn figures_agree_in_windows_of(seconds: f64) -> bool {
+    let arguments = ["--workload", "read_only,write_only", "--target", "btreemap", "--settle", "0.1"];
+    let rows = rows(&[&arguments[..], &["--seconds", &seconds.to_string()]].concat());
     let [read, write] = rows.as_slice() else { panic!("{rows:?}") };
     for row in [read, write] {
         assert_eq!(row["mismatches"], "0");
@@ -94,12 +92,18 @@ fn figures_agree_with_each_other() {
             (1.0..4.0).contains(&held_per_raw),
             "an uncompressed map holds more than its raw bytes: {held_per_raw}"
         );
-        assert!((0.45..1.0).contains(&number(row, "wall_sec")));
-        assert!(number(row, "cpu_cores") > 0.05 && number(row, "cpu_cores") < 1.2);
+        assert!(number(row, "wall_sec") >= 0.9 * seconds);
+        assert!(number(row, "cpu_cores") < 1.2);
         assert!(number(row, "settled_held_bytes") > 0.0);
     }
-    assert!(number(read, "read_p50_us") > 0.0 && read["write_p50_us"] == "NA");
-    assert!(number(write, "write_p999_us") >= number(write, "write_p99_us") && write["read_p50_us"] == "NA");
+    assert!(read["write_p50_us"] == "NA" && write["read_p50_us"] == "NA");
+    let is_told = |row| number(row, "wall_sec") < 2.0 * seconds && number(row, "cpu_cores") > 0.05;
+    if !(is_told(read) && is_told(write)) {
+        return false;
+    }
+    assert!(number(read, "read_p50_us") > 0.0);
+    assert!(number(write, "write_p999_us") >= number(write, "write_p99_us"));
+    true
 }
 
 #[test]
@@ -224,12 +228,17 @@ fn the_offered_rate_is_raised_until_it_is_too_slow() {
 
 #[test]
 fn json_is_json() {
-    let output = quick(&["--workload", "read_only", "--rounds", "2", "--format", "json"]);
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(rows[0]["target"], "btreemap");
-    assert_eq!(rows[0]["round_rows"].as_array().unwrap().len(), 2);
-    assert_eq!(rows[0]["mismatches"], 0);
-    assert!(rows[0]["qps"].as_f64().unwrap() > 0.0 && rows[0]["write_p50_us"].is_null());
+    let arguments = ["--workload", "read_only", "--rounds", "2", "--format", "json"];
+    // As in `every_run_operates`.
+    assert!(["0.1", "1", "10"].iter().any(|seconds| {
+        let output = quick(&[&arguments[..], &["--seconds", seconds]].concat());
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(rows[0]["target"], "btreemap");
+        assert_eq!(rows[0]["round_rows"].as_array().unwrap().len(), 2);
+        assert_eq!(rows[0]["mismatches"], 0);
+        assert!(rows[0]["write_p50_us"].is_null());
+        rows[0]["qps"].as_f64().unwrap() > 0.0
+    }));
 }
 
 #[test]

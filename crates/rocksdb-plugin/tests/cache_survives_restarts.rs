@@ -76,7 +76,7 @@ fn files(cache: &Path) -> Vec<PathBuf> {
 #[test]
 fn after_a_clean_end() {
     let database = Database::filled();
-    database.read(&["passes=2"]).needed_no_files();
+    database.read(&["warm=1"]).needed_no_files();
     let again = database.read(&[]);
     again.needed_no_files();
     assert_eq!(again.figure("cache_restored_from_index"), 1);
@@ -86,7 +86,7 @@ fn after_a_clean_end() {
 #[test]
 fn after_a_kill() {
     let database = Database::filled();
-    let killed = database.run("read", &[&database.secondary(), "passes=2", "end=kill"]);
+    let killed = database.run("read", &[&database.secondary(), "warm=1", "end=kill"]);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed.status), Some(9));
     let again = database.read(&[]);
     again.needed_no_files();
@@ -100,7 +100,7 @@ fn by_a_string_where_only_strings_can_be_set() {
         "block_cache=id=ziptier://;memory=256K;path={};capacity={CAPACITY};admission=all;codec=zstd",
         database.cache().display()
     );
-    printed(database.run("read", &[&block_cache, "passes=2"]));
+    printed(database.run("read", &[&block_cache, "warm=1"]));
     Reads(printed(database.run("read", &[&block_cache]))).needed_no_files();
     // A folder that cannot be used: the database does without, and says so.
     let blocked = database.run("read", &[&block_cache.replace("/cache;", "/db;")]);
@@ -119,7 +119,7 @@ fn blocks_of_files_by_the_older_interface() {
         assert!(hits > 1000 && misses * 99 <= hits, "{}", reads.0);
         assert_eq!(reads.figure("cache_damaged"), 0);
     };
-    let first = Reads(printed(database.run("read", &[&persistent, "passes=2"])));
+    let first = Reads(printed(database.run("read", &[&persistent, "warm=1"])));
     needed_no_files(&first);
     assert!(first.figure("stats_hits") > 1000 && first.0.contains("codec=none;admission=all"), "{}", first.0);
     needed_no_files(&Reads(printed(database.run("read", &[&persistent]))));
@@ -130,7 +130,7 @@ fn blocks_of_files_by_the_older_interface() {
     // In one folder with blocks as they are in memory, whose keys are the same.
     let secondary = database.secondary() + ";codec=none";
     for _ in 0..2 {
-        Reads(printed(database.run("read", &[&persistent, &secondary, "passes=2"]))).needed_no_files();
+        Reads(printed(database.run("read", &[&persistent, &secondary, "warm=1"]))).needed_no_files();
     }
     // Damage is a miss.
     for path in files(&database.cache()) {
@@ -158,14 +158,14 @@ fn first_timers_are_turned_away() {
     let first = Reads(printed(database.run("read", &[&ghost])));
     assert!(first.figure("cache_turned_away") > 1000);
     assert!(first.figure("from_sst") > first.figure("cache_turned_away"));
-    printed(database.run("read", &[&ghost, "passes=4"]));
+    printed(database.run("read", &[&ghost, "warm=1", "passes=4"]));
     Reads(printed(database.run("read", &[&ghost]))).needed_no_files();
 }
 
 #[test]
 fn flipped_bits_are_never_returned() {
     let database = Database::filled();
-    database.read(&["passes=2"]);
+    database.read(&["warm=1"]);
     let sound: Vec<_> =
         files(&database.cache()).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
     let mut seed = 1_u64;

@@ -82,12 +82,14 @@ fn is_followed_until_after_a_kill(options: &str) {
         let mut writer = Writer::start(&dir, &options, 0);
         writer.wait_for(20);
         let mut secondary = Secondary::start(&dir, &folder.path().join("own"));
-        for round in 1..=12 {
+        // The first log is gone when RocksDB has flushed what is in it, in its own time.
+        let is_first_gone = || !logs(&dir.join("wal"))[0].ends_with("000004.log");
+        for round in (1..).take_while(|&round| round <= 12 || !is_first_gone()) {
+            assert!(round <= 240, "no change of logs");
             let count = writer.wait_for(round * 300);
             let found = secondary.catch_up(count);
             assert!(found >= count, "{found} of {count} records while they are written, {options}");
         }
-        assert!(!logs(&dir.join("wal"))[0].ends_with("000004.log"), "no change of logs");
         // The secondary has logs to open that nobody writes any more.
         let count = writer.kill_after(5500);
         let found = secondary.catch_up(count);

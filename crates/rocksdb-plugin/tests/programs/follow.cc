@@ -69,6 +69,7 @@ int Follow(char** arguments) {
     return 0;
   }
   Say(std::to_string(CountWithoutGap(db.get())));
+  alarm(0);
   uint64_t count;
   while (std::cin >> count) {
     alarm(kSecondsToAnswer);
@@ -82,6 +83,8 @@ int Follow(char** arguments) {
     }
     Say(status.ok() ? std::to_string(found) : status.ToString());
     status = Status::OK();
+    // What is between an answer and the next question is up to who asks.
+    alarm(0);
   }
   return 0;
 }

@@ -149,7 +149,7 @@ mod tests {
 
     /// Whether `holds` is true once what was retired is freed; other tests' readers may hold it for a while.
     fn eventually(core: &Core, holds: impl Fn() -> bool) -> bool {
-        (0..2000).any(|_| {
+        (0..60_000).any(|_| {
             core.reclaim();
             pin().flush();
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -150,8 +150,9 @@ fn large_values_that_go_as_their_leaf_is_coded_anew_are_freed() {
     assert!(store.stats().adoptions > 0);
     (0..40).step_by(4).for_each(|n| store.put(&key(n), b"small now").unwrap());
     // Readers' epochs end first.
-    let is_freed = (0..100).any(|_| {
+    let is_freed = (0..60_000).any(|_| {
         store.settle().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
         store.memory().large_bytes == 0
     });
     assert!(is_freed, "{} bytes are held", store.memory().large_bytes);

@@ -514,7 +514,7 @@ mod tests {
         }
         core.settle();
         let put_soon = |n| {
-            (0..5000).any(|_| {
+            (0..60_000).any(|_| {
                 let outcome = put(&core, n);
                 outcome.inspect_err(|_| std::thread::sleep(ROOM_PAUSE)).is_ok()
             })

@@ -96,8 +96,9 @@ impl Folder {
                 segments.mend(number)?;
             }
         }
-        let named = manifest.named.clone();
-        let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), dir.join(BACKUP_DIR));
+        let (named, readers) = (manifest.named.clone(), dir.join(BACKUP_DIR));
+        disk.create_dir(&readers)?;
+        let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), readers);
         Ok(Self { disk, locks, manifest, files, layout, skipped })
     }
 
@@ -205,10 +206,8 @@ fn remove_unneeded(
     files: &ImageFiles,
     generations: &mut GenerationFiles,
 ) -> Result<(), Error> {
-    let readers = dir.join(BACKUP_DIR);
-    disk.create_dir(&readers)?;
     files.remove_dead()?;
-    let _nobody_reads = match disk.lock_dir(&readers) {
+    let _nobody_reads = match disk.lock_dir(&dir.join(BACKUP_DIR)) {
         Err(DiskError::Locked { .. }) => return Ok(()),
         lock => lock?,
     };

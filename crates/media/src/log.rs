@@ -44,9 +44,9 @@
 //! # What counts as damage
 //!
 //! Every record says which LSN was durable when it was appended. At an invalid record, replay looks further: a valid record
-//! that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment. Otherwise it is a
-//! torn tail, the remains of what was never synced; it is dropped and reported. A byte of the last group of a log that was not
-//! sealed cannot be told from a torn tail by anybody.
+//! that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment, or a caller who knows it
+//! ([`Replay::expect_durable`]). Otherwise it is a torn tail, the remains of what was never synced; it is dropped and reported. A byte of
+//! the last group of a log that was not sealed cannot be told from a torn tail by anybody.
 
 mod buffer;
 mod format;

@@ -12,6 +12,21 @@ use ziptier_media::testing::RecordingDisk;
 
 const RECORDS: u64 = 60;
 
+/// A log of six records of 120 bytes, four of which later ones knew to be durable.
+fn unsealed() -> RecordingDisk {
+    let disk = RecordingDisk::new();
+    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    for lsn in 1..=4 {
+        log.append(&[&[lsn as u8; 100]]).unwrap();
+        log.sync(lsn).unwrap();
+    }
+    for lsn in 5..=6 {
+        log.append(&[&[lsn as u8; 100]]).unwrap();
+        log.write(lsn).unwrap();
+    }
+    disk
+}
+
 /// A sealed log of several segments.
 fn sealed() -> RecordingDisk {
     let disk = RecordingDisk::new();
@@ -149,16 +164,7 @@ fn a_salvage_returns_what_is_whole_and_lists_the_rest() {
 
 #[test]
 fn damage_in_an_unsealed_log_is_told_from_a_torn_tail() {
-    let disk = RecordingDisk::new();
-    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
-    for lsn in 1..=4 {
-        log.append(&[&[lsn as u8; 100]]).unwrap();
-        log.sync(lsn).unwrap();
-    }
-    for lsn in 5..=6 {
-        log.append(&[&[lsn as u8; 100]]).unwrap();
-        log.write(lsn).unwrap();
-    }
+    let disk = unsealed();
     let path = disk.paths().into_iter().find(|path| path.to_string_lossy().contains("log-")).unwrap();
     let whole = disk.contents(&path).unwrap();
     for record in 1..=6_u64 {
@@ -184,5 +190,40 @@ fn damage_in_an_unsealed_log_is_told_from_a_torn_tail() {
             assert_eq!((tail.offset, tail.bytes), (offset, (7 - record) * 120));
             assert_eq!(replay.next_lsn(), record);
         }
+    }
+}
+
+#[test]
+fn what_the_caller_knows_to_be_durable_is_no_torn_tail() {
+    let disk = unsealed();
+    let path = disk.paths().into_iter().find(|path| path.to_string_lossy().contains("log-")).unwrap();
+    let whole = disk.contents(&path).unwrap();
+    for (record, durable_lsn) in [(5, 5), (5, 6), (6, 6), (7, 7), (7, 9)] {
+        let offset = 4096 + (record - 1) * 120;
+        let mut bytes = whole.clone();
+        bytes[offset as usize + 50] ^= 1;
+        disk.put(&path, bytes);
+        let open = |salvage| {
+            let options = LogOptions { salvage, ..OPTIONS };
+            let mut replay = Log::open(Arc::new(disk.copy()), Path::new(DIR), options).unwrap();
+            replay.expect_durable(durable_lsn);
+            replay
+        };
+        let mut replay = open(false);
+        let error = std::iter::from_fn(|| replay.next_record().map(|record| record.map(drop)).transpose())
+            .find_map(Result::err);
+        assert!(
+            matches!(&error, Some(LogError::Damaged { path: named, offset: at, .. }) if (named, *at) == (&path, offset)),
+            "record {record}: {error:?}"
+        );
+        let mut replay = open(true);
+        let mut lsns = Vec::new();
+        while let Some(record) = replay.next_record().unwrap() {
+            lsns.push(record.lsn);
+        }
+        assert_eq!(lsns, (1..=6).filter(|lsn| *lsn != record).collect::<Vec<_>>());
+        assert_eq!((replay.skipped().len(), replay.torn_tail()), (1, None));
+        // No number is given out twice.
+        assert_eq!(replay.into_log().unwrap().last_lsn(), durable_lsn.max(6));
     }
 }

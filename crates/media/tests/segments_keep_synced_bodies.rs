@@ -228,3 +228,36 @@ fn sizes_that_do_not_go_together_are_refused() {
     assert!(refused(SegmentOptions { write_bytes: 100, ..OPTIONS }).contains("multiple of 4096"));
     assert!(refused(SegmentOptions { limit_bytes: 1000, ..OPTIONS }).contains("four segments"));
 }
+
+#[test]
+fn a_segment_that_was_cut_to_nothing_is_the_first_to_be_cleaned() {
+    const SEGMENTS: u64 = 30;
+    let disk = RecordingDisk::new();
+    let options = SegmentOptions { limit_bytes: u64::MAX, ..OPTIONS };
+    let open = || Segments::salvage(Arc::new(disk.clone()), Path::new(DIR), options).unwrap();
+    let (segments, _) = open();
+    let mut places = Vec::new();
+    for _ in 0..SEGMENTS {
+        places.push([(); 31].map(|()| segments.append(&[1; 1000], Purpose::New).unwrap()));
+        segments.close().unwrap();
+    }
+    let cut = places[places.len() / 2][0].segment;
+    disk.put(&segments.path_of(cut), Vec::new());
+    drop(segments);
+
+    let (segments, damaged) = open();
+    assert_eq!(damaged.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [cut]);
+    segments.mend(cut).unwrap();
+    let mut shares = vec![(0, cut)];
+    for (i, places) in (0..SEGMENTS).zip(&places).filter(|(_, places)| places[0].segment != cut) {
+        let live = 1 + i * 7 % SEGMENTS;
+        places[..live as usize].iter().for_each(|place| segments.keep(*place).unwrap());
+        shares.push((live, places[0].segment));
+    }
+    shares.sort_unstable();
+    let candidates = segments.candidates();
+    let found = candidates.iter().map(|candidate| candidate.segment);
+    assert!(found.eq(shares.into_iter().map(|(_, segment)| segment)), "{candidates:?}");
+    let bytes = |segment| disk.contents(&segments.path_of(segment)).unwrap().len() as u64;
+    assert!(candidates.iter().all(|candidate| candidate.allocated_bytes == bytes(candidate.segment)));
+}

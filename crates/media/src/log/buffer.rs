@@ -83,7 +83,7 @@ impl Buffer {
 
     /// Whether the record fits into the segment.
     pub(super) fn fits_segment(&self, payload_bytes: usize) -> bool {
-        payload_bytes <= payload_bytes_max(self.segment.segment_bytes, self.offset)
+        payload_bytes_max(self.segment.segment_bytes, self.offset).is_some_and(|max| payload_bytes <= max)
     }
 
     /// Further records go into the next segment.

@@ -88,6 +88,8 @@ pub struct Replay {
     offset: u64,
     next_lsn: Lsn,
     start_lsn: Lsn,
+    /// Whatever the records themselves knew, the caller knows that they were durable up to here.
+    durable_lsn: Lsn,
     bytes_done: u64,
     is_sealed: bool,
     torn_tail: Option<TornTail>,
@@ -127,6 +129,7 @@ impl Replay {
             offset: HEADER_BYTES,
             next_lsn: options.first_lsn.max(1),
             start_lsn: 0,
+            durable_lsn: 0,
             bytes_done: 0,
             is_sealed: false,
             torn_tail: None,
@@ -181,7 +184,7 @@ impl Replay {
 
     /// Leaves out the records before `lsn`, all of which the caller has elsewhere: whole segments of them are not read.
     ///
-    /// Call it before the first [`Replay::next_record`]. A log that ends before `lsn` is damaged: it was durable up to there.
+    /// Call it before the first [`Replay::next_record`]. The records before `lsn` were durable, as [`Replay::expect_durable`] says.
     ///
     /// # Errors
     ///
@@ -200,11 +203,19 @@ impl Replay {
             }
         }
         self.start_lsn = lsn;
+        self.expect_durable(lsn - 1);
         while self.segments.get(self.at + 1).is_some_and(|next| next.header.first_lsn <= lsn) {
             self.bytes_done += self.segments[self.at].file_bytes;
             self.go_to_next_segment();
         }
         Ok(())
+    }
+
+    /// Tells that all records up to `lsn` were durable: none of them is in a torn tail, and a log that ends before is damaged.
+    ///
+    /// Call it before the first [`Replay::next_record`].
+    pub fn expect_durable(&mut self, lsn: Lsn) {
+        self.durable_lsn = self.durable_lsn.max(lsn);
     }
 
     /// The next record, or `None` at the end of the log.
@@ -303,7 +314,8 @@ impl Replay {
         let torn_header = reader.entry_header(offset)?.filter(|header| header.lsn == next_lsn);
         let file_bytes = reader.file_bytes;
         let path = self.segments[self.at].path.clone();
-        let is_tail = next.is_none() && !is_cut && !found.gave_up && found.durable_lsn < next_lsn;
+        let durable_lsn = found.durable_lsn.max(self.durable_lsn);
+        let is_tail = next.is_none() && !is_cut && !found.gave_up && durable_lsn < next_lsn;
         if is_tail {
             let torn_end = torn_header.map_or(offset, |header| offset.saturating_add(header.entry_bytes()));
             let end = torn_end.max(found.end).min(file_bytes);
@@ -314,7 +326,8 @@ impl Replay {
             return self.leave_last_segment();
         }
         // In a salvage, go on at the next entry, or else in the next segment.
-        let (to, lsn) = found.first.unwrap_or((file_bytes, next.unwrap_or(next_lsn)));
+        let behind = next.unwrap_or(next_lsn.max(self.durable_lsn.saturating_add(1)));
+        let (to, lsn) = found.first.unwrap_or((file_bytes, behind));
         let reason = match next {
             _ if !is_cut || offset < file_bytes => reason,
             None => "the log was finished here, but neither a seal nor another segment follows",
@@ -353,19 +366,14 @@ impl Replay {
 
     /// The last segment was read.
     fn end(&mut self) -> Result<Step, LogError> {
-        if self.next_lsn < self.start_lsn {
-            let (ends, starts) = (self.next_lsn, self.start_lsn);
-            let path = self.dir.clone();
-            self.fault(
-                path,
-                0,
-                0,
-                format!("the log ends before record {ends}, but was durable up to {starts}"),
-            )?;
+        let (ends, durable_lsn) = (self.next_lsn, self.durable_lsn);
+        if ends <= durable_lsn {
+            let reason = format!("the log ends before record {ends}, but was durable up to {durable_lsn}");
+            self.fault(self.dir.clone(), 0, 0, reason)?;
+            self.next_lsn = durable_lsn.saturating_add(1);
             if let Some(skipped) = self.skipped.last_mut() {
-                skipped.next_lsn = starts;
+                skipped.next_lsn = self.next_lsn;
             }
-            self.next_lsn = starts;
         }
         Ok(Step::End)
     }

@@ -21,14 +21,15 @@ pub(super) struct Spare {
 impl Spare {
     /// Whether a first record of so many bytes leaves room behind it for a seal, and for a cut to show.
     pub(super) fn fits(&self, payload_bytes: usize) -> bool {
-        payload_bytes <= payload_bytes_max(self.bytes, HEADER_BYTES)
+        payload_bytes_max(self.bytes, HEADER_BYTES).is_some_and(|max| payload_bytes <= max)
     }
 }
 
-/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away.
-pub(super) fn payload_bytes_max(segment_bytes: u64, offset: u64) -> usize {
+/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away; `None` where not even
+/// an empty one does.
+pub(super) fn payload_bytes_max(segment_bytes: u64, offset: u64) -> Option<usize> {
     let kept = 2 * ENTRY_HEADER_BYTES as u64 + 1;
-    segment_bytes.saturating_sub(offset + kept) as usize
+    segment_bytes.checked_sub(offset + kept).map(|bytes| bytes as usize)
 }
 
 /// Bytes of the segment that a record needs, whatever the usual size.

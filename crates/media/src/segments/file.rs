@@ -39,7 +39,8 @@ impl SegmentFile {
                 reason: "the header of the segment fails its check".to_string(),
             },
         });
-        let bytes = file.len()?;
+        // One that was cut within its header has it again once that is mended.
+        let bytes = file.len()?.max(HEADER_BYTES);
         let opened = SegmentFile {
             file,
             number,

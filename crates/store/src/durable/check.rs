@@ -136,22 +136,21 @@ impl Check<'_> {
     fn read_log(&mut self, manifest: Option<&Manifest>) -> Result<(), Error> {
         let path = self.dir.join(LOG_DIR);
         let mut replay = Log::open(self.disk.clone(), &path, LogOptions::default())?;
-        let mut lsns: Option<(u64, u64)> = None;
+        if let Some(Manifest { head, .. }) = manifest {
+            replay.expect_durable(head.durable_lsn);
+            let (first, wanted) = (replay.first_lsn(), head.start_lsn);
+            if first > wanted {
+                let reason = format!("it begins with record {first}, and those from {wanted} on are needed");
+                return Err(Error::FileDamaged { path, offset: 0, reason });
+            }
+        }
         while let Some(record) = replay.next_record()? {
             let operations = Operations::of(record.payload)
                 .and_then(|operations| operations.collect::<Result<Vec<_>, _>>().map_err(str::to_owned));
             operations.map_err(|reason| Error::LogRecord { lsn: record.lsn, reason })?;
             self.report.log_records += 1;
-            lsns = Some((lsns.map_or(record.lsn, |(first, _)| first), record.lsn));
         }
         self.report.is_sealed = replay.is_sealed();
-        let Some(manifest) = manifest else { return Ok(()) };
-        let (first, last) = lsns.unwrap_or((replay.first_lsn(), replay.first_lsn().saturating_sub(1)));
-        if first > manifest.head.start_lsn || last < manifest.head.durable_lsn {
-            let (from, to) = (manifest.head.start_lsn, manifest.head.durable_lsn);
-            let reason = format!("it has records {first} to {last}, and {from} to {to} are needed");
-            return Err(Error::FileDamaged { path, offset: 0, reason });
-        }
         Ok(())
     }
 

@@ -149,16 +149,9 @@ impl Dump<'_> {
         self.summary.last_lsn = head.start_lsn.saturating_sub(1);
         let mut round = 0;
         loop {
-            let read = self.read_log();
-            let failure = match read {
-                Ok(()) if self.summary.last_lsn >= head.durable_lsn => return Ok(()),
-                Ok(()) => {
-                    let (last, wanted) = (self.summary.last_lsn, head.durable_lsn);
-                    let reason = format!("it ends with record {last}, and was durable up to {wanted}");
-                    Error::FileDamaged { path: self.options.dir.join(LOG_DIR), offset: 0, reason }
-                }
-                Err(error @ Error::Stream { .. }) => return Err(error),
-                Err(error) => error,
+            let failure = match self.read_log(head.durable_lsn) {
+                Err(error) if !matches!(error, Error::Stream { .. }) => error,
+                done => return done,
             };
             round += 1;
             if !is_open || round > LOG_ROUNDS {
@@ -168,9 +161,11 @@ impl Dump<'_> {
         }
     }
 
-    fn read_log(&mut self) -> Result<(), Error> {
+    /// What comes behind the last record that was read; the log was durable up to `durable_lsn`.
+    fn read_log(&mut self, durable_lsn: Lsn) -> Result<(), Error> {
         let path = self.options.dir.join(LOG_DIR);
         let mut replay = Log::open(self.options.disk(), &path, LogOptions::default())?;
+        replay.expect_durable(durable_lsn);
         replay.start_at(self.summary.last_lsn + 1)?;
         while let Some(record) = replay.next_record()? {
             self.output.frame(Kind::Record, &[&record.lsn.to_le_bytes(), record.payload])?;

@@ -96,8 +96,9 @@ impl Folder {
                 segments.mend(number)?;
             }
         }
-        let named = manifest.named.clone();
-        let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), dir.join(BACKUP_DIR));
+        let (named, readers) = (manifest.named.clone(), dir.join(BACKUP_DIR));
+        disk.create_dir(&readers)?;
+        let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), readers);
         Ok(Self { disk, locks, manifest, files, layout, skipped })
     }
 
@@ -120,18 +121,21 @@ pub(crate) fn recover(
         core.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, files, skipped, .. } = folder;
-    let (generations, loaded) =
+    let (mut generations, loaded) =
         load(core, store_options, options, &disk, &manifest, &files, skipped, progress)?;
     core.loading.store(false, Ordering::Release);
-    let start_lsn = manifest.head.start_lsn;
 
-    let log_options = LogOptions { salvage: options.salvage, first_lsn: start_lsn, ..options.log };
+    let log_options = LogOptions { salvage: options.salvage, first_lsn: 1, ..options.log };
     let mut log = Log::open(disk.clone(), &options.dir.join(LOG_DIR), log_options)?;
-    log.start_at(start_lsn)?;
+    log.expect_durable(manifest.head.durable_lsn);
+    log.start_at(manifest.head.start_lsn)?;
     let limit_bytes = store_options.memory_limit_bytes;
     let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
+    // Whatever can be refused was read: the folder changes from here on.
+    if !options.salvage {
+        remove_unneeded(&*disk, &options.dir, &manifest.head, &files, &mut generations)?;
+    }
     let log = log.into_log()?;
-    check_end(&log, &manifest.head, options, &mut recovered)?;
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
@@ -191,20 +195,23 @@ fn load(
         core.dictionaries.loaded(core.gauges.logical.get());
     }
     loaded.skipped.splice(..0, skipped);
-    if !options.salvage {
-        let readers = options.dir.join(BACKUP_DIR);
-        disk.create_dir(&readers)?;
-        files.remove_dead()?;
-        match disk.lock_dir(&readers) {
-            // What somebody may be reading goes after a checkpoint.
-            Err(DiskError::Locked { .. }) => {}
-            lock => {
-                let _nobody_reads = lock?;
-                generations.keep_only(&manifest.head.generations.iter().copied().collect())?;
-            }
-        }
-    }
     Ok((generations, loaded))
+}
+
+/// Removes what the checkpoint in force does not need. What somebody may be reading goes after the next one.
+fn remove_unneeded(
+    disk: &dyn Disk,
+    dir: &Path,
+    head: &Head,
+    files: &ImageFiles,
+    generations: &mut GenerationFiles,
+) -> Result<(), Error> {
+    files.remove_dead()?;
+    let _nobody_reads = match disk.lock_dir(&dir.join(BACKUP_DIR)) {
+        Err(DiskError::Locked { .. }) => return Ok(()),
+        lock => lock?,
+    };
+    generations.keep_only(&head.generations.iter().copied().collect())
 }
 
 /// The folder's manifest; a new folder has none yet.
@@ -232,26 +239,6 @@ fn new_manifest(disk: &dyn Disk, dir: &Path) -> Result<Manifest, Error> {
 /// A number that no other store has.
 pub(crate) fn new_store() -> u64 {
     RandomState::new().hash_one("store")
-}
-
-/// The log must reach as far as it was durable when the checkpoint was made.
-fn check_end(
-    log: &Log,
-    head: &Head,
-    options: &DurableOptions,
-    recovered: &mut Recovered,
-) -> Result<(), Error> {
-    if log.last_lsn() >= head.durable_lsn {
-        return Ok(());
-    }
-    let (last, wanted) = (log.last_lsn(), head.durable_lsn);
-    let reason = format!("it ends with record {last}, and was durable up to {wanted}");
-    let damage = Error::FileDamaged { path: options.dir.join(LOG_DIR), offset: 0, reason };
-    if !options.salvage {
-        return Err(damage);
-    }
-    recovered.skipped.push(damage.to_string());
-    Ok(())
 }
 
 /// Refuses a folder that is not a store's.

@@ -231,7 +231,10 @@ impl Replay {
             return self.end();
         };
         if self.reader.is_none() {
-            self.reader = Some(SegmentReader::open(&*self.disk, &segment.path)?);
+            match SegmentReader::open(&*self.disk, &segment.path) {
+                Err(LogError::Damaged { path, reason, .. }) => return self.pass_over_segment(path, reason),
+                reader => self.reader = Some(reader?),
+            }
         }
         if self.segments.get(self.at + 1).is_some_and(|next| next.header.first_lsn <= self.next_lsn) {
             return self.finish_segment();
@@ -249,6 +252,16 @@ impl Replay {
         }
     }
 
+    /// The header, which was read when the log was opened, cannot be read again.
+    fn pass_over_segment(&mut self, path: PathBuf, reason: String) -> Result<Step, LogError> {
+        let next_lsn = self.segments.get(self.at + 1).map(|next| next.header.first_lsn);
+        self.fault(path, 0, self.segments[self.at].file_bytes, reason)?;
+        if let (Some(skipped), Some(next_lsn)) = (self.skipped.last_mut(), next_lsn) {
+            skipped.next_lsn = next_lsn;
+        }
+        self.leave_segment()
+    }
+
     /// All records before the next segment were read: nothing but a seal may follow.
     fn finish_segment(&mut self) -> Result<Step, LogError> {
         let next_lsn = self.next_lsn;
@@ -262,17 +275,20 @@ impl Replay {
             segment.cut_at = Some(self.offset);
         } else if rest > 0 && !is_seal {
             let (path, offset) = (segment.path.clone(), self.offset);
-            self.fault(path, offset, rest, format!("{rest} bytes follow the last record of the segment"))?;
+            let unreadable = self.reader.as_ref().and_then(|reader| reader.unreadable(offset, offset + rest));
+            let follows = || format!("{rest} bytes follow the last record of the segment");
+            self.fault(path, offset, rest, unreadable.unwrap_or_else(follows))?;
         }
-        self.bytes_done += self.segments[self.at].file_bytes;
-        self.go_to_next_segment();
-        Ok(Step::NextSegment)
+        self.leave_segment()
     }
 
     /// Whether going to the next segment was interrupted: that one is the last, and has nothing yet.
     fn is_followed_by_an_empty_segment(&self) -> Result<bool, LogError> {
         let [_, next] = &self.segments[self.at..] else { return Ok(false) };
-        let mut reader = SegmentReader::open(&*self.disk, &next.path)?;
+        let mut reader = match SegmentReader::open(&*self.disk, &next.path) {
+            Err(LogError::Damaged { .. }) if self.options.salvage => return Ok(false),
+            reader => reader?,
+        };
         Ok(next.is_uncut() && matches!(reader.entry(HEADER_BYTES, next.header.first_lsn)?, Entry::Invalid(_)))
     }
 
@@ -290,7 +306,7 @@ impl Replay {
             let (path, rest) = (segment.path.clone(), segment.file_bytes - end);
             self.fault(path, end, rest, format!("{rest} bytes follow the seal"))?;
         }
-        self.leave_last_segment()
+        self.leave_segment()
     }
 
     /// No entry stands where the next should: the end of the log, a torn tail, or damage.
@@ -302,8 +318,11 @@ impl Replay {
         let is_cut = !reader.is_uncut();
         let torn_header = reader.entry_header(offset)?.filter(|header| header.lsn == next_lsn);
         let file_bytes = reader.file_bytes;
+        let is_whole = reader.unreadable(offset, file_bytes).is_none();
+        let (to, lsn) = found.first.unwrap_or((file_bytes, next.unwrap_or(next_lsn)));
+        let unreadable = reader.unreadable(offset, to);
         let path = self.segments[self.at].path.clone();
-        let is_tail = next.is_none() && !is_cut && !found.gave_up && found.durable_lsn < next_lsn;
+        let is_tail = next.is_none() && !is_cut && is_whole && !found.gave_up && found.durable_lsn < next_lsn;
         if is_tail {
             let torn_end = torn_header.map_or(offset, |header| offset.saturating_add(header.entry_bytes()));
             let end = torn_end.max(found.end).min(file_bytes);
@@ -311,28 +330,23 @@ impl Replay {
                 self.torn_tail = Some(TornTail { path, offset, bytes: end - offset });
             }
             self.segments[self.at].cut_at = Some(offset);
-            return self.leave_last_segment();
+            return self.leave_segment();
         }
         // In a salvage, go on at the next entry, or else in the next segment.
-        let (to, lsn) = found.first.unwrap_or((file_bytes, next.unwrap_or(next_lsn)));
-        let reason = match next {
+        let reason = match (&unreadable, next) {
+            (Some(unreadable), _) => unreadable,
             _ if !is_cut || offset < file_bytes => reason,
-            None => "the log was finished here, but neither a seal nor another segment follows",
-            Some(_) => "records are missing between this segment and the next",
+            (_, None) => "the log was finished here, but neither a seal nor another segment follows",
+            (_, Some(_)) => "records are missing between this segment and the next",
         };
         self.fault(path, offset, to.saturating_sub(offset), format!("{reason} (record {next_lsn})"))?;
         if let Some(skipped) = self.skipped.last_mut() {
             skipped.next_lsn = lsn;
         }
         (self.offset, self.next_lsn) = (to, lsn);
-        match (found.first, next) {
-            (Some(_), _) => Ok(Step::NextSegment),
-            (None, Some(_)) => {
-                self.bytes_done += file_bytes;
-                self.go_to_next_segment();
-                Ok(Step::NextSegment)
-            }
-            (None, None) => self.leave_last_segment(),
+        match found.first {
+            Some(_) => Ok(Step::NextSegment),
+            None => self.leave_segment(),
         }
     }
 
@@ -345,7 +359,7 @@ impl Replay {
         }
     }
 
-    fn leave_last_segment(&mut self) -> Result<Step, LogError> {
+    fn leave_segment(&mut self) -> Result<Step, LogError> {
         self.bytes_done += self.segments[self.at].file_bytes;
         self.go_to_next_segment();
         Ok(Step::NextSegment)

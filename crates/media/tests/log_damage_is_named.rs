@@ -260,3 +260,26 @@ fn nothing_is_cut_off_where_the_end_of_a_log_cannot_be_read() {
     drop(replay.into_log().unwrap());
     assert!(disk.contents(&path).unwrap() == whole);
 }
+
+#[test]
+fn a_segment_that_cannot_be_read_is_set_aside_until_a_start_without_salvage() {
+    let sealed = sealed();
+    for (at, path) in log_files(&sealed).iter().enumerate().take(2) {
+        for page in [0, 4096] {
+            let disk = sealed.copy();
+            let (replay, _) = salvage(with_bad_bytes(&disk, path, page..page + 512));
+            let log = replay.into_log().unwrap();
+            log.append(&[b"behind"]).unwrap();
+            log.drop_before(log.last_lsn()).unwrap();
+            log.seal().unwrap();
+            let number = path.file_name().unwrap().to_string_lossy().replace("log-", "unread-");
+            let aside = path.with_file_name(number);
+            assert!(disk.contents(&aside) == sealed.contents(path), "{at}: {:?}", disk.paths());
+            assert!(disk.contents(path).is_none());
+            let mut replay = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap();
+            while replay.next_record().unwrap().is_some() {}
+            drop(replay.into_log().unwrap());
+            assert!(disk.contents(&aside).is_none());
+        }
+    }
+}

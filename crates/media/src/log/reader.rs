@@ -67,6 +67,11 @@ impl SegmentReader {
         Ok(SegmentReader { file, header, file_bytes, window, window_start: 0, bad })
     }
 
+    /// Whether something of it could not be read.
+    pub(super) fn has_unreadable(&self) -> bool {
+        !self.bad.is_empty()
+    }
+
     /// What is wrong from `offset` to `end`, if it is that something there was to be read and could not.
     pub(super) fn unreadable(&self, offset: u64, end: u64) -> Option<String> {
         let (at, reason) = self.bad.range(page_start(offset)..end).next()?;

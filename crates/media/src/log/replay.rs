@@ -58,6 +58,8 @@ struct Segment {
     file_bytes: u64,
     /// Where its records end, if it is still to be cut there.
     cut_at: Option<u64>,
+    /// Something of it could not be read.
+    is_unread: bool,
 }
 
 impl Segment {
@@ -69,7 +71,7 @@ impl Segment {
 impl From<&Segment> for Live {
     fn from(segment: &Segment) -> Live {
         let SegmentHeader { number, first_lsn, segment_bytes, .. } = segment.header;
-        Live { number, first_lsn, segment_bytes }
+        Live { number, first_lsn, segment_bytes, is_unread: segment.is_unread }
     }
 }
 
@@ -82,6 +84,8 @@ pub struct Replay {
     /// Numbers of segments whose headers a salvage could not read.
     unreadable: Vec<u64>,
     spare_names: Vec<String>,
+    /// Segments that an earlier salvage has set aside.
+    unread_names: Vec<String>,
     /// The segment that is being read, and where.
     at: usize,
     reader: Option<SegmentReader>,
@@ -107,12 +111,14 @@ impl Replay {
             return Err(LogError::SegmentOutOfRange { bytes: options.segment_bytes });
         }
         disk.create_dir(dir)?;
-        let (mut numbers, mut spare_names) = (Vec::new(), Vec::new());
+        let (mut numbers, mut spare_names, mut unread_names) = (Vec::new(), Vec::new(), Vec::new());
         for name in disk.list(dir)? {
             if let Some(number) = format::number_of(&name, "log-") {
                 numbers.push(number);
             } else if format::number_of(&name, "spare-").is_some() {
                 spare_names.push(name);
+            } else if format::number_of(&name, "unread-").is_some() {
+                unread_names.push(name);
             }
         }
         let mut replay = Replay {
@@ -122,6 +128,7 @@ impl Replay {
             segments: Vec::new(),
             unreadable: Vec::new(),
             spare_names,
+            unread_names,
             at: 0,
             reader: None,
             offset: HEADER_BYTES,
@@ -165,7 +172,8 @@ impl Replay {
             self.unreadable.push(number);
             return self.fault(path, 0, reader.file_bytes, "the header belongs to another file".to_string());
         }
-        self.segments.push(Segment { path, header, file_bytes: reader.file_bytes, cut_at: None });
+        let file_bytes = reader.file_bytes;
+        self.segments.push(Segment { path, header, file_bytes, cut_at: None, is_unread: false });
         Ok(())
     }
 
@@ -256,6 +264,7 @@ impl Replay {
     fn pass_over_segment(&mut self, path: PathBuf, reason: String) -> Result<Step, LogError> {
         let next_lsn = self.segments.get(self.at + 1).map(|next| next.header.first_lsn);
         self.fault(path, 0, self.segments[self.at].file_bytes, reason)?;
+        self.segments[self.at].is_unread = true;
         if let (Some(skipped), Some(next_lsn)) = (self.skipped.last_mut(), next_lsn) {
             skipped.next_lsn = next_lsn;
         }
@@ -360,7 +369,9 @@ impl Replay {
     }
 
     fn leave_segment(&mut self) -> Result<Step, LogError> {
-        self.bytes_done += self.segments[self.at].file_bytes;
+        let segment = &mut self.segments[self.at];
+        segment.is_unread |= self.reader.as_ref().is_some_and(SegmentReader::has_unreadable);
+        self.bytes_done += segment.file_bytes;
         self.go_to_next_segment();
         Ok(Step::NextSegment)
     }
@@ -422,7 +433,8 @@ impl Replay {
 
     /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable then.
     ///
-    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them.
+    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them, but for those of
+    /// which something cannot be read: these it sets aside, under the name `unread-N`. Without salvage this removes what was set aside.
     ///
     /// # Errors
     ///
@@ -455,6 +467,9 @@ impl Replay {
         }
         let file = segments.begin(spare, &header)?;
         last.iter().try_for_each(|segment| self.cut(segment))?;
+        if !self.options.salvage {
+            self.unread_names.iter().try_for_each(|name| self.disk.remove(&self.dir.join(name)))?;
+        }
         Ok(Log {
             segments,
             buffer: Mutex::new(Buffer::new(header, HEADER_BYTES, self.next_lsn)),
@@ -472,7 +487,7 @@ impl Replay {
         for &number in &self.unreadable {
             let at = live.partition_point(|segment| segment.number < number);
             let first_lsn = live.get(at).map_or(self.next_lsn, |next| next.first_lsn);
-            live.insert(at, Live { number, first_lsn, segment_bytes: 0 });
+            live.insert(at, Live { number, first_lsn, segment_bytes: 0, is_unread: true });
         }
         live.into()
     }

@@ -68,7 +68,12 @@ impl ImageFiles {
     /// Something that they have is left out by a salvage: none of those that are there goes while the process runs, for what was left
     /// out may lie in any of them, and may be read another day.
     pub(crate) fn keep_all(&self) {
-        self.needed.lock().kept = self.segments.numbers().last().copied();
+        self.needed.lock().kept = Some(self.segments.numbers().last().copied().unwrap_or(0));
+    }
+
+    /// Whether [`ImageFiles::keep_all`] was called.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.needed.lock().kept.is_some()
     }
 
     /// Removes the segments that nobody needs; how many.

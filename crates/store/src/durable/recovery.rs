@@ -148,10 +148,14 @@ pub(crate) fn recover(
     let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
     let log = log.into_log()?;
     check_end(&log, &manifest.head, options, &mut recovered)?;
+    if !recovered.skipped.is_empty() {
+        files.keep_all();
+    }
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
-    let log_bytes = recovered.log_bytes;
+    // What a salvage left out may be there at the next start: no checkpoint is made of what was replayed alone.
+    let log_bytes = if files.keeps_all() { 0 } else { recovered.log_bytes };
     let in_force = InForce { files, generations, head: manifest.head };
     let checkpointer =
         Checkpointer::new(disk, &options.dir, options.checkpoint_log_bytes, in_force, log_bytes)?;

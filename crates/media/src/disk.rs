@@ -92,6 +92,22 @@ impl DiskError {
         matches!(self, DiskError::Full { .. } | DiskError::TooManyFiles { .. })
     }
 
+    /// What is wrong with a file whose bytes the medium does not give back (a bad sector, say); `None` for any other error, among them
+    /// refusals, files that are not there and files that this process may not open: these say nothing of what the file holds.
+    pub fn unreadable(&self) -> Option<String> {
+        let DiskError::Failed { operation, kind, reason, .. } = self else { return None };
+        let is_of_the_process = matches!(
+            kind,
+            io::ErrorKind::NotFound
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ReadOnlyFilesystem
+                | io::ErrorKind::OutOfMemory
+                | io::ErrorKind::WouldBlock
+        );
+        let is_unreadable = matches!(*operation, "open" | "look at" | "read") && !is_of_the_process;
+        is_unreadable.then(|| format!("it cannot be read: {reason}"))
+    }
+
     /// Whether the file or folder is not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, DiskError::Failed { kind: io::ErrorKind::NotFound, .. })
@@ -206,6 +222,48 @@ pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> Result<()
         done += count;
     }
     Ok(())
+}
+
+/// As [`read_full_at`], up to the first page that cannot be read.
+///
+/// # Errors
+///
+/// That of a first page; what is no failure of the medium ([`DiskError::unreadable`]) wherever it comes.
+pub fn read_good_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+    let mut done = 0;
+    while done < into.len() {
+        let at = offset + done as u64;
+        let rest = &mut into[done..];
+        let page_bytes = rest.len().min((page_end(at) - at) as usize);
+        let read = match file.read_at(at, rest) {
+            // One bad sector may fail the whole of a long read.
+            Err(error) if error.unreadable().is_some() => file.read_at(at, &mut rest[..page_bytes]),
+            read => read,
+        };
+        match read {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) => {
+                let good_bytes = page_start(at).saturating_sub(offset);
+                return if good_bytes > 0 && error.unreadable().is_some() {
+                    Ok(good_bytes as usize)
+                } else {
+                    Err(error)
+                };
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// Where the page begins that `offset` lies in: what cannot be read is passed over page by page.
+pub(crate) fn page_start(offset: u64) -> u64 {
+    offset - offset % DIRECT_ALIGNMENT_BYTES as u64
+}
+
+/// Where the page behind begins.
+pub(crate) fn page_end(offset: u64) -> u64 {
+    page_start(offset) + DIRECT_ALIGNMENT_BYTES as u64
 }
 
 /// Reads until `into` is full or the file ends; says how many bytes were read.

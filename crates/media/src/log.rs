@@ -46,7 +46,8 @@
 //! Every record says which LSN was durable when it was appended. At an invalid record, replay looks further: a valid record
 //! that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment, or a caller who knows it
 //! ([`Replay::expect_durable`]). Otherwise it is a torn tail, the remains of what was never synced; it is dropped and reported. A byte of
-//! the last group of a log that was not sealed cannot be told from a torn tail by anybody.
+//! the last group of a log that was not sealed cannot be told from a torn tail by anybody. Bytes that cannot be
+//! read are damage, and no tail is cut off before them: they may prove that it is none, and may be read again another day.
 
 mod buffer;
 mod format;
@@ -147,6 +148,16 @@ pub enum LogError {
     /// [`Replay::into_log`] before the last record was replayed.
     #[error("the log has records that were not replayed yet")]
     NotReplayed,
+}
+
+impl LogError {
+    /// What a failed read says of the file: it is damaged at `offset`, unless it is no failure of the medium.
+    fn of_read(error: DiskError, path: &Path, offset: u64) -> LogError {
+        match error.unreadable() {
+            Some(reason) => LogError::Damaged { path: path.to_path_buf(), offset, reason },
+            None => LogError::Disk(error),
+        }
+    }
 }
 
 /// What a log has done since it was opened.

@@ -175,6 +175,16 @@ pub enum SegmentError {
     },
 }
 
+impl SegmentError {
+    /// What a failed read says of the file: it is damaged at `offset`, unless it is no failure of the medium.
+    fn of_read(error: DiskError, path: &Path, offset: u64) -> SegmentError {
+        match error.unreadable() {
+            Some(reason) => SegmentError::Damaged { path: path.to_path_buf(), offset, reason },
+            None => SegmentError::Disk(error),
+        }
+    }
+}
+
 /// The segment that cleaning gains most from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -237,8 +247,8 @@ impl Segments {
         if damaged.is_empty() { Ok(segments) } else { Err(damaged.swap_remove(0).1) }
     }
 
-    /// As [`Segments::open`], whatever the headers are. Bodies are read without that of their file, which has its number only;
-    /// a file of another version is left out. What is wrong is returned by number.
+    /// As [`Segments::open`], whatever the headers are, readable or not. Bodies are read without that of their file, which has its
+    /// number only; a file of another version is left out, and so is one that cannot be opened. What is wrong is returned by number.
     pub fn salvage(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -250,8 +260,14 @@ impl Segments {
         for name in disk.list(dir)? {
             let Some(number) = format::number_of(&name) else { continue };
             newest = newest.max(number);
-            let (file, fault) = SegmentFile::open(&*disk, &dir.join(&name), number)?;
-            if !matches!(fault, Some(SegmentError::Foreign { .. })) {
+            let (file, fault) = match SegmentFile::open(&*disk, &dir.join(&name), number) {
+                Ok((file, fault)) => (Some(file), fault),
+                Err(fault @ SegmentError::Damaged { .. }) => (None, Some(fault)),
+                Err(error) => return Err(error),
+            };
+            if let Some(file) = file
+                && !matches!(fault, Some(SegmentError::Foreign { .. }))
+            {
                 files.insert(number, Arc::new(file));
             }
             damaged.extend(fault.map(|fault| (number, fault)));

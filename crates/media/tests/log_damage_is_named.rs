@@ -5,10 +5,11 @@
 mod scenario;
 
 use scenario::{DIR, OPTIONS, check, payload};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use ziptier_media::log::{Log, LogError, LogOptions};
-use ziptier_media::testing::RecordingDisk;
+use ziptier_media::log::{Log, LogError, LogOptions, Lsn, Replay};
+use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 const RECORDS: u64 = 60;
 
@@ -225,5 +226,101 @@ fn what_the_caller_knows_to_be_durable_is_no_torn_tail() {
         assert_eq!((replay.skipped().len(), replay.torn_tail()), (1, None));
         // No number is given out twice.
         assert_eq!(replay.into_log().unwrap().last_lsn(), durable_lsn.max(6));
+    }
+}
+
+/// The disk with bytes of one file that cannot be read.
+fn with_bad_bytes(disk: &RecordingDisk, path: &Path, bad: Range<u64>) -> Arc<FailingDisk> {
+    let path = path.to_path_buf();
+    Arc::new(FailingDisk::with_bad_bytes(Arc::new(disk.clone()), move |other| other == path, bad))
+}
+
+fn log_files(disk: &RecordingDisk) -> Vec<PathBuf> {
+    disk.paths().into_iter().filter(|path| path.to_string_lossy().contains("log-")).collect()
+}
+
+/// What a salvage finds, each record as it was appended.
+fn salvage(disk: Arc<FailingDisk>) -> (Replay, Vec<Lsn>) {
+    let options = LogOptions { salvage: true, ..OPTIONS };
+    let mut replay = Log::open(disk, Path::new(DIR), options).unwrap();
+    let mut lsns = Vec::new();
+    while let Some(record) = replay.next_record().unwrap() {
+        assert_eq!(record.payload, payload(record.lsn));
+        lsns.push(record.lsn);
+    }
+    assert!(lsns.is_sorted());
+    (replay, lsns)
+}
+
+#[test]
+fn what_cannot_be_read_is_damage_of_its_page_alone() {
+    let disk = sealed();
+    let mut seen = 0;
+    for path in log_files(&disk) {
+        let bytes = disk.contents(&path).unwrap().len() as u64;
+        for page in (0..bytes).step_by(4096) {
+            let failing = with_bad_bytes(&disk.copy(), &path, page..page + 512);
+            match check(failing.clone(), OPTIONS) {
+                Err(LogError::Damaged { path: named, offset, reason }) => {
+                    assert!(named == path && offset <= page, "{offset} of {}", named.display());
+                    assert!(reason.contains("cannot be read"), "{reason}");
+                }
+                other => panic!("page {page} of {}: {:?}", path.display(), other.map(|_| ())),
+            }
+            let (replay, lsns) = salvage(failing);
+            let skipped = &replay.skipped()[0];
+            assert!(skipped.path == path && skipped.reason.contains("cannot be read"), "{skipped:?}");
+            // Without its header none of a file can be told to be whole.
+            let lost: Vec<Lsn> = (1..=RECORDS).filter(|lsn| !lsns.contains(lsn)).collect();
+            let lost_bytes: usize = lost.iter().map(|lsn| payload(*lsn).len()).sum();
+            assert!(page == 0 || lost_bytes < 4096 + 2 * 1000 || lost.contains(&40), "{lost:?}");
+            assert!(lost.is_empty() || lost[lost.len() - 1] - lost[0] < lost.len() as u64);
+            // The log goes on.
+            assert!(replay.into_log().is_ok());
+            seen += lost.len();
+        }
+    }
+    assert!(seen > RECORDS as usize, "{seen}");
+}
+
+#[test]
+fn nothing_is_cut_off_where_the_end_of_a_log_cannot_be_read() {
+    let disk = RecordingDisk::new();
+    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    for lsn in 1..=6 {
+        log.append(&[&payload(lsn)]).unwrap();
+    }
+    log.sync(6).unwrap();
+    let disk = disk.copy();
+    let path = log_files(&disk).remove(0);
+    let whole = disk.contents(&path).unwrap();
+    let bad = with_bad_bytes(&disk, &path, 4096..u64::MAX);
+    assert!(matches!(check(bad.clone(), OPTIONS), Err(LogError::Damaged { offset: 4096, .. })));
+    let (replay, lsns) = salvage(bad);
+    assert!(lsns.is_empty() && replay.torn_tail().is_none());
+    drop(replay.into_log().unwrap());
+    assert!(disk.contents(&path).unwrap() == whole);
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_set_aside_until_a_start_without_salvage() {
+    let sealed = sealed();
+    for (at, path) in log_files(&sealed).iter().enumerate().take(2) {
+        for page in [0, 4096] {
+            let disk = sealed.copy();
+            let (replay, _) = salvage(with_bad_bytes(&disk, path, page..page + 512));
+            let log = replay.into_log().unwrap();
+            log.append(&[b"behind"]).unwrap();
+            log.drop_before(log.last_lsn()).unwrap();
+            log.seal().unwrap();
+            let number = path.file_name().unwrap().to_string_lossy().replace("log-", "unread-");
+            let aside = path.with_file_name(number);
+            assert!(disk.contents(&aside) == sealed.contents(path), "{at}: {:?}", disk.paths());
+            assert!(disk.contents(path).is_none());
+            let mut replay = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap();
+            while replay.next_record().unwrap().is_some() {}
+            drop(replay.into_log().unwrap());
+            assert!(disk.contents(&aside).is_none());
+        }
     }
 }

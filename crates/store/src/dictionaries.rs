@@ -165,8 +165,10 @@ impl Dictionaries {
         &self,
         codec: CodecChoice,
         codings: impl Iterator<Item = &'c Coding>,
+        left_out: &BTreeSet<u32>,
     ) -> Restored {
         let mut schedule = self.schedule.lock();
+        schedule.generation = schedule.generation.max(left_out.last().copied().unwrap_or(0));
         let first = self.current();
         let is_own = |coding: &Coding| match (coding, first.as_ref().and_then(Coding::blocks)) {
             (Coding::Tokens(_), None) => codec != CodecChoice::None,
@@ -184,7 +186,8 @@ impl Dictionaries {
             }
         }
         let has_own = self.has_current();
-        if let (false, Some(first)) = (foreign.is_empty(), first.as_ref().and_then(Coding::blocks))
+        let is_taken = !foreign.is_empty() || left_out.contains(&0);
+        if let (true, Some(first)) = (is_taken, first.as_ref().and_then(Coding::blocks))
             && !has_own
         {
             // Blocks without dictionary of two formats must not have one number; and there is no dictionary yet.

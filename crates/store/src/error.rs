@@ -1,7 +1,8 @@
 //! What can go wrong, each in one sentence: what was tried, what was found, what to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use ziptier_media::disk::DiskError;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
 
@@ -234,6 +235,24 @@ pub enum Error {
 }
 
 impl Error {
+    /// What a failed read says of a file of the folder: it is damaged at `offset`, unless it is no failure of the medium.
+    pub(crate) fn of_read(error: DiskError, path: &Path, offset: u64) -> Self {
+        match error.unreadable() {
+            Some(reason) => Self::FileDamaged { path: path.to_path_buf(), offset, reason },
+            None => error.into(),
+        }
+    }
+
+    /// As whoever starts a store is told it: with what to do about a damaged segment.
+    pub(crate) fn at_start(self) -> Self {
+        match self {
+            Self::Segments(SegmentError::Damaged { path, offset, reason }) => {
+                Self::FileDamaged { path, offset, reason }
+            }
+            error => error,
+        }
+    }
+
     /// What was wrong with a file that has been made anew, so that nothing is lost.
     pub(crate) fn mended(&self) -> String {
         match self {

@@ -34,6 +34,8 @@ struct Needed {
     /// Segments that the checkpoint in force names.
     named: BTreeSet<u64>,
     is_walking: bool,
+    /// Segments up to this number stay as long as the process runs.
+    kept: Option<u64>,
 }
 
 impl ImageFiles {
@@ -49,7 +51,7 @@ impl ImageFiles {
         disk: Arc<dyn Disk>,
         readers: PathBuf,
     ) -> Arc<Self> {
-        Self::with(segments, Needed { named, is_walking: false }, Some((disk, readers)))
+        Self::with(segments, Needed { named, ..Needed::default() }, Some((disk, readers)))
     }
 
     fn with(segments: Segments, needed: Needed, readers: Option<(Arc<dyn Disk>, PathBuf)>) -> Arc<Self> {
@@ -61,6 +63,17 @@ impl ImageFiles {
     /// Whether a checkpoint may need something of them.
     pub(crate) fn outlive_the_process(&self) -> bool {
         self.readers.is_some()
+    }
+
+    /// Something that they have is left out by a salvage: none of those that are there goes while the process runs, for what was left
+    /// out may lie in any of them, and may be read another day.
+    pub(crate) fn keep_all(&self) {
+        self.needed.lock().kept = Some(self.segments.numbers().last().copied().unwrap_or(0));
+    }
+
+    /// Whether [`ImageFiles::keep_all`] was called.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.needed.lock().kept.is_some()
     }
 
     /// Removes the segments that nobody needs; how many.
@@ -75,7 +88,7 @@ impl ImageFiles {
             .into_iter()
             .take_while(|candidate| candidate.live_bytes == 0)
             .map(|candidate| candidate.segment)
-            .filter(|segment| !needed.named.contains(segment))
+            .filter(|segment| !needed.named.contains(segment) && needed.kept < Some(*segment))
             .collect();
         if dead.is_empty() {
             return Ok(0);

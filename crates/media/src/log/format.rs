@@ -151,6 +151,11 @@ pub(super) fn segment_name(number: u64) -> String {
     format!("log-{number:016x}")
 }
 
+/// The name of a segment that was set aside.
+pub(super) fn unread_name(number: u64) -> String {
+    format!("unread-{number:016x}")
+}
+
 /// The name of a file that is kept to become a segment.
 pub(super) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")

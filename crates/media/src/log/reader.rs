@@ -1,10 +1,12 @@
-//! Reads one segment through a window, entry by entry, and looks for entries behind damage.
+//! Reads one segment through a window, entry by entry, and looks for entries behind damage. Pages that the medium does not give back
+//! are taken for zeros, in which no entry stands, and are remembered.
 
 use super::format::{
     ENTRY_HEADER_BYTES, ENTRY_LSN_AT, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader,
 };
 use super::{LogError, Lsn};
-use crate::disk::{Disk, DiskError, DiskFile, read_full_at};
+use crate::disk::{Disk, DiskError, DiskFile, page_end, page_start, read_full_at, read_good_at};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,13 +44,16 @@ pub(super) struct SegmentReader {
     pub(super) file_bytes: u64,
     window: Vec<u8>,
     window_start: u64,
+    /// Where pages begin that cannot be read, and why.
+    bad: BTreeMap<u64, String>,
 }
 
 impl SegmentReader {
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<SegmentReader, LogError> {
-        let file = disk.open(path, crate::disk::Caching::Cached)?;
+        let of_read = |error| LogError::of_read(error, path, 0);
+        let file = disk.open(path, crate::disk::Caching::Cached).map_err(of_read)?;
         let mut bytes = vec![0; HEADER_BYTES as usize];
-        let count = read_full_at(&*file, 0, &mut bytes)?;
+        let count = read_full_at(&*file, 0, &mut bytes).map_err(of_read)?;
         let header = SegmentHeader::decode(&bytes[..count]).map_err(|fault| match fault {
             HeaderFault::Foreign(reason) => LogError::Foreign { path: path.to_path_buf(), reason },
             HeaderFault::Damaged => LogError::Damaged {
@@ -57,8 +62,20 @@ impl SegmentReader {
                 reason: "the header of the segment fails its check".to_string(),
             },
         })?;
-        let file_bytes = file.len()?;
-        Ok(SegmentReader { file, header, file_bytes, window: Vec::new(), window_start: 0 })
+        let file_bytes = file.len().map_err(of_read)?;
+        let (window, bad) = (Vec::new(), BTreeMap::new());
+        Ok(SegmentReader { file, header, file_bytes, window, window_start: 0, bad })
+    }
+
+    /// Whether something of it could not be read.
+    pub(super) fn has_unreadable(&self) -> bool {
+        !self.bad.is_empty()
+    }
+
+    /// What is wrong from `offset` to `end`, if it is that something there was to be read and could not.
+    pub(super) fn unreadable(&self, offset: u64, end: u64) -> Option<String> {
+        let (at, reason) = self.bad.range(page_start(offset)..end).next()?;
+        Some(format!("from byte {} on {reason}", offset.max(*at)))
     }
 
     /// Whether the file has its full size: it was the newest when it was last written to, or nearly so.
@@ -151,6 +168,26 @@ impl SegmentReader {
         Ok(bytes.and_then(|bytes| bytes.first_chunk()).map(EntryHeader::decode))
     }
 
+    /// Reads until the window is full or the file ends; says how many bytes it has.
+    fn fill_window(&mut self) -> Result<usize, DiskError> {
+        let mut done = 0;
+        while done < self.window.len() {
+            let at = self.window_start + done as u64;
+            match read_good_at(&*self.file, at, &mut self.window[done..]) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) => {
+                    let reason = error.unreadable().ok_or(error)?;
+                    self.bad.insert(at, reason);
+                    let end = self.window.len().min((page_end(at) - self.window_start) as usize);
+                    self.window[done..end].fill(0);
+                    done = end;
+                }
+            }
+        }
+        Ok(done)
+    }
+
     /// Bytes of the file, unless it ends before.
     fn bytes(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>, DiskError> {
         if offset.checked_add(count as u64).is_none_or(|end| end > self.file_bytes) {
@@ -161,9 +198,9 @@ impl SegmentReader {
         if !is_inside {
             let wanted = count.max(WINDOW_BYTES).min((self.file_bytes - offset) as usize);
             self.window.resize(wanted, 0);
-            let read = read_full_at(&*self.file, offset, &mut self.window)?;
-            self.window.truncate(read);
             self.window_start = offset;
+            let read = self.fill_window()?;
+            self.window.truncate(read);
         }
         let start = (offset - self.window_start) as usize;
         Ok(self.window.get(start..start + count))

@@ -58,6 +58,8 @@ struct Segment {
     file_bytes: u64,
     /// Where its records end, if it is still to be cut there.
     cut_at: Option<u64>,
+    /// Something of it could not be read.
+    is_unread: bool,
 }
 
 impl Segment {
@@ -69,7 +71,7 @@ impl Segment {
 impl From<&Segment> for Live {
     fn from(segment: &Segment) -> Live {
         let SegmentHeader { number, first_lsn, segment_bytes, .. } = segment.header;
-        Live { number, first_lsn, segment_bytes }
+        Live { number, first_lsn, segment_bytes, is_unread: segment.is_unread }
     }
 }
 
@@ -82,6 +84,8 @@ pub struct Replay {
     /// Numbers of segments whose headers a salvage could not read.
     unreadable: Vec<u64>,
     spare_names: Vec<String>,
+    /// Segments that an earlier salvage has set aside.
+    unread_names: Vec<String>,
     /// The segment that is being read, and where.
     at: usize,
     reader: Option<SegmentReader>,
@@ -109,12 +113,14 @@ impl Replay {
             return Err(LogError::SegmentOutOfRange { bytes: options.segment_bytes });
         }
         disk.create_dir(dir)?;
-        let (mut numbers, mut spare_names) = (Vec::new(), Vec::new());
+        let (mut numbers, mut spare_names, mut unread_names) = (Vec::new(), Vec::new(), Vec::new());
         for name in disk.list(dir)? {
             if let Some(number) = format::number_of(&name, "log-") {
                 numbers.push(number);
             } else if format::number_of(&name, "spare-").is_some() {
                 spare_names.push(name);
+            } else if format::number_of(&name, "unread-").is_some() {
+                unread_names.push(name);
             }
         }
         let mut replay = Replay {
@@ -124,6 +130,7 @@ impl Replay {
             segments: Vec::new(),
             unreadable: Vec::new(),
             spare_names,
+            unread_names,
             at: 0,
             reader: None,
             offset: HEADER_BYTES,
@@ -168,7 +175,8 @@ impl Replay {
             self.unreadable.push(number);
             return self.fault(path, 0, reader.file_bytes, "the header belongs to another file".to_string());
         }
-        self.segments.push(Segment { path, header, file_bytes: reader.file_bytes, cut_at: None });
+        let file_bytes = reader.file_bytes;
+        self.segments.push(Segment { path, header, file_bytes, cut_at: None, is_unread: false });
         Ok(())
     }
 
@@ -242,7 +250,10 @@ impl Replay {
             return self.end();
         };
         if self.reader.is_none() {
-            self.reader = Some(SegmentReader::open(&*self.disk, &segment.path)?);
+            match SegmentReader::open(&*self.disk, &segment.path) {
+                Err(LogError::Damaged { path, reason, .. }) => return self.pass_over_segment(path, reason),
+                reader => self.reader = Some(reader?),
+            }
         }
         if self.segments.get(self.at + 1).is_some_and(|next| next.header.first_lsn <= self.next_lsn) {
             return self.finish_segment();
@@ -260,6 +271,17 @@ impl Replay {
         }
     }
 
+    /// The header, which was read when the log was opened, cannot be read again.
+    fn pass_over_segment(&mut self, path: PathBuf, reason: String) -> Result<Step, LogError> {
+        let next_lsn = self.segments.get(self.at + 1).map(|next| next.header.first_lsn);
+        self.fault(path, 0, self.segments[self.at].file_bytes, reason)?;
+        self.segments[self.at].is_unread = true;
+        if let (Some(skipped), Some(next_lsn)) = (self.skipped.last_mut(), next_lsn) {
+            skipped.next_lsn = next_lsn;
+        }
+        self.leave_segment()
+    }
+
     /// All records before the next segment were read: nothing but a seal may follow.
     fn finish_segment(&mut self) -> Result<Step, LogError> {
         let next_lsn = self.next_lsn;
@@ -273,17 +295,20 @@ impl Replay {
             segment.cut_at = Some(self.offset);
         } else if rest > 0 && !is_seal {
             let (path, offset) = (segment.path.clone(), self.offset);
-            self.fault(path, offset, rest, format!("{rest} bytes follow the last record of the segment"))?;
+            let unreadable = self.reader.as_ref().and_then(|reader| reader.unreadable(offset, offset + rest));
+            let follows = || format!("{rest} bytes follow the last record of the segment");
+            self.fault(path, offset, rest, unreadable.unwrap_or_else(follows))?;
         }
-        self.bytes_done += self.segments[self.at].file_bytes;
-        self.go_to_next_segment();
-        Ok(Step::NextSegment)
+        self.leave_segment()
     }
 
     /// Whether going to the next segment was interrupted: that one is the last, and has nothing yet.
     fn is_followed_by_an_empty_segment(&self) -> Result<bool, LogError> {
         let [_, next] = &self.segments[self.at..] else { return Ok(false) };
-        let mut reader = SegmentReader::open(&*self.disk, &next.path)?;
+        let mut reader = match SegmentReader::open(&*self.disk, &next.path) {
+            Err(LogError::Damaged { .. }) if self.options.salvage => return Ok(false),
+            reader => reader?,
+        };
         Ok(next.is_uncut() && matches!(reader.entry(HEADER_BYTES, next.header.first_lsn)?, Entry::Invalid(_)))
     }
 
@@ -301,7 +326,7 @@ impl Replay {
             let (path, rest) = (segment.path.clone(), segment.file_bytes - end);
             self.fault(path, end, rest, format!("{rest} bytes follow the seal"))?;
         }
-        self.leave_last_segment()
+        self.leave_segment()
     }
 
     /// No entry stands where the next should: the end of the log, a torn tail, or damage.
@@ -313,9 +338,13 @@ impl Replay {
         let is_cut = !reader.is_uncut();
         let torn_header = reader.entry_header(offset)?.filter(|header| header.lsn == next_lsn);
         let file_bytes = reader.file_bytes;
+        let is_whole = reader.unreadable(offset, file_bytes).is_none();
+        let behind = next.unwrap_or(next_lsn.max(self.durable_lsn.saturating_add(1)));
+        let (to, lsn) = found.first.unwrap_or((file_bytes, behind));
+        let unreadable = reader.unreadable(offset, to);
         let path = self.segments[self.at].path.clone();
         let durable_lsn = found.durable_lsn.max(self.durable_lsn);
-        let is_tail = next.is_none() && !is_cut && !found.gave_up && durable_lsn < next_lsn;
+        let is_tail = next.is_none() && !is_cut && is_whole && !found.gave_up && durable_lsn < next_lsn;
         if is_tail {
             let torn_end = torn_header.map_or(offset, |header| offset.saturating_add(header.entry_bytes()));
             let end = torn_end.max(found.end).min(file_bytes);
@@ -323,29 +352,23 @@ impl Replay {
                 self.torn_tail = Some(TornTail { path, offset, bytes: end - offset });
             }
             self.segments[self.at].cut_at = Some(offset);
-            return self.leave_last_segment();
+            return self.leave_segment();
         }
         // In a salvage, go on at the next entry, or else in the next segment.
-        let behind = next.unwrap_or(next_lsn.max(self.durable_lsn.saturating_add(1)));
-        let (to, lsn) = found.first.unwrap_or((file_bytes, behind));
-        let reason = match next {
+        let reason = match (&unreadable, next) {
+            (Some(unreadable), _) => unreadable,
             _ if !is_cut || offset < file_bytes => reason,
-            None => "the log was finished here, but neither a seal nor another segment follows",
-            Some(_) => "records are missing between this segment and the next",
+            (_, None) => "the log was finished here, but neither a seal nor another segment follows",
+            (_, Some(_)) => "records are missing between this segment and the next",
         };
         self.fault(path, offset, to.saturating_sub(offset), format!("{reason} (record {next_lsn})"))?;
         if let Some(skipped) = self.skipped.last_mut() {
             skipped.next_lsn = lsn;
         }
         (self.offset, self.next_lsn) = (to, lsn);
-        match (found.first, next) {
-            (Some(_), _) => Ok(Step::NextSegment),
-            (None, Some(_)) => {
-                self.bytes_done += file_bytes;
-                self.go_to_next_segment();
-                Ok(Step::NextSegment)
-            }
-            (None, None) => self.leave_last_segment(),
+        match found.first {
+            Some(_) => Ok(Step::NextSegment),
+            None => self.leave_segment(),
         }
     }
 
@@ -358,8 +381,10 @@ impl Replay {
         }
     }
 
-    fn leave_last_segment(&mut self) -> Result<Step, LogError> {
-        self.bytes_done += self.segments[self.at].file_bytes;
+    fn leave_segment(&mut self) -> Result<Step, LogError> {
+        let segment = &mut self.segments[self.at];
+        segment.is_unread |= self.reader.as_ref().is_some_and(SegmentReader::has_unreadable);
+        self.bytes_done += segment.file_bytes;
         self.go_to_next_segment();
         Ok(Step::NextSegment)
     }
@@ -416,7 +441,8 @@ impl Replay {
 
     /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable then.
     ///
-    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them.
+    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them, but for those of
+    /// which something cannot be read: these it sets aside, under the name `unread-N`. Without salvage this removes what was set aside.
     ///
     /// # Errors
     ///
@@ -449,6 +475,9 @@ impl Replay {
         }
         let file = segments.begin(spare, &header)?;
         last.iter().try_for_each(|segment| self.cut(segment))?;
+        if !self.options.salvage {
+            self.unread_names.iter().try_for_each(|name| self.disk.remove(&self.dir.join(name)))?;
+        }
         Ok(Log {
             segments,
             buffer: Mutex::new(Buffer::new(header, HEADER_BYTES, self.next_lsn)),
@@ -466,7 +495,7 @@ impl Replay {
         for &number in &self.unreadable {
             let at = live.partition_point(|segment| segment.number < number);
             let first_lsn = live.get(at).map_or(self.next_lsn, |next| next.first_lsn);
-            live.insert(at, Live { number, first_lsn, segment_bytes: 0 });
+            live.insert(at, Live { number, first_lsn, segment_bytes: 0, is_unread: true });
         }
         live.into()
     }

@@ -44,6 +44,8 @@ pub(super) struct Live {
     pub(super) number: u64,
     pub(super) first_lsn: Lsn,
     pub(super) segment_bytes: u64,
+    /// A salvage could not read all of it, and it may be read another day: it is set aside, not dropped.
+    pub(super) is_unread: bool,
 }
 
 struct Pool {
@@ -133,7 +135,8 @@ impl Segments {
         self.disk.sync_dir(&self.dir)?;
         // Anew, so that errors tell the name it has now.
         let file = self.disk.open(&path, Caching::Mapped)?;
-        let live = Live { number: header.number, first_lsn: header.first_lsn, segment_bytes: spare.bytes };
+        let SegmentHeader { number, first_lsn, .. } = *header;
+        let live = Live { number, first_lsn, segment_bytes: spare.bytes, is_unread: false };
         self.pool.lock().live.push_back(live);
         Ok(file)
     }
@@ -152,7 +155,10 @@ impl Segments {
                 }
             };
             let path = self.dir.join(format::segment_name(oldest.number));
-            if is_spare_wanted && oldest.segment_bytes == self.segment_bytes {
+            if oldest.is_unread {
+                gone_or(self.disk.rename(&path, &self.dir.join(format::unread_name(oldest.number))))?;
+                self.disk.sync_dir(&self.dir)?;
+            } else if is_spare_wanted && oldest.segment_bytes == self.segment_bytes {
                 self.recycle(&path)?;
             } else {
                 gone_or(self.disk.remove(&path))?;

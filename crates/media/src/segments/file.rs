@@ -3,7 +3,7 @@
 use super::format::{self, BLOCK_HEADER_BYTES, HEADER_BYTES, HeaderFault, PAGE_BYTES};
 use super::{Place, SegmentError};
 use crate::aligned::AlignedBytes;
-use crate::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, write_all_at};
+use crate::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, read_good_at, write_all_at};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,25 +22,22 @@ pub(super) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more.
+    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more. The error is
+    /// [`SegmentError::Damaged`] for one that the medium does not open.
     pub(super) fn open(
         disk: &dyn Disk,
         path: &Path,
         number: u64,
     ) -> Result<(SegmentFile, Option<SegmentError>), SegmentError> {
-        let file = disk.open(path, Caching::Direct)?;
-        let mut header = AlignedBytes::zeroed(HEADER_BYTES as usize);
-        let count = read_full_at(&*file, 0, &mut header)?;
-        let fault = format::check_header(&header[..count], number).err().map(|fault| match fault {
-            HeaderFault::Foreign(reason) => SegmentError::Foreign { path: path.to_path_buf(), reason },
-            HeaderFault::Damaged => SegmentError::Damaged {
-                path: path.to_path_buf(),
-                offset: 0,
-                reason: "the header of the segment fails its check".to_string(),
-            },
-        });
+        let of_read = |error| SegmentError::of_read(error, path, 0);
+        let file = disk.open(path, Caching::Direct).map_err(of_read)?;
         // One that was cut within its header has it again once that is mended.
-        let bytes = file.len()?.max(HEADER_BYTES);
+        let bytes = file.len().map_err(of_read)?.max(HEADER_BYTES);
+        let fault = match header_fault(&*file, number).map_err(of_read) {
+            Ok(fault) => fault,
+            Err(fault @ SegmentError::Damaged { .. }) => Some(fault),
+            Err(error) => return Err(error),
+        };
         let opened = SegmentFile {
             file,
             number,
@@ -165,6 +162,21 @@ impl SegmentFile {
     }
 }
 
+/// What is wrong with the header of the segment of this number.
+fn header_fault(file: &dyn DiskFile, number: u64) -> Result<Option<SegmentError>, DiskError> {
+    let mut header = AlignedBytes::zeroed(HEADER_BYTES as usize);
+    let count = read_full_at(file, 0, &mut header)?;
+    let path = || file.path().to_path_buf();
+    Ok(format::check_header(&header[..count], number).err().map(|fault| match fault {
+        HeaderFault::Foreign(reason) => SegmentError::Foreign { path: path(), reason },
+        HeaderFault::Damaged => SegmentError::Damaged {
+            path: path(),
+            offset: 0,
+            reason: "the header of the segment fails its check".to_string(),
+        },
+    }))
+}
+
 /// All bodies of a segment in their order; see [`super::Segments::blocks`].
 pub struct Blocks {
     file: Arc<SegmentFile>,
@@ -249,7 +261,8 @@ impl Blocks {
                 // What lies behind this may be written at this moment.
                 let written =
                     self.file.written_bytes.load(Ordering::Acquire).saturating_sub(self.window_start);
-                let count = read_full_at(&*self.file.file, self.window_start, &mut self.window)?;
+                let count = read_good_at(&*self.file.file, self.window_start, &mut self.window)
+                    .map_err(|error| SegmentError::of_read(error, self.file.path(), offset))?;
                 self.window_bytes = count.min(usize::try_from(written).unwrap_or(usize::MAX));
                 if self.window_start + self.window_bytes as u64 <= offset {
                     return Err(self.file.damaged(offset, "the file is shorter than it was"));

@@ -39,7 +39,8 @@ impl ReadJob {
 
     /// Reads and checks in this thread.
     pub(super) fn read(mut self) -> Result<Vec<u8>, SegmentError> {
-        let count = read_full_at(&*self.file.file, self.start, &mut self.pages)?;
+        let count = read_full_at(&*self.file.file, self.start, &mut self.pages)
+            .map_err(|error| SegmentError::of_read(error, self.file.path(), u64::from(self.place.offset)))?;
         self.verify(count)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ pub enum Fault {
     NoSync,
 }
 
-/// Passes everything on to another disk, but for the one operation that is to fail.
+/// Passes everything on to another disk, but for the one operation that is to fail, or for bytes that cannot be read.
 #[derive(Clone)]
 pub struct FailingDisk {
     inner: Arc<dyn Disk>,
@@ -35,6 +36,25 @@ struct Plan {
     nth: u64,
     /// Operations that the fault could have hit.
     count: AtomicU64,
+    bad: Option<BadBytes>,
+}
+
+/// Bytes of files that the medium does not give back.
+struct BadBytes {
+    /// Whether a file has them.
+    has: Box<dyn Fn(&Path) -> bool + Send + Sync>,
+    range: Range<u64>,
+}
+
+impl BadBytes {
+    /// How many of `bytes` bytes from `offset` on come before a bad one.
+    fn good_bytes(&self, path: &Path, offset: u64, bytes: usize) -> usize {
+        if offset >= self.range.end || !(self.has)(path) {
+            return bytes;
+        }
+        let before = self.range.start.saturating_sub(offset);
+        bytes.min(usize::try_from(before).unwrap_or(usize::MAX))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +90,7 @@ impl Plan {
         let error = match self.fault {
             Fault::Full => io::ErrorKind::StorageFull.into(),
             Fault::TooManyFiles => rustix::io::Errno::MFILE.into(),
-            _ => io::Error::other("input/output error (made by a test)"),
+            _ => input_output_error(),
         };
         Err(DiskError::new(operation, path, &error))
     }
@@ -94,7 +114,19 @@ impl Plan {
 impl FailingDisk {
     /// Fails the `nth` operation (from 0) that the fault can hit.
     pub fn new(inner: Arc<dyn Disk>, fault: Fault, nth: u64) -> FailingDisk {
-        FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0) }) }
+        FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0), bad: None }) }
+    }
+
+    /// Reads of the bytes `range` fail, every time, in files of whose path `has` says yes; nothing else does. A read that begins before
+    /// them ends there.
+    pub fn with_bad_bytes(
+        inner: Arc<dyn Disk>,
+        has: impl Fn(&Path) -> bool + Send + Sync + 'static,
+        range: Range<u64>,
+    ) -> FailingDisk {
+        let bad = Some(BadBytes { has: Box::new(has), range });
+        let plan = Plan { fault: Fault::Io, nth: u64::MAX, count: AtomicU64::new(0), bad };
+        FailingDisk { inner, plan: Arc::new(plan) }
     }
 
     /// Whether the operation to fail has come.
@@ -105,6 +137,10 @@ impl FailingDisk {
     fn wrap(&self, inner: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         Arc::new(FailingFile { inner, plan: self.plan.clone() })
     }
+}
+
+fn input_output_error() -> io::Error {
+    io::Error::other("input/output error (made by a test)")
 }
 
 impl Disk for FailingDisk {
@@ -161,7 +197,11 @@ impl DiskFile for FailingFile {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
         self.plan.check(Kind::Reads, "read", self.path())?;
-        self.inner.read_at(offset, into)
+        let good_bytes = |bad: &BadBytes| bad.good_bytes(self.path(), offset, into.len());
+        match self.plan.bad.as_ref().map_or(into.len(), good_bytes) {
+            0 if !into.is_empty() => Err(DiskError::new("read", self.path(), &input_output_error())),
+            count => self.inner.read_at(offset, &mut into[..count]),
+        }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, DiskError> {
@@ -220,6 +260,21 @@ mod tests {
             ];
             assert_eq!(outcomes.iter().position(|&is_ok| !is_ok), Some(nth as usize));
             assert!(disk.has_failed());
+        }
+    }
+
+    #[test]
+    fn bad_bytes_of_one_file_are_never_read() {
+        let recording = RecordingDisk::new();
+        ["/d/bad", "/d/good"].iter().for_each(|path| recording.put(Path::new(path), vec![7; 100]));
+        let disk = FailingDisk::with_bad_bytes(Arc::new(recording), |path| path.ends_with("bad"), 30..40);
+        let read = |path: &str, offset: u64| {
+            let file = disk.open(Path::new(path), Caching::Cached).unwrap();
+            file.read_at(offset, &mut [0; 20]).ok()
+        };
+        for (offset, found) in [(0, Some(20)), (15, Some(15)), (30, None), (39, None), (40, Some(20))] {
+            assert_eq!(read("/d/bad", offset), found, "from byte {offset}");
+            assert_eq!(read("/d/good", offset), Some(20));
         }
     }
 

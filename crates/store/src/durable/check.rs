@@ -197,21 +197,7 @@ impl Check<'_> {
             Core::new(&Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() });
         let mut needed = BTreeSet::new();
         if let Some(manifest) = manifest {
-            let mut entries = manifest.entries().peekable();
-            while let Some(entry) = entries.next().transpose()? {
-                self.report.leaves += 1;
-                let high = entries.peek().and_then(|next| next.as_ref().ok()).map(|next| next.low.clone());
-                let checker = LeafCheck { core: &core, files: &files, codings, high: high.as_deref() };
-                for outcome in checker.leaf(&entry, &mut needed) {
-                    match outcome {
-                        Ok((records, bytes)) => {
-                            self.report.records += records;
-                            self.report.record_bytes += bytes;
-                        }
-                        Err(error) => self.note(error)?,
-                    }
-                }
-            }
+            self.leaves(manifest, &core, &files, codings, &mut needed)?;
         }
         for number in files.segments.numbers() {
             if let Err(error) = self.bodies(&files.segments, number)
@@ -219,6 +205,37 @@ impl Check<'_> {
                 && (self.report.is_sealed || needed.iter().any(|place| is_behind(*place, &error, &files.segments)))
             {
                 self.note(error.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all images; `needed` gets their places.
+    fn leaves(
+        &mut self,
+        manifest: &Manifest,
+        core: &Core,
+        files: &Arc<ImageFiles>,
+        codings: &BTreeMap<u32, Coding>,
+        needed: &mut BTreeSet<Place>,
+    ) -> Result<(), Error> {
+        let mut entries = manifest.entries().peekable();
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => return self.note(error),
+            };
+            self.report.leaves += 1;
+            let high = entries.peek().and_then(|next| next.as_ref().ok()).map(|next| next.low.clone());
+            let checker = LeafCheck { core, files, codings, high: high.as_deref() };
+            for outcome in checker.leaf(&entry, needed) {
+                match outcome {
+                    Ok((records, bytes)) => {
+                        self.report.records += records;
+                        self.report.record_bytes += bytes;
+                    }
+                    Err(error) => self.note(error)?,
+                }
             }
         }
         Ok(())

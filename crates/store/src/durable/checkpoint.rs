@@ -259,9 +259,10 @@ impl Checkpointer {
         self.checkpoint_until(None, core, journal)
     }
 
-    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time.
+    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time. After a salvage that
+    /// left something out none is made: the next start may find it.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
-        if self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
+        if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
         }

@@ -102,6 +102,8 @@ pub(crate) struct GenerationFiles {
     dir: PathBuf,
     /// Those of which both files are durable.
     whole: BTreeSet<u32>,
+    /// Those of which neither could be read. What they were made for may be whole, and they may be read another day.
+    left_out: BTreeSet<u32>,
 }
 
 /// A generation as it was found.
@@ -117,11 +119,16 @@ impl GenerationFiles {
     /// The files of a folder, which is made if it is missing; none is known to be whole.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, Error> {
         disk.create_dir(dir)?;
-        Ok(Self { disk, dir: dir.to_path_buf(), whole: BTreeSet::new() })
+        Ok(Self { disk, dir: dir.to_path_buf(), whole: BTreeSet::new(), left_out: BTreeSet::new() })
     }
 
     pub(crate) fn has(&self, number: u32) -> bool {
         self.whole.contains(&number)
+    }
+
+    /// Generations that [`GenerationFiles::read`] found no whole file of: no other one may have their numbers.
+    pub(crate) fn left_out(&self) -> &BTreeSet<u32> {
+        &self.left_out
     }
 
     /// Writes a generation's two files, durable when this returns.
@@ -194,7 +201,10 @@ impl GenerationFiles {
                 }
                 Ok(FoundGeneration { damage, ..found })
             }
-            (None, Some(damage)) => Err(damage),
+            (None, Some(damage)) => {
+                self.left_out.insert(number);
+                Err(damage)
+            }
             (None, None) => unreachable!("a file is whole or damaged"),
         }
     }
@@ -204,13 +214,14 @@ impl GenerationFiles {
         match read_whole(&*self.disk, path) {
             Ok(bytes) => Ok(parse(&bytes).map(|_| ()).map(|()| bytes)),
             Err(error) if error.is_not_found() => Ok(Err("it is missing".to_owned())),
-            Err(error) => Err(error.into()),
+            Err(error) => error.unreadable().map(Err).ok_or_else(|| error.into()),
         }
     }
 
-    /// Removes the files of all other generations.
+    /// Removes the files of all other generations, but for those that were left out.
     pub(crate) fn keep_only(&mut self, numbers: &BTreeSet<u32>) -> Result<(), Error> {
-        let kept: Vec<PathBuf> = numbers.iter().flat_map(|number| self.paths(*number)).collect();
+        let kept = numbers.union(&self.left_out).flat_map(|number| self.paths(*number));
+        let kept: Vec<PathBuf> = kept.collect();
         for name in self.disk.list(&self.dir)? {
             let path = self.dir.join(&name);
             if name.starts_with("generation-") && !kept.contains(&path) {

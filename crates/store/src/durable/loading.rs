@@ -111,9 +111,10 @@ impl Loading<'_> {
             Err(error) if self.salvage => {
                 let low = String::from_utf8_lossy(low).into_owned();
                 loaded.skipped.push(format!("the leaf from key '{low}' on: {error}"));
+                self.files.keep_all();
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.at_start()),
         }
     }
 
@@ -317,7 +318,11 @@ impl Source<'_> {
     pub(crate) fn load(&self, bytes: &[u8], larges: &mut LoadedLarges) -> Result<LoadedLeaf, Error> {
         let damaged = |reason: String| self.damaged(self.place, &reason);
         let image = LeafImage::read(bytes).map_err(damaged)?;
-        let own = image.generation.map(|number| self.coding(number)).transpose()?;
+        let (own, missing) = match image.generation.map(|number| self.coding(number)).transpose() {
+            // A body of which nothing is coded does not need it.
+            Err(missing) if self.salvage => (None, Some(missing)),
+            own => (own?, None),
+        };
         let mut landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
         let referents = Referents {
             tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
@@ -327,7 +332,8 @@ impl Source<'_> {
         };
         let mut body = match image.body {
             [] => Body::empty(),
-            bytes => Body::from_untrusted(bytes, referents).map_err(|reason| damaged(reason.to_owned()))?,
+            bytes => Body::from_untrusted(bytes, referents)
+                .map_err(|reason| missing.unwrap_or_else(|| damaged(reason.to_owned())))?,
         };
         let mut values = BTreeMap::new();
         let mut failed = BTreeMap::new();
@@ -341,6 +347,7 @@ impl Source<'_> {
         let owned = Owned::found(self.files, [self.place])?;
         let (mut lost, mut lost_bytes) = (Vec::new(), 0);
         if !failed.is_empty() {
+            self.files.keep_all();
             let mut lose = |key: &[u8], payload: &[u8]| {
                 let number = number_of(payload);
                 lost.push(format!(

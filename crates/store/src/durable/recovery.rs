@@ -64,7 +64,10 @@ impl Folder {
         let segments_dir = segments_dir::path_of(dir, remembered, wanted);
         let mut skipped = Vec::new();
         let is_new = match segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref()) {
-            Err(error @ Error::FileDamaged { .. }) if options.salvage => {
+            // Another folder that does not say whose it is may be another store's.
+            Err(error @ Error::FileDamaged { .. })
+                if options.salvage && segments_dir::is_of(&segments_dir, dir, found.as_ref()) =>
+            {
                 skipped.push(error.mended());
                 true
             }
@@ -85,17 +88,7 @@ impl Folder {
             skipped.push(damage.mended());
         }
         let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
-        let (segments, damaged) = if options.salvage {
-            Segments::salvage(disk.clone(), &segments_dir, layout)?
-        } else {
-            (Segments::open(disk.clone(), &segments_dir, layout)?, Vec::new())
-        };
-        for (number, error) in damaged {
-            skipped.push(error.to_string());
-            if matches!(error, SegmentError::Damaged { .. }) {
-                segments.mend(number)?;
-            }
-        }
+        let segments = open_segments(&disk, &segments_dir, layout, options.salvage, &mut skipped)?;
         let (named, readers) = (manifest.named.clone(), dir.join(BACKUP_DIR));
         disk.create_dir(&readers)?;
         let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), readers);
@@ -106,6 +99,29 @@ impl Folder {
     pub(crate) fn has_cold(&self) -> bool {
         self.manifest.has_cold
     }
+}
+
+/// Opens a folder's segments. A salvage takes them with whatever headers they have, notes what is wrong with these, and writes them
+/// anew where that is possible: bodies need none.
+fn open_segments(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    layout: SegmentOptions,
+    salvage: bool,
+    skipped: &mut Vec<String>,
+) -> Result<Segments, Error> {
+    if !salvage {
+        return Segments::open(disk.clone(), dir, layout).map_err(|error| Error::from(error).at_start());
+    }
+    let (segments, damaged) = Segments::salvage(disk.clone(), dir, layout)?;
+    let opened = segments.numbers();
+    for (number, error) in damaged {
+        skipped.push(error.to_string());
+        if matches!(error, SegmentError::Damaged { .. }) && opened.contains(&number) {
+            skipped.extend(segments.mend(number).err().map(|error| error.to_string()));
+        }
+    }
+    Ok(segments)
 }
 
 /// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go
@@ -136,10 +152,14 @@ pub(crate) fn recover(
         remove_unneeded(&*disk, &options.dir, &manifest.head, &files, &mut generations)?;
     }
     let log = log.into_log()?;
+    if !recovered.skipped.is_empty() {
+        files.keep_all();
+    }
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
-    let log_bytes = recovered.log_bytes;
+    // What a salvage left out may be there at the next start: no checkpoint is made of what was replayed alone.
+    let log_bytes = if files.keeps_all() { 0 } else { recovered.log_bytes };
     let in_force = InForce { files, generations, head: manifest.head };
     let checkpointer =
         Checkpointer::new(disk, &options.dir, options.checkpoint_log_bytes, in_force, log_bytes)?;
@@ -177,7 +197,7 @@ fn load(
             Err(error) => return Err(error),
         }
     }
-    let restored = core.dictionaries.restore(core.codec, codings.values());
+    let restored = core.dictionaries.restore(core.codec, codings.values(), generations.left_out());
     if let Some(cold) = &core.cold {
         cold.tier.set_foreign(restored.foreign.clone());
     }
@@ -217,7 +237,7 @@ fn remove_unneeded(
 /// The folder's manifest; a new folder has none yet.
 fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
     let found = Manifest::load(disk, dir)?;
-    if found.is_none() && disk.list(&dir.join(LOG_DIR)).is_ok_and(|names| !names.is_empty()) {
+    if found.is_none() && has_files(disk, &dir.join(LOG_DIR))? {
         let reason = "it is missing, and there is a log".to_owned();
         return Err(Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason });
     }
@@ -226,6 +246,13 @@ fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
         disk.sync_dir(dir)?;
     }
     Ok(found)
+}
+
+fn has_files(disk: &dyn Disk, dir: &Path) -> Result<bool, Error> {
+    match disk.list(dir) {
+        Err(error) if error.is_not_found() => Ok(false),
+        names => Ok(!names?.is_empty()),
+    }
 }
 
 /// Gives a new folder its manifest.

@@ -25,6 +25,11 @@ pub(crate) fn path_of(dir: &Path, remembered: Option<&PathBuf>, wanted: Option<&
     wanted.or(remembered).cloned().unwrap_or_else(|| dir.join(DIR))
 }
 
+/// Whether a manifest says that the segments of the store in `dir` are at `path`.
+pub(crate) fn is_of(path: &Path, dir: &Path, manifest: Option<&Manifest>) -> bool {
+    manifest.is_some_and(|manifest| path == path_of(dir, manifest.head.segments_dir.as_ref(), None))
+}
+
 /// What a manifest remembers of a folder of segments: nothing of that within the store's.
 pub(crate) fn remembered(dir: &Path, segments_dir: &Path) -> Option<PathBuf> {
     (segments_dir != dir.join(DIR)).then(|| segments_dir.to_path_buf())
@@ -111,7 +116,7 @@ fn owner(disk: &dyn Disk, path: &Path) -> Result<Found, Error> {
     };
     if names.iter().any(|name| name == NAME) {
         let path = path.join(NAME);
-        let bytes = read_whole(disk, &path)?;
+        let bytes = read_whole(disk, &path).map_err(|error| Error::of_read(error, &path, 0))?;
         return match parse(&bytes) {
             Ok(store) => Ok(Found::Store(store)),
             Err(reason) => Err(Error::FileDamaged { path, offset: 0, reason }),

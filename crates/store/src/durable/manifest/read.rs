@@ -89,7 +89,7 @@ impl Manifest {
         let mut offset = 0;
         while offset < self.input.len {
             let mut bytes = vec![0; COPIED_BYTES.min(self.input.len - offset) as usize];
-            if read_full_at(&*self.input.file, offset, &mut bytes)? < bytes.len() {
+            if self.input.read(offset, &mut bytes)? < bytes.len() {
                 return Err(self.input.damaged(offset, "it ends too early"));
             }
             write_all_at(&*file, offset, &bytes)?;
@@ -102,11 +102,12 @@ impl Manifest {
     }
 
     fn read(disk: &dyn Disk, path: PathBuf) -> Result<Option<Self>, Error> {
+        let of_read = |error| Error::of_read(error, &path, 0);
         let file = match disk.open(&path, Caching::Cached) {
             Err(error) if error.is_not_found() => return Ok(None),
-            file => file?,
+            file => file.map_err(of_read)?,
         };
-        let len = file.len()?;
+        let len = file.len().map_err(of_read)?;
         let mut input = Input { file, path, offset: 0, len };
         let (head, count) = input.head()?;
         let named = BTreeSet::new();
@@ -321,12 +322,15 @@ impl Input {
             return Err(self.damaged(self.offset, ends));
         }
         let mut taken = vec![0; bytes];
-        let count = read_full_at(&*self.file, self.offset, &mut taken)?;
-        if count < bytes {
+        if self.read(self.offset, &mut taken)? < bytes {
             return Err(self.damaged(self.offset, ends));
         }
         self.offset += bytes as u64;
         Ok(taken)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        read_full_at(&*self.file, offset, into).map_err(|error| Error::of_read(error, &self.path, offset))
     }
 
     fn damaged(&self, offset: u64, reason: &str) -> Error {

@@ -92,11 +92,28 @@ impl MemoryLimit {
         self.request_bytes.fetch_add(request_bytes, Relaxed) + request_bytes > limit_bytes / part
     }
 
+    /// Measures, unless somebody does, and sets the store's limit.
+    pub(crate) fn keep(&self, backend: &dyn Backend) {
+        if let (Some(limit_bytes), Ok(mut released)) = (self.limit_bytes, self.released.try_lock()) {
+            self.measure(limit_bytes, &mut released, 0, backend);
+        }
+    }
+
     /// Measures, sets the store's limit, and tells whether there is room for `bytes` more.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
         let Some(limit_bytes) = self.limit_bytes else { return true };
-        let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        self.measure(limit_bytes, &mut released, bytes, backend)
+    }
+
+    fn measure(
+        &self,
+        limit_bytes: u64,
+        released: &mut Option<Instant>,
+        bytes: u64,
+        backend: &dyn Backend,
+    ) -> bool {
+        let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
         self.request_bytes.store(0, Relaxed);
         let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
         // Files in memory are none of it, a NUMA node's memory is.

@@ -135,7 +135,7 @@ impl Shared {
     /// Keeps the memory limit beside requests of so many bytes that were served.
     pub(crate) fn note_requests(&self, bytes: usize) {
         if self.memory_limit.is_due_after(bytes as u64) {
-            self.has_room(0);
+            self.memory_limit.keep(&*self.backend);
         }
     }
 

@@ -76,6 +76,11 @@ impl ImageFiles {
         self.needed.lock().kept.is_some()
     }
 
+    /// Whether a segment stays because of [`ImageFiles::keep_all`].
+    pub(crate) fn is_kept(&self, segment: u64) -> bool {
+        self.needed.lock().kept >= Some(segment)
+    }
+
     /// Removes the segments that nobody needs; how many.
     pub(crate) fn remove_dead(&self) -> Result<usize, SegmentError> {
         let needed = self.needed.lock();

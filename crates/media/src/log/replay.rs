@@ -476,7 +476,10 @@ impl Replay {
         let file = segments.begin(spare, &header)?;
         last.iter().try_for_each(|segment| self.cut(segment))?;
         if !self.options.salvage {
-            self.unread_names.iter().try_for_each(|name| self.disk.remove(&self.dir.join(name)))?;
+            for name in &self.unread_names {
+                // What does not go now is tried again at the next start.
+                let _ = self.disk.remove(&self.dir.join(name));
+            }
         }
         Ok(Log {
             segments,

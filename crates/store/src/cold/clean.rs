@@ -51,7 +51,8 @@ impl Core {
         let Some(cold) = &self.cold else { return false };
         let tier = &cold.tier;
         if !tier.is_short() {
-            return false;
+            // The disk itself may be full, of segments that a crash left behind.
+            return self.recovering.load(Acquire) && tier.remove_dead() > 0;
         }
         if cold.cleaning.swap(true, Acquire) {
             return false;

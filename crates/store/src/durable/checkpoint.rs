@@ -402,7 +402,9 @@ impl Checkpointer {
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
-        for candidate in self.files.segments.candidates() {
+        // What a salvage keeps would not become free.
+        let candidates = self.files.segments.candidates().into_iter();
+        for candidate in candidates.filter(|candidate| !self.files.is_kept(candidate.segment)) {
             let live_pct = candidate.live_bytes.saturating_mul(100) / candidate.allocated_bytes.max(1);
             cost_bytes += candidate.live_bytes;
             let is_cheap = live_pct <= 50 && cost_bytes <= budget_bytes;

@@ -12,6 +12,7 @@ use ziptier_media::placement::Side;
 
 use crate::cold::{Went, pays};
 use crate::core::Core;
+use crate::far::FarMemory;
 use crate::leaf::{Leaf, LeafState};
 use crate::moving::Pick;
 use crate::packing::Goal;
@@ -307,8 +308,8 @@ impl Core {
 
     /// Sends `leaf`, of which the caller has a share, one place down if it is within reach.
     fn send_down(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Sent {
-        let sent = match wish.source {
-            Source::Dram if self.far.is_some() => self.send_down_to_far(leaf, reach, wish.has_time),
+        let sent = match (wish.source, &self.far) {
+            (Source::Dram, Some(far)) => self.send_down_to_far(leaf, far, reach, wish.has_time),
             _ => Sent::Full,
         };
         let sent = if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent };
@@ -324,7 +325,7 @@ impl Core {
         sent
     }
 
-    fn send_down_to_far(&self, leaf: &Leaf, reach: Reach, has_time: bool) -> Sent {
+    fn send_down_to_far(&self, leaf: &Leaf, far: &FarMemory, reach: Reach, has_time: bool) -> Sent {
         let guard = &pin();
         let state = leaf.state(guard);
         let unsettled = state.is_unsettled();
@@ -333,15 +334,19 @@ impl Core {
             Reach::Written => is_in_dram(state) && self.is_cold(leaf, state),
             Reach::Any => is_in_dram(state) || unsettled,
         };
-        let is_placing = self.far.as_ref().is_none_or(|far| far.is_placing());
-        let takes_larges = !is_placing && reach.pick().any(state, Side::Dram);
+        let takes_larges = !far.is_placing() && reach.pick().any(state, Side::Dram);
         if state.closed || !(takes_body || takes_larges) {
             return Sent::Kept;
         }
         let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
         let landing_bytes = state.landing_bytes();
         let settles = takes_body && unsettled;
-        if settles && !self.has_place_for(&[state]) {
+        let has_place = || match state.body.is_far() {
+            true => self.has_place_for(&[state]),
+            // Where it could not go, it would only become larger.
+            false => self.takes_bodies_of(far, state.body.dram_bytes() + landing_bytes as usize),
+        };
+        if settles && !has_place() {
             return Sent::Full;
         }
         if settles {

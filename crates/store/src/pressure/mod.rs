@@ -26,6 +26,7 @@ use crossbeam_epoch::pin;
 
 use crate::Error;
 use crate::core::Core;
+use crate::far::FarMemory;
 use crate::leaf::LeafState;
 use crate::memory::Reserved;
 use crate::sync::{Mutex, back_off};
@@ -306,9 +307,13 @@ impl Core {
         }
         let landing_bytes: u64 = leaves.iter().map(|state| state.landing_bytes()).sum();
         let packed_bytes = far_bytes + landing_bytes as usize;
+        if self.takes_bodies_of(far, packed_bytes) { 0 } else { packed_bytes }
+    }
+
+    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
+    pub(super) fn takes_bodies_of(&self, far: &FarMemory, packed_bytes: usize) -> bool {
         let bodies = 1 + packed_bytes / self.limits.bytes_full;
-        let has_room = far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies);
-        if has_room { 0 } else { packed_bytes }
+        far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
     }
 
     /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard and no lock.
@@ -395,7 +400,7 @@ impl Core {
 
     /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two take the same room.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        let _one_at_a_time = self.pressure.reserving.lock();
+        let _one_at_a_time = (self.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
         self.admit(bytes).map(|()| self.gauges.reserve(bytes))
     }
 

@@ -153,6 +153,7 @@ fn full_far_memory_is_told_and_dram_goes_on() {
         let _ = store.set_expiry(&key(n * 7919 % written), Some(1 << 44));
     }
     let memory = store.memory();
+    println!("both full: {:.4} of the limit", memory.total_bytes() as f64 / LIMIT_BYTES as f64);
     assert!(memory.total_bytes() <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{memory:?}");
     (0..written).zip(&lens).for_each(|(n, &len)| {
         assert_eq!(store.get(&key(n)).unwrap().unwrap(), value(n, len), "{n}");

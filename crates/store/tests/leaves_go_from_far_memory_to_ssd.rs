@@ -50,8 +50,9 @@ fn what_no_memory_has_room_for_goes_to_ssd() {
     {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { codec, background_threads, ..Options::default() };
-        let store = open(&dir, 4 << 20, 64 << 20, options);
-        let keys = 60_000;
+        // Space there is given in chunks of 1 MiB: one holds the head, one the large values.
+        let store = open(&dir, 8 << 20, 64 << 20, options);
+        let keys = 80_000;
         let mut versions = vec![0; keys as usize];
         let mut random = fastrand::Rng::with_seed(1);
         for write in 0..keys + 20_000 {

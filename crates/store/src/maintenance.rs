@@ -339,15 +339,11 @@ impl Core {
         let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
         let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet) };
         if let Some(goal) = goal {
-            sweep.worked = true;
-            if quiet {
-                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard);
+            sweep.worked |= if quiet {
+                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard)
             } else {
-                // What is open may change when records expire.
-                self.seal(leaf, guard);
-                Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
-                self.count_settled(goal, state.heated);
-            }
+                self.settle_written(leaf, goal, guard)
+            };
         }
         if leaf.state(guard).below.is_some() {
             if quiet {
@@ -359,14 +355,27 @@ impl Core {
                 if !(sweep.fills || sweep.all_quiet) || !self.has_room(leaf.state(guard), guard) {
                     break;
                 }
+                if !Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch)) {
+                    break;
+                }
                 sweep.worked = true;
-                Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch));
             }
         } else if self.is_small(leaf.state(guard), guard) {
-            sweep.worked = true;
-            Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
+            sweep.worked |= Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
         }
         drop(ownership);
+    }
+
+    /// Packs `leaf`, which the caller owns and somebody writes to; `false` when it has no room for that.
+    fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
+        let was_heated = leaf.state(guard).heated;
+        // What is open may change when records expire.
+        self.seal(leaf, guard);
+        let settled = Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ()));
+        if settled {
+            self.count_settled(goal, was_heated);
+        }
+        settled
     }
 
     /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.

@@ -310,8 +310,11 @@ impl Core {
                 self.judge(leaf, Some(thresholds), tierer, left, guard);
             }
         };
-        Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut meanwhile));
-        if leaf.state(guard).heated {
+        let packed =
+            Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut meanwhile));
+        if !packed {
+            // There is no room for it.
+        } else if leaf.state(guard).heated {
             self.stats.heated.raise();
             tierer.heated_bytes += bytes;
         } else {

@@ -41,14 +41,13 @@ impl Core {
                     self.pack_queued_with(&next, left, packs, guard);
                 }
             };
-            Self::with_scratch(|scratch| {
-                self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile);
-            });
+            Self::with_scratch(|scratch| self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile));
         }
         self.stats.packs_background.raise();
     }
 
-    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks.
+    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks; `false` when it has no room
+    /// for that.
     pub(crate) fn settle_with_next(
         &self,
         leaf: &Leaf,
@@ -56,20 +55,26 @@ impl Core {
         all_quiet: bool,
         left: &mut usize,
         guard: &Guard,
-    ) {
+    ) -> bool {
         let state = leaf.state(guard);
         let was_heated = state.heated;
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+            let first = |scratch: &mut _| self.pack_while(leaf, Goal::Keep, guard, scratch, &mut || ());
+            if !Self::with_scratch(first) {
+                return false;
+            }
         }
         self.seal(leaf, guard);
-        Self::with_scratch(|scratch| {
+        let settled = Self::with_scratch(|scratch| {
             self.pack_while(leaf, goal, guard, scratch, &mut || {
                 self.settle_next(leaf, all_quiet, left, guard);
-            });
+            })
         });
-        self.count_settled(goal, was_heated);
+        if settled {
+            self.count_settled(goal, was_heated);
+        }
+        settled
     }
 
     fn settle_next(&self, leaf: &Leaf, all_quiet: bool, left: &mut usize, guard: &Guard) {

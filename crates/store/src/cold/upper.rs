@@ -67,7 +67,8 @@ impl Core {
         let state = leaf.state(guard);
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let pieces = self.plan_upper(state, &newest, scratch);
+        let mut pieces = self.plan_upper(state, &newest, scratch);
+        self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
         let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
         if has_grown(leaf.state(guard)) {

@@ -32,6 +32,7 @@ use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
+use crate::memory::allocated_bytes;
 use crate::merge::{Newest, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
@@ -147,6 +148,16 @@ pub(crate) enum Goal {
     Heat,
 }
 
+/// What happens to a pack of which more bytes would come than the memory limit has room for, since a body grows by a size class of the
+/// allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// It is done: somebody waits for it, or the body is on its way out of memory.
+    Accepted,
+    /// It is given up: nobody waits, and the landing holds what was written.
+    Limited,
+}
+
 /// Bodies that take the place of one or two leaves' contents, each with the lowest key it owns, and what that
 /// changes.
 #[derive(Default)]
@@ -204,11 +215,12 @@ impl Core {
 
     /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`.
     pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
-        self.pack_while(leaf, goal, guard, scratch, &mut || ());
+        self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ());
     }
 
-    /// As [`Core::pack`], with other work while a device packs the blocks: none where they are packed by this thread, or where
-    /// writers wait for the leaf.
+    /// As [`Core::pack`], for work in the background: given up where the memory limit has no room for what would come of it, with other work
+    /// while a device packs the blocks, though none where they are packed by this thread, or where writers wait for the leaf. `false` when the leaf
+    /// is as it was.
     pub(crate) fn pack_while(
         &self,
         leaf: &Leaf,
@@ -216,10 +228,23 @@ impl Core {
         guard: &Guard,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
-    ) {
+    ) -> bool {
+        self.pack_with(leaf, goal, Growth::Limited, guard, scratch, meanwhile)
+    }
+
+    fn pack_with(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        growth: Growth,
+        guard: &Guard,
+        scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
+    ) -> bool {
         let state = leaf.state(guard);
         if state.below.is_some() {
-            return self.pack_upper(leaf, guard, scratch);
+            self.pack_upper(leaf, guard, scratch);
+            return true;
         }
         // All of it is copied: most of it arrives while the landing is sorted and coded.
         state.body.prefetch();
@@ -230,17 +255,43 @@ impl Core {
         if goal == Goal::Keep
             && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
         {
-            return self.publish_one(leaf, state, amended, guard);
+            return self.publish_packed(leaf, state, amended, growth, guard);
         }
         if !self.fits_one_body(state, &newest, goal) {
-            return self.split(leaf, goal, guard, scratch);
+            return self.split(leaf, goal, growth, guard, scratch);
         }
         let pieces = self.plan(&[(state, newest)], goal, scratch, meanwhile);
-        if pieces.bodies.len() == 1 {
-            self.publish_one(leaf, state, pieces, guard);
-        } else {
-            self.split(leaf, goal, guard, scratch);
+        match pieces.bodies.len() {
+            1 => self.publish_packed(leaf, state, pieces, growth, guard),
+            _ => self.split(leaf, goal, growth, guard, scratch),
         }
+    }
+
+    /// Publishes what a pack of the sealed landing of `leaf` came to, unless it is given up: then `false`.
+    fn publish_packed(
+        &self,
+        leaf: &Leaf,
+        planned: &LeafState,
+        mut pieces: Pieces,
+        growth: Growth,
+        guard: &Guard,
+    ) -> bool {
+        self.keep_place(&[planned], &mut pieces);
+        let landing_bytes = planned.sealed.as_ref().map_or(0, |landing| landing.held_bytes());
+        if growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
+            return false;
+        }
+        self.publish_one(leaf, planned, pieces, guard);
+        true
+    }
+
+    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. What is evicted makes room.
+    fn may_grow(&self, leaves: &[&LeafState], landing_bytes: u64, pieces: &Pieces) -> bool {
+        let held_bytes = |body: &Body| allocated_bytes(body.dram_bytes());
+        let before =
+            landing_bytes as usize + leaves.iter().map(|state| held_bytes(&state.body)).sum::<usize>();
+        let after: usize = pieces.bodies.iter().map(|(_, body)| held_bytes(body)).sum();
+        after <= before || self.eviction.is_some() || self.admit(after - before).is_ok()
     }
 
     /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired: none while another landing
@@ -267,8 +318,7 @@ impl Core {
 
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was
     /// sealed after the plan was made is not in the body.
-    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, mut pieces: Pieces, guard: &Guard) {
-        self.keep_place(&[planned], &mut pieces);
+    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
         self.account(&pieces);
         loop {
             let current = leaf.state(guard);
@@ -292,7 +342,7 @@ impl Core {
 
     /// Moves the bodies of `pieces` to where the leaves lie that they were made from, if that is far memory and it has room. Of two places it
     /// is far memory when DRAM is short. What is heated belongs in DRAM.
-    fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
+    pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
         if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
             return;
@@ -412,5 +462,79 @@ pub(crate) fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary
         // SAFETY: a record of this kind owns its reference, and its release comes after this.
         (Kind::Large, _) => unsafe { crate::large::LargeHandle::borrow(payload) }.len(),
         _ => payload.len() as u64,
+    }
+}
+
+// Hundreds of packs, which Miri sees elsewhere.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use crossbeam_epoch::pin;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::record::PutMeta;
+    use crate::write::Update;
+
+    /// What is held once nothing waits for a reader.
+    fn held(core: &Core) -> u64 {
+        while core.gauges.retired.held() > 0 {
+            core.reclaim();
+        }
+        core.gauges.held()
+    }
+
+    /// Packs or joins all leaves while DRAM is as full as it may be; how many changed, and how many were left.
+    fn work_at_the_limit(core: &Core, work: impl Fn(&Leaf, &Guard, &mut Scratch) -> bool) -> (u64, u64) {
+        let (mut changed, mut left) = (0, 0);
+        let mut cursor = Some(Vec::new());
+        while let Some(low) = cursor {
+            let limit_bytes = held(core);
+            core.gauges.set_limit(Some(limit_bytes));
+            let guard = pin();
+            let (leaf, _) = core.locate(&low, &guard);
+            let ownership = leaf.try_own().expect("nobody else maintains it");
+            let done = Core::with_scratch(|scratch| work(leaf, &guard, scratch));
+            (changed, left) = (changed + u64::from(done), left + u64::from(!done));
+            cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
+            drop(ownership);
+            drop(guard);
+            // A leaf more in the index is not asked for.
+            assert!(held(core) <= limit_bytes + 1024, "{} of {limit_bytes}", held(core));
+        }
+        core.gauges.set_limit(None);
+        (changed, left)
+    }
+
+    #[test]
+    fn background_work_takes_no_memory_that_the_limit_does_not_have() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let value = |n: u32| [&n.to_be_bytes()[..], &[7; 96][..n as usize * 7 % 97]].concat();
+        let all_there = |count: u32| {
+            (0..count).for_each(|n| {
+                let mut found = Vec::new();
+                core.read(&n.to_be_bytes(), &mut found).expect("it is whole").expect("it is there");
+                assert_eq!(found, value(n));
+            });
+        };
+        for n in (0..20_000u32).filter(|n| n % 3 > 0).chain((0..20_000).step_by(3)) {
+            core.put(&n.to_be_bytes(), &value(n), PutMeta::default()).expect("no limit is set");
+        }
+        let pack = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
+            core.seal(leaf, guard);
+            core.pack_while(leaf, Goal::Keep, guard, scratch, &mut || ())
+        };
+        let (packed, left) = work_at_the_limit(&core, pack);
+        assert!(packed > 0 && left > 0, "{packed} packed, {left} left");
+        all_there(20_000);
+        let join = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| core.join_right(leaf, guard, scratch);
+        assert!(work_at_the_limit(&core, join).0 > 0, "no leaf was joined with another one");
+        all_there(20_000);
+        // Nothing is in the way of what needs no room.
+        for n in 0..20_000u32 {
+            core.modify(&n.to_be_bytes(), false, |_| Update::Delete).expect("no limit is set");
+        }
+        let (_, left) = work_at_the_limit(&core, pack);
+        assert_eq!((left, core.count_keys()), (0, 0));
     }
 }

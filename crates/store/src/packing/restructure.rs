@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::{Goal, Pieces, Scratch};
+use super::{Goal, Growth, Pieces, Scratch};
 use crate::Error;
 use crate::body::Body;
 use crate::cold::all_settled;
@@ -26,55 +26,70 @@ enum Span {
 
 impl Core {
     /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free; what is left over
-    /// becomes a leaf of its own.
-    pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
-        self.restructure(leaf, Span::QuietPair, Goal::Keep, guard, scratch);
+    /// becomes a leaf of its own. `false` when nothing changed.
+    pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
+        self.restructure(leaf, Span::QuietPair, Goal::Keep, Growth::Limited, guard, scratch)
     }
 
     /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free: both are small, and may be
-    /// written to all the time.
-    pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
-        self.restructure(leaf, Span::Pair, Goal::Keep, guard, scratch);
+    /// written to all the time. `false` when nothing changed.
+    pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
+        self.restructure(leaf, Span::Pair, Goal::Keep, Growth::Limited, guard, scratch)
     }
 
-    /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew.
-    pub(super) fn split(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
-        self.restructure(leaf, Span::One, goal, guard, scratch);
+    /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.
+    pub(super) fn split(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        growth: Growth,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> bool {
+        self.restructure(leaf, Span::One, goal, growth, guard, scratch)
     }
 
-    /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew.
-    fn restructure(&self, leaf: &Leaf, span: Span, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
+    /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing changed.
+    fn restructure(
+        &self,
+        leaf: &Leaf,
+        span: Span,
+        goal: Goal,
+        growth: Growth,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> bool {
         let right = match span {
             Span::One => None,
             Span::QuietPair | Span::Pair => {
-                let Some(right) = leaf.state(guard).right(guard) else { return };
-                let Some(ownership) = right.try_own() else { return };
+                let Some(right) = leaf.state(guard).right(guard) else { return false };
+                let Some(ownership) = right.try_own() else { return false };
                 if right.state(guard).closed {
-                    return;
+                    return false;
                 }
                 Some((right, ownership))
             }
         };
         let is_cold = |leaf: &Leaf| leaf.state(guard).below.is_some();
         if is_cold(leaf) || right.as_ref().is_some_and(|(right, _)| is_cold(right)) {
-            return;
+            return false;
         }
         if let Some((right, _)) = &right
             && !self.has_place_for(&[leaf.state(guard), right.state(guard)])
         {
-            return;
+            return false;
         }
         let left_state = self.close(leaf, guard);
         let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
-        if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
-            && (left_state.is_unsettled() || right_state.is_unsettled())
-        {
-            // Somebody writes here after all: quiet leaves only are worth filling.
-            self.reopen(leaf, left_state, guard);
-            self.reopen(right, right_state, guard);
-            return;
-        }
         let closed = [Some((leaf, left_state)), right.as_ref().map(|(right, _)| *right).zip(right_state)];
+        let reopen_all = || {
+            closed.iter().flatten().for_each(|(leaf, state)| self.reopen(leaf, state, guard));
+            false
+        };
+        if span == Span::QuietPair && closed.iter().flatten().any(|(_, state)| state.is_unsettled()) {
+            // Somebody writes here after all: quiet leaves only are worth filling.
+            return reopen_all();
+        }
         let mut evicted_keys = [Vec::new(), Vec::new()];
         let states: Vec<_> = closed
             .into_iter()
@@ -88,18 +103,20 @@ impl Core {
             })
             .collect();
         let mut pieces = self.plan(&states, goal, scratch, &mut || ());
-        if let (Span::QuietPair, Some((right, _)), Some(right_state)) = (span, &right, right_state)
+        if span == Span::QuietPair
             && pieces.bodies.len() > 1
             && pieces.bodies[0].1.len() == left_state.body.len()
             && pieces.recoded.is_empty()
         {
             // The neighbour's first record does not fit.
-            self.reopen(leaf, left_state, guard);
-            self.reopen(right, right_state, guard);
-            return;
+            return reopen_all();
         }
         let planned: Vec<&LeafState> = states.iter().map(|(state, _)| *state).collect();
         self.keep_place(&planned, &mut pieces);
+        let landing_bytes = planned.iter().map(|state| state.landing_bytes()).sum();
+        if growth == Growth::Limited && !self.may_grow(&planned, landing_bytes, &pieces) {
+            return reopen_all();
+        }
         self.account(&pieces);
         let removed = right.as_ref().map(|(right, _)| *right).zip(right_state);
         let added = self.replace(leaf, left_state, removed, &pieces, guard, |new, first_record| {
@@ -127,6 +144,7 @@ impl Core {
             std::mem::forget(ownership);
         }
         self.settle_large(pieces.recoded, pieces.released, guard);
+        true
     }
 
     /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling `removed`, if that is given

@@ -323,8 +323,9 @@ impl Connection {
         }
         counters.bytes_in.add(count as u64);
         let input = mem::take(&mut space.input);
+        let commands_before = counters.commands.get();
         let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
-        shared.note_requests(count);
+        shared.note_requests(counters.commands.get() - commands_before, count);
         self.input.clear();
         if let Ok(consumed) = consumed {
             self.input.extend_from_slice(&input[consumed..left + count]);

@@ -25,6 +25,11 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
+/// What a request counts besides its own bytes: a share of the body that is packed anew for it, in the gap of which no other may fit.
+const REQUEST_BYTES: u64 = 128;
+/// After so many times as many requests whoever serves them waits for a measurement that another thread has begun: that may have lost its
+/// processor.
+const OVERDUE_PARTS: u64 = 4;
 /// How often the allocator is asked, at most, to give free pages back, which it would keep for some seconds; and how
 /// often when there is no room. Packing can free 500 MiB a second that fit no new body.
 const RELEASE: Duration = Duration::from_millis(50);
@@ -85,11 +90,21 @@ impl MemoryLimit {
         self.limit_bytes.is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
     }
 
-    /// Counts requests of so many bytes; whether it is time to measure for them.
-    pub(crate) fn is_due_after(&self, request_bytes: u64) -> bool {
-        let Some(limit_bytes) = self.limit_bytes else { return false };
+    /// Counts requests of so many bytes together, and measures when it is time to.
+    pub(crate) fn note_requests(&self, requests: u64, bytes: u64, backend: &dyn Backend) {
+        let Some(limit_bytes) = self.limit_bytes else { return };
         let part = if self.is_tight() { REQUESTS_PART_TIGHT } else { REQUESTS_PART };
-        self.request_bytes.fetch_add(request_bytes, Relaxed) + request_bytes > limit_bytes / part
+        let due_bytes = limit_bytes / part;
+        let counted = requests * REQUEST_BYTES + bytes;
+        let since_bytes = self.request_bytes.fetch_add(counted, Relaxed) + counted;
+        if since_bytes > due_bytes * OVERDUE_PARTS {
+            let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.request_bytes.load(Relaxed) > due_bytes {
+                self.measure(limit_bytes, &mut released, 0, backend);
+            }
+        } else if since_bytes > due_bytes {
+            self.keep(backend);
+        }
     }
 
     /// Measures, unless somebody does, and sets the store's limit.
@@ -145,16 +160,44 @@ impl MemoryLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StoreBackend;
+
+    fn backend() -> impl Backend {
+        StoreBackend::open(ziptier::Options::default()).expect("memory needs nothing")
+    }
 
     #[test]
     fn who_serves_much_measures_however_late_the_next_tick_is() {
-        let limit = MemoryLimit::new(Some(64 << 20), None);
-        assert!(!limit.is_due_after(1 << 20) && !limit.is_due_after(1 << 20));
-        assert!(limit.is_due_after(1));
-        limit.request_bytes.store(0, Relaxed);
-        limit.room_bytes.store(1 << 20, Relaxed);
-        assert!(!limit.is_due_after(256 << 10));
-        assert!(limit.is_due_after(1));
-        assert!(!MemoryLimit::new(None, None).is_due_after(1 << 40));
+        let (limit, backend) = (MemoryLimit::new(Some(64 << 30), None), backend());
+        let counted = |requests, bytes| {
+            limit.note_requests(requests, bytes, &backend);
+            limit.request_bytes.load(Relaxed)
+        };
+        assert_eq!([counted(0, 1 << 30), counted(0, 1 << 30)], [1 << 30, 2 << 30]);
+        assert_eq!(counted(0, 1), 0);
+        // Small requests count, too.
+        assert_eq!(counted(10_000_000, 0), 10_000_000 * REQUEST_BYTES);
+        assert_eq!(counted(10_000_000, 0), 0);
+        limit.room_bytes.store(1 << 30, Relaxed);
+        assert_eq!(counted(0, 256 << 20), 256 << 20);
+        assert_eq!(counted(0, 1), 0);
+        let unlimited = MemoryLimit::new(None, None);
+        unlimited.note_requests(1, 1 << 40, &backend);
+        assert_eq!(unlimited.request_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn who_serves_too_much_waits_for_the_measurement() {
+        let (limit, backend) = (MemoryLimit::new(Some(64 << 30), None), backend());
+        let measuring = limit.released.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else measures: a little more is served.
+        limit.note_requests(1, 3 << 30, &backend);
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| limit.note_requests(1, 8 << 30, &backend));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!serving.is_finished());
+            drop(measuring);
+        });
+        assert_eq!(limit.request_bytes.load(Relaxed), 0);
     }
 }

@@ -132,11 +132,9 @@ impl Shared {
         self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
-    /// Keeps the memory limit beside requests of so many bytes that were served.
-    pub(crate) fn note_requests(&self, bytes: usize) {
-        if self.memory_limit.is_due_after(bytes as u64) {
-            self.memory_limit.keep(&*self.backend);
-        }
+    /// Keeps the memory limit beside requests of so many bytes together that were served.
+    pub(crate) fn note_requests(&self, requests: u64, bytes: usize) {
+        self.memory_limit.note_requests(requests, bytes as u64, &*self.backend);
     }
 
     /// Refuses what would take `bytes` more than there is room for. Small things go unmeasured.

@@ -139,6 +139,7 @@ impl Core {
                 }
             }
             if let Some(written) = self.try_write(&mut operations, logged_bytes, &compared)? {
+                self.tend();
                 return Ok(written);
             }
         }

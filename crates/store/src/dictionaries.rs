@@ -407,11 +407,6 @@ impl Core {
         adopted
     }
 
-    /// As [`Core::maintain_dictionary`], for stores without background threads: on the writer's time.
-    pub(crate) fn maintain_dictionary_inline(&self) {
-        self.maintain_dictionary();
-    }
-
     /// Raw bytes of the settled records.
     fn raw_bytes_estimate(&self) -> u64 {
         self.gauges.logical.get()

@@ -353,7 +353,7 @@ impl Core {
                         value.written();
                         if packed {
                             drop(guard);
-                            self.wait_for_retired();
+                            self.tend();
                             self.ease();
                         }
                         return Ok(true);
@@ -543,9 +543,15 @@ impl Core {
         if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
             self.stats.packs_foreground.raise();
             guard.flush();
-            if !self.has_background {
-                self.maintain_dictionary_inline();
-            }
+        }
+    }
+
+    /// What a writer does for the store once landings were packed. The caller holds no guard: training a dictionary takes long, and nothing would
+    /// be freed meanwhile.
+    pub(crate) fn tend(&self) {
+        self.wait_for_retired();
+        if !self.has_background {
+            self.maintain_dictionary();
         }
     }
 }

@@ -80,7 +80,13 @@ fn no_version_is_lost_while_leaves_move() {
             .collect();
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(9);
-            while !done.load(Ordering::Relaxed) {
+            let is_enough = || {
+                let stats = store.stats();
+                stats.sent_to_ssd > 100 && stats.raised_from_ssd > 10 && stats.merged_on_ssd > 10
+            };
+            // It may have had no processor while the others had.
+            let mut more = 0..1_000;
+            while !done.load(Ordering::Relaxed) || (!is_enough() && more.next().is_some()) {
                 store.send_to_ssd(|| random.u32(..3) == 0).unwrap();
                 store.bring_from_ssd(|| random.u32(..6) == 0);
             }

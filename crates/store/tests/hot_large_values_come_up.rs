@@ -107,9 +107,9 @@ fn what_is_read_twice_comes_up_and_goes_down_for_nothing() {
             warm(&store, set);
             assert!(store.stats().values_raised > HOT * (set + 1) * 4 / 5, "{:?}", store.stats());
         }
-        // All of memory was filled and left again several times.
+        // All of memory was filled and left again several times. Of what was sent before, up to 1 MiB was not yet written.
         let again = store.ssd().unwrap().written_bytes - written;
-        assert!(again < 1 << 20, "{again} bytes were written");
+        assert!(again < 2 << 20, "{again} bytes were written");
         drop(store);
         let store = Store::open(options.clone()).unwrap();
         if is_durable {
@@ -345,7 +345,7 @@ fn values_that_come_and_go_are_always_whole() {
 fn far_memory_takes_what_comes_up() {
     let dir = tempfile::tempdir().unwrap();
     let place = FarPlace::File(dir.path().join("far"));
-    let far = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
+    let far = FarOptions { place, capacity_bytes: 16 << 20, require_dax: false };
     let store = Store::open(Options { far: Some(far), ..options(dir.path(), false, 1) }).unwrap();
     fill(&store);
     // Twice what DRAM may have.

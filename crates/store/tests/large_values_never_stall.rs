@@ -42,15 +42,17 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
             work();
             operations.load(Ordering::Relaxed) - before
         };
-        let written_beside = beside(&mut || store.put(key, &huge).unwrap());
+        // The others' thread may have no processor during one of them.
+        let most_beside =
+            |work: &mut dyn FnMut()| (0..10).map(|_| beside(work)).find(|&count| count > 100).unwrap_or(0);
+        let written_beside = most_beside(&mut || store.put(key, &huge).unwrap());
         let mut whole = Duration::MAX;
         let mut whole_read = || {
             let began = Instant::now();
             assert!(store.get(key).unwrap().unwrap() == huge);
             whole = whole.min(began.elapsed());
         };
-        // The others' thread may have no processor during one of them.
-        let read_beside = (0..10).map(|_| beside(&mut whole_read)).find(|&count| count > 100).unwrap_or(0);
+        let read_beside = most_beside(&mut whole_read);
         // Any one of them may wait for a processor as long as the whole took.
         let part = (0..10)
             .map(|_| {

@@ -344,7 +344,7 @@ impl Core {
         drop(locked);
         self.pack_grown(leaf, &guard);
         drop(guard);
-        self.wait_for_retired();
+        self.tend();
         self.keep_to_limit();
     }
 }

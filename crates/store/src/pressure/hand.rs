@@ -76,7 +76,7 @@ impl Move {
 pub(super) enum Moved {
     /// Something went down, or may at the next step.
     On,
-    /// Another thread moves it.
+    /// Another thread moves it, or is at the leaf that would go.
     Taken,
     /// All leaves together gave nothing, or no place below takes anything.
     Stuck,
@@ -221,12 +221,11 @@ impl Core {
             hand.stuck = None;
         }
         let (_, held_bytes) = self.sendable_bytes(wish.source);
-        let moves = !hand.is_stuck(held_bytes) && self.move_taken(hand, wish);
-        if moves { Moved::On } else { Moved::Stuck }
+        if hand.is_stuck(held_bytes) { Moved::Stuck } else { self.move_taken(hand, wish) }
     }
 
     /// A step of a hand that is not stuck.
-    fn move_taken(&self, hand: &mut Hand, wish: Move) -> bool {
+    fn move_taken(&self, hand: &mut Hand, wish: Move) -> Moved {
         hand.stuck = None;
         self.clean_ssd();
         if wish.for_hot {
@@ -265,8 +264,8 @@ impl Core {
         self.note_step(hand, wish, freed, refusals > 0)
     }
 
-    /// What a step came to; whether there is hope of more.
-    fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> bool {
+    /// What a step came to.
+    fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> Moved {
         match &self.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
             None if full => hand.get_stuck(self.sendable_bytes(wish.source).1, true),
@@ -283,7 +282,12 @@ impl Core {
             self.pressure.want(0);
         }
         pin().flush();
-        freed > 0 || !(full || hand.stuck.is_some())
+        match freed {
+            1.. => Moved::On,
+            0 if full || hand.stuck.is_some() => Moved::Stuck,
+            0 if hand.busy => Moved::Taken,
+            0 => Moved::On,
+        }
     }
 
     /// Bytes of bodies in a place, and of all that can be sent down from there.

@@ -441,10 +441,12 @@ impl Core {
 
     /// Sends leaves down for a writer that lacks `over_bytes`; `Stuck` when there is no hope of them.
     fn send_down_for(&self, over_bytes: u64) -> Moved {
-        if !self.has_place_below() {
-            return Moved::Stuck;
-        }
         self.wait_for_retired();
+        if !self.has_place_below() {
+            // What is about to be free is waited for; what is evicted is more of it.
+            let frees = self.eviction.is_none() && self.gauges.retired.held() >= over_bytes;
+            return if frees { Moved::On } else { Moved::Stuck };
+        }
         let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
         if over_bytes > movable_bytes + self.gauges.retired.held() {
             return Moved::Stuck;

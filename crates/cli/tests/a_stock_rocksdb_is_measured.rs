@@ -97,17 +97,26 @@ fn the_suite_prints_ratios_to_the_built_in_codecs() {
 
 #[test]
 fn modelled_rows_stand_beside_measured_ones_and_say_so() {
+    // A loaded machine may give a short window no processor, so that the model does nothing in it.
+    assert!(["0.5", "5", "50"].iter().any(|seconds| {
+        let done = modelled_cpu_sec(seconds);
+        done.is_none_or(|done| done > 0.0)
+    }));
+}
+
+/// Checks what stands beside what in windows of so many seconds; how long the model of one device worked, where there is RocksDB.
+fn modelled_cpu_sec(seconds: &str) -> Option<f64> {
     let folder = tempfile::tempdir().unwrap();
     let results = tempfile::tempdir().unwrap();
-    let out = ["--out", results.path().to_str().unwrap()];
+    let out = ["--out", results.path().to_str().unwrap(), "--seconds", seconds];
     let codecs = ["--codec", "builtin-zstd,ziptier-deflate", "--model", "devices=1,2", "--cpus", "0"];
     let narrow = ["--suite", "rocksdb", "--value-bytes", "256", "--value-order", "neighbours"];
     let rest = ["--block-bytes", "16384", "--threads", "1", "--workload", "readrandom"];
-    let Some(output) = bench(folder.path(), &[&narrow[..], &codecs, &rest, &out].concat()) else { return };
+    let output = bench(folder.path(), &[&narrow[..], &codecs, &rest, &out].concat())?;
     let printed = String::from_utf8(output.stdout).unwrap();
     if printed.contains("unavailable") {
         eprintln!("skipped: {printed}");
-        return;
+        return None;
     }
     assert!(printed.contains("Figure 6") && printed.contains("of its own taken off"), "{printed}");
     let folder = std::fs::read_dir(results.path()).unwrap().next().unwrap().unwrap().path();
@@ -117,8 +126,9 @@ fn modelled_rows_stand_beside_measured_ones_and_say_so() {
     assert_eq!(column("status"), ["measured", "measured", "modelled", "modelled"]);
     assert_eq!(column("model"), ["NA", "NA", "devices=1", "devices=2"]);
     assert_eq!(column("mismatches"), ["0"; 4]);
-    assert!(number(&rows[2], "modelled_cpu_sec") > 0.0 && rows[1]["modelled_cpu_sec"] == "NA");
+    assert_eq!(rows[1]["modelled_cpu_sec"], "NA");
     assert!(read("scaling.svg").contains("ziptier-deflate modelled devices=2"));
+    Some(number(&rows[2], "modelled_cpu_sec"))
 }
 
 #[test]

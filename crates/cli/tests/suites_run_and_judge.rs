@@ -37,6 +37,27 @@ fn file(folder: &Path, name: &str) -> String {
     fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// Rows of verdicts that a summary asks for: one for each setting in which a coding and the baseline answered anything, and
+/// one for each coding that has such a setting.
+fn expected_verdicts(summary: &[HashMap<String, String>], baseline: &str) -> usize {
+    // The system's libz is no accelerator, and a short window may end without a single operation.
+    let ran: Vec<_> =
+        summary.iter().filter(|row| row["qps"] != "0" && row["engine"] != "zlib_system").collect();
+    let setting = |row: &HashMap<String, String>| {
+        ["workload", "threads", "landing_bytes", "background"].map(|name| row[name].clone())
+    };
+    let (beside, judged): (Vec<_>, Vec<_>) = ran.into_iter().partition(|row| row["codec"] == baseline);
+    let known: HashSet<_> = beside.into_iter().map(setting).collect();
+    let cases: Vec<_> = judged.into_iter().filter(|row| known.contains(&setting(row))).collect();
+    let codings: HashSet<_> = cases.iter().map(|row| coding(row)).collect();
+    cases.len() + codings.len()
+}
+
+/// What distinguishes runs in one setting.
+fn coding(row: &HashMap<String, String>) -> [String; 5] {
+    ["run", "codec", "engine_asked", "path", "huffman"].map(|name| row[name].clone())
+}
+
 #[test]
 fn the_matrix_is_announced_checked_measured_and_judged() {
     let parent = tempfile::tempdir().unwrap();
@@ -56,9 +77,6 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
     codecs.sort_unstable();
     codecs.dedup();
     assert!(["auto", "none", "token"].iter().all(|codec| codecs.contains(codec)), "{codecs:?}");
-    let coding = |row: &HashMap<String, String>| {
-        ["run", "codec", "engine_asked", "path", "huffman"].map(|name| row[name].clone())
-    };
     let codings: HashSet<_> = summary.iter().map(coding).collect();
     // This machine may have the library and the device, or not: the rows are there in either case.
     for run in ["iaa_fixed", "iaa_dynamic", "iaa_canned"] {
@@ -99,11 +117,9 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
     assert!(summary.iter().all(|row| row["mismatches"] == "0" && row["target"] == "store"));
 
     let verdicts = parsed(&file(&folder, "verdicts.tsv"));
-    // The system's libz is no accelerator, and has no verdict.
-    let judged = codings.iter().filter(|[run, ..]| !run.starts_with("zlib_system")).count();
-    assert_eq!(verdicts.len(), (judged - 1) * (1 + settings));
-    assert!(judged < codings.len());
     let baseline = if codecs.contains(&"lz4") { "lz4" } else { "none" };
+    assert_eq!(verdicts.len(), expected_verdicts(&summary, baseline));
+    assert!(summary.iter().any(|row| row["engine"] == "zlib_system"));
     for row in &verdicts {
         let known = ["higher throughput", "fewer cores", "neither"].contains(&row["verdict"].as_str());
         assert!(known && row["baseline"] == baseline, "{row:?}");
@@ -237,36 +253,29 @@ fn an_engine_that_is_missing_is_named_and_nothing_takes_its_place() {
 
 #[test]
 fn what_a_model_did_is_called_modelled() {
-    let run = [
-        "--target",
-        "store",
-        "--keys",
-        "2000",
-        "--seconds",
-        "0.2",
-        "--workload",
-        "read_write_8_2",
-        "--format",
-        "tsv",
-    ];
+    let run = ["--target", "store", "--keys", "2000", "--workload", "read_write_8_2", "--format", "tsv"];
     let engine = ["--codec", "deflate", "--codec-engine", "iaa", "--model", "devices=2,timing=off"];
     for huffman in ["fixed", "dynamic", "canned"] {
-        let output = bench(&[&run[..], &engine, &["--huffman", huffman, "--path", "hardware"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let [row] = parsed(&text(&output.stdout)).try_into().unwrap_or_else(|rows| panic!("{rows:?}"));
-        let said = ["run", "engine", "engine_fallbacks", "engine_faults", "mismatches"]
-            .map(|name| row[name].as_str());
-        assert_eq!(
-            said,
-            [
-                &format!("store_deflate-iaa-hardware-{huffman}-modelled-devices2-timingoff"),
-                "modelled",
-                "0",
-                "0",
-                "0"
-            ]
-        );
-        assert!(row["iaa_decompress_calls"].parse::<u64>().unwrap() > 0, "{row:?}");
+        // A loaded machine may give a short window no processor.
+        assert!(["0.2", "2", "20"].iter().any(|seconds| {
+            let how = ["--huffman", huffman, "--path", "hardware", "--seconds", seconds];
+            let output = bench(&[&run[..], &engine, &how].concat());
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            let [row] = parsed(&text(&output.stdout)).try_into().unwrap_or_else(|rows| panic!("{rows:?}"));
+            let said = ["run", "engine", "engine_fallbacks", "engine_faults", "mismatches"]
+                .map(|name| row[name].as_str());
+            assert_eq!(
+                said,
+                [
+                    &format!("store_deflate-iaa-hardware-{huffman}-modelled-devices2-timingoff"),
+                    "modelled",
+                    "0",
+                    "0",
+                    "0"
+                ]
+            );
+            row["iaa_decompress_calls"].parse::<u64>().unwrap() > 0
+        }));
     }
     let lz4 = bench(&["--target", "store", "--codec", "lz4", "--model", "timing=off"]);
     assert!(lz4.status.code() == Some(2) && text(&lz4.stderr).contains("a model is for engine iaa"));

@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use quanta::Clock;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::measurement::Latency;

@@ -23,7 +23,7 @@
 //! | `corpus`, `generator` | where value bytes come from |
 //! | `workload`, `distribution`, `permutation` | which operation on which key comes next |
 //! | `target`, `target_options`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
-//! | `spec`, `worker`, `run`, `meters`, `measurement` | one run, from the empty store to its figures |
+//! | `spec`, `worker`, `run`, `clock`, `meters`, `measurement` | one run, from the empty store to its figures |
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
 //! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
@@ -38,6 +38,7 @@ mod bypass;
 mod bypass_plot;
 mod bypass_suite;
 mod bypass_summary;
+mod clock;
 mod codec_suite;
 mod conformance;
 mod corpus;

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quanta::Clock;
-
+use crate::clock::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::measurement::{Latency, Measurement, Step};

@@ -8,8 +8,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hdrhistogram::Histogram;
-use quanta::Clock;
 
+use crate::clock::Clock;
 use crate::distribution::Chooser;
 use crate::keys::Key;
 use crate::oracle::{Forecast, Oracle, Word};

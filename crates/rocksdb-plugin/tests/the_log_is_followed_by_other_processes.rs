@@ -12,7 +12,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use support::log::{ABSOLUTE, POINT_IN_TIME, SKIP, Writer, check, copy, program, said, text};
+use support::log::{
+    ABSOLUTE, POINT_IN_TIME, SKIP, Writer, check, copy, logs, program, said, text, whole_bytes,
+};
+
+/// Blocks of a log, and what may be left over at the end of each.
+const BLOCK_BYTES: usize = 32 << 10;
+const BLOCK_END_BYTES: usize = 11;
 
 /// RocksDB's secondary does not go along with compactions that remove files under it.
 const NO_COMPACTION: &str =
@@ -67,13 +73,6 @@ fn databases() -> Vec<(tempfile::TempDir, PathBuf)> {
         (folder, dir)
     };
     folders.into_iter().map(begin).collect()
-}
-
-fn logs(wal_dir: &Path) -> Vec<PathBuf> {
-    let mut logs: Vec<PathBuf> = fs::read_dir(wal_dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-    logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
-    logs.sort();
-    logs
 }
 
 fn is_followed_until_after_a_kill(options: &str) {
@@ -165,8 +164,12 @@ fn damage_that_a_killed_writer_left_is_told_as_rocksdb_tells_it() {
             copy(&dir, &damaged);
             let log = &logs(&damaged.join("wal"))[0];
             let mut bytes = fs::read(log).unwrap();
-            let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-            let at = if round == 0 { end - 100 } else { random.usize(..end) };
+            // Behind the last record that is whole there may be a part of one, which RocksDB drops without a word.
+            let end = whole_bytes(log) - BLOCK_END_BYTES;
+            let draw = || random.usize(..end);
+            let mut places =
+                std::iter::once(end - 100).skip(round.min(1)).chain(std::iter::repeat_with(draw));
+            let at = places.find(|at| at % BLOCK_BYTES < BLOCK_BYTES - BLOCK_END_BYTES).unwrap();
             bytes[at] ^= 0x10;
             fs::write(log, &bytes).unwrap();
             for mode in [ABSOLUTE, POINT_IN_TIME, SKIP] {

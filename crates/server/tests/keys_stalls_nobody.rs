@@ -6,11 +6,8 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use support::{TestServer, request};
+use support::{Connection, TestServer, request};
 use ziptier_server::StoreBackend;
 
 const KEYS: usize = 300_000;
@@ -32,35 +29,39 @@ fn filled(client_bytes_max: usize) -> TestServer {
     server
 }
 
+/// Answers that `other` gets before the first byte of a list is there.
+fn answers_before_the_list(lister: &mut Connection, other: &mut Connection, list_len: usize) -> usize {
+    lister.send(&request(&[b"KEYS", b"*"]));
+    let mut answers = 0;
+    loop {
+        assert_eq!(other.text("GET key:0000001"), "$1\r\nv\r\n");
+        lister.stream.set_nonblocking(true).unwrap();
+        let is_there = lister.stream.peek(&mut [0]).is_ok();
+        lister.stream.set_nonblocking(false).unwrap();
+        if is_there {
+            break;
+        }
+        answers += 1;
+    }
+    assert_eq!(lister.reply().len(), list_len);
+    answers
+}
+
 #[test]
 fn others_are_served_while_all_keys_are_listed() {
     let server = filled(64 << 20);
     let mut lister = server.connect();
     let mut other = server.connect();
-    let start = Instant::now();
     let listed = lister.text("KEYS *");
-    let alone = start.elapsed();
     assert!(listed.starts_with(&format!("*{KEYS}\r\n")));
     assert_eq!(listed.matches("key:").count(), KEYS);
 
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..3 {
-                assert_eq!(lister.text("KEYS *").len(), listed.len());
-            }
-            done.store(true, Relaxed);
-        });
-        let (mut answers, mut slowest) = (0, Duration::ZERO);
-        while !done.load(Relaxed) {
-            let start = Instant::now();
-            assert_eq!(other.text("GET key:0000001"), "$1\r\nv\r\n");
-            slowest = slowest.max(start.elapsed());
-            answers += 1;
-        }
-        println!("{answers} answers, the slowest after {slowest:?}; KEYS alone takes {alone:?}");
-        assert!(answers > 10, "{answers} answers during three lists");
-    });
+    // Where keys are listed in one go, the other one gets an answer or two before that begins, however often this is
+    // tried; a machine that is busy may give it as few now and then.
+    assert!(
+        (0..100).any(|_| answers_before_the_list(&mut lister, &mut other, listed.len()) > 10),
+        "hardly an answer before any of 100 lists"
+    );
     // A pattern that begins with plain text looks at the keys that do.
     assert_eq!(lister.text("KEYS key:000001?").matches("key:").count(), 10);
 }

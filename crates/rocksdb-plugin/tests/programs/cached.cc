@@ -234,16 +234,27 @@ void Pass(DB* db, Statistics* statistics, uint64_t pass) {
               static_cast<unsigned long long>(statistics->getTickerCount(PERSISTENT_CACHE_MISS)));
 }
 
-// A disk that is slow for a moment keeps blocks out of the cache, which a later pass brings there.
+void AwaitFiles() {
+  while (Counter("cache_buffered_bytes") > 0) {
+    usleep(10000);
+  }
+}
+
+// A disk that is slow for a moment keeps blocks out of the cache, which a later pass brings there: one that begins with an
+// empty buffer brings some, so that there is a last one.
 void Warm(DB* db) {
-  constexpr int kPassesMax = 20;
-  uint64_t before = 0, dropped = 0;
-  int passes = 0;
-  do {
-    before = dropped;
+  for (uint64_t dropped = 0, stored = 0;;) {
     ReadPart(db, 0, Number("records", 20000));
+    AwaitFiles();
+    if (Counter("cache_dropped") == dropped) {
+      return;
+    }
+    if (Counter("cache_stored") == stored) {
+      Fail("warm", "blocks were left out of an empty buffer");
+    }
     dropped = Counter("cache_dropped");
-  } while (dropped > before && ++passes < kPassesMax);
+    stored = Counter("cache_stored");
+  }
 }
 
 void Read(const std::string& dir) {
@@ -265,9 +276,7 @@ void Read(const std::string& dir) {
   }
   std::fflush(stdout);
   if (settings["end"] == "kill") {
-    while (Counter("cache_buffered_bytes") > 0) {
-      usleep(10000);
-    }
+    AwaitFiles();
     kill(getpid(), SIGKILL);
   }
 }

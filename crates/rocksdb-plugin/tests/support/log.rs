@@ -1,9 +1,12 @@
 //! A process that writes a database with ziptier's log, and checks of what it left.
 
 use super::{compiled, plugin, stock};
+use std::convert::Infallible;
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use ziptier_rocksdb::wal::Walk;
 
 /// RocksDB's modes of recovery.
 pub(crate) const TOLERATE: &str = "wal_recovery_mode=kTolerateCorruptedTailRecords";
@@ -36,6 +39,28 @@ pub(crate) fn text(path: &Path) -> &str {
 
 pub(crate) fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+}
+
+/// The logs of a database, the oldest first.
+pub(crate) fn logs(wal_dir: &Path) -> Vec<PathBuf> {
+    let mut logs: Vec<PathBuf> = fs::read_dir(wal_dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.sort();
+    logs
+}
+
+/// Bytes of a log up to the end of the last batch that is there as a whole.
+pub(crate) fn whole_bytes(log: &Path) -> usize {
+    let bytes = fs::read(log).unwrap();
+    let number: u64 = text(Path::new(log.file_stem().unwrap())).parse().unwrap();
+    let read = |at: u64, into: &mut [u8]| {
+        let rest = &bytes[bytes.len().min(at as usize)..];
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        Ok::<_, Infallible>(count)
+    };
+    let Ok(whole) = Walk::new(number as u32).advance(read);
+    whole as usize
 }
 
 /// A writer, of which each line acknowledges a record.

@@ -8,8 +8,9 @@ pub(crate) type Request = Vec<Vec<u8>>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
     Bytes,
-    /// Integers up to so much apart.
-    Within(i64),
+    /// Integers apart by the time that passed between the servers.
+    Seconds,
+    Milliseconds,
     /// The elements of an array, in any order.
     Elements,
     /// The first byte.
@@ -369,8 +370,8 @@ impl Generator {
             _ => r.push(self.key()),
         }
         compare = match name {
-            "TTL" | "EXPIRETIME" => Compare::Within(3),
-            "PTTL" | "PEXPIRETIME" => Compare::Within(3000),
+            "TTL" | "EXPIRETIME" => Compare::Seconds,
+            "PTTL" | "PEXPIRETIME" => Compare::Milliseconds,
             _ => compare,
         };
         match self.random.u8(..60) {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 use ziptier_accel::discovery::{Discovery, Places};
 use ziptier_accel::{Device, Model, ModelOptions, hardware};
 
@@ -83,6 +84,11 @@ impl Devices {
     /// Whether what they do must be labelled *modelled*.
     pub(super) fn is_modelled(&self) -> bool {
         self.queues.iter().any(|queue| queue.device.is_modelled())
+    }
+
+    /// How long a job may take. A device that takes longer is broken; the thread of a model may have had no processor.
+    pub(super) fn job_time_max(&self) -> Duration {
+        Duration::from_secs(if self.is_modelled() { 60 } else { 2 })
     }
 
     /// The queues of the calling thread's NUMA node, all if it has none.

@@ -10,12 +10,7 @@ const JOBS: usize = 32;
 
 /// Bytes of a block of a batch, and of what is made of it: twice as much, and more, for codes that do not suit it.
 const BLOCK_BYTES: usize = 4096;
-const SMALL: Limits = Limits {
-    jobs: JOBS,
-    source_bytes_max: 2 * BLOCK_BYTES + 64,
-    output_bytes_max: 2 * BLOCK_BYTES + 64,
-    time_max: std::time::Duration::from_secs(2),
-};
+const SMALL_BYTES_MAX: usize = 2 * BLOCK_BYTES + 64;
 
 /// Sessions are made when they are first needed: each of the small one's jobs takes 24 KiB.
 pub(super) struct Sessions {
@@ -97,7 +92,7 @@ impl Sessions {
 
     fn small(&mut self) -> &mut Session {
         let devices = &self.devices;
-        self.small.get_or_insert_with(|| Session::new(devices.near(), SMALL))
+        self.small.get_or_insert_with(|| session(devices, JOBS, SMALL_BYTES_MAX))
     }
 
     /// A session for one job of so many bytes. What no queue transfers, it refuses itself.
@@ -106,10 +101,9 @@ impl Sessions {
         let kept = self.large.take().filter(|_| fits);
         let made = kept.unwrap_or_else(|| {
             let room = bytes.next_power_of_two().min(TRANSFER_BYTES_MAX);
-            let limits = Limits { jobs: 1, source_bytes_max: room, output_bytes_max: room, ..SMALL };
             // Its counters begin anew.
             self.seen = self.small.as_ref().map(seen).unwrap_or_default();
-            (room, Session::new(self.devices.near(), limits))
+            (room, session(&self.devices, 1, room))
         });
         &mut self.large.insert(made).1
     }
@@ -133,7 +127,14 @@ impl Sessions {
 const TRANSFER_BYTES_MAX: usize = 2 << 20;
 
 fn is_small(bytes: usize) -> bool {
-    bytes <= SMALL.source_bytes_max
+    bytes <= SMALL_BYTES_MAX
+}
+
+/// A session for so many jobs under way, of so many bytes on either side.
+fn session(devices: &Devices, jobs: usize, bytes_max: usize) -> Session {
+    let time_max = devices.job_time_max();
+    let limits = Limits { jobs, source_bytes_max: bytes_max, output_bytes_max: bytes_max, time_max };
+    Session::new(devices.near(), limits)
 }
 
 fn seen(session: &Session) -> Seen {

@@ -265,7 +265,7 @@ impl Core {
         }
     }
 
-    /// Merges every landing that is there now, and brings every leaf to its form.
+    /// Merges every landing that is there now, and brings every leaf to its form, as far as there is room for that.
     pub(crate) fn settle(&self) {
         self.maintain_dictionary();
         // The first lap settles every leaf, the second fills each from a neighbour that is settled, too.

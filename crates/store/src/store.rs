@@ -492,8 +492,8 @@ impl Store {
         self.written(self.core.clear())
     }
 
-    /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times; but for leaves in far memory for
-    /// which neither that nor DRAM has room.
+    /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times; but for leaves that would grow
+    /// where neither DRAM nor far memory has room.
     ///
     /// # Errors
     /// None today.

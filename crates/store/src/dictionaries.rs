@@ -12,6 +12,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
@@ -53,6 +54,8 @@ pub(crate) struct Dictionaries {
     /// Every generation that may still live, with the bytes counted for it.
     live: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
     schedule: Mutex<Schedule>,
+    /// A writer packed a body, and no writer looked since whether a dictionary is due.
+    packed: AtomicBool,
     /// Bytes given to the encoder, and what it made of them.
     coded_raw: Total,
     coded: Total,
@@ -151,6 +154,7 @@ impl Dictionaries {
             current: Mutex::new(blocks.map(Coding::Blocks)),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
+            packed: AtomicBool::new(false),
             coded_raw: Total::default(),
             coded: Total::default(),
             fresh_raw: Total::default(),
@@ -234,6 +238,16 @@ impl Dictionaries {
     /// them.
     pub(crate) fn coded_bytes(&self) -> (u64, u64) {
         (self.coded_raw.get(), self.coded.get())
+    }
+
+    /// Notes that a writer packed a body.
+    pub(crate) fn note_packed(&self) {
+        self.packed.store(true, Relaxed);
+    }
+
+    /// Whether a writer packed a body since the last call.
+    pub(crate) fn take_packed(&self) -> bool {
+        self.packed.load(Relaxed) && self.packed.swap(false, Relaxed)
     }
 
     /// Stops counting the generations whose last body is gone; returns how many live.

@@ -542,6 +542,7 @@ impl Core {
         // A body that finds no place now waits for the next writer, who may be refused.
         if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
             self.stats.packs_foreground.raise();
+            self.dictionaries.note_packed();
             guard.flush();
         }
     }
@@ -550,7 +551,7 @@ impl Core {
     /// be freed meanwhile.
     pub(crate) fn tend(&self) {
         self.wait_for_retired();
-        if !self.has_background {
+        if !self.has_background && self.dictionaries.take_packed() {
             self.maintain_dictionary();
         }
     }

@@ -120,9 +120,7 @@ fn eight_times_the_limit_fits_and_the_limit_is_kept() {
 
 #[test]
 fn full_far_memory_is_told_and_dram_goes_on() {
-    // Chunks of 1 MiB, of which one holds the head and some of each size of bodies are not full.
-    const FAR_BYTES: u64 = 24 << 20;
-    let Filled { store, _folder } = open(Options { codec: CodecChoice::None, ..little_dram() }, FAR_BYTES);
+    let Filled { store, _folder } = open(Options { codec: CodecChoice::None, ..little_dram() }, 8 << 20);
     let mut written = 0;
     let refusal = loop {
         match store.put(&key(written), &value(written, 100)) {
@@ -135,7 +133,7 @@ fn full_far_memory_is_told_and_dram_goes_on() {
     let Error::MemoryAndFarLimit { limit_bytes, far_limit_bytes, far_used_bytes, .. } = refusal else {
         panic!("{refusal}")
     };
-    assert_eq!((limit_bytes, far_limit_bytes), (LIMIT_BYTES, FAR_BYTES));
+    assert_eq!((limit_bytes, far_limit_bytes), (LIMIT_BYTES, 8 << 20));
     assert!(
         words.contains(&LIMIT_BYTES.to_string()) && words.contains(&far_used_bytes.to_string()),
         "{words}"
@@ -143,7 +141,7 @@ fn full_far_memory_is_told_and_dram_goes_on() {
     let memory = store.memory();
     assert!(memory.total_bytes() <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{memory:?}");
     // Both are full.
-    assert!(written * 116 > (LIMIT_BYTES + FAR_BYTES * 3 / 4) * 3 / 4, "{written} records, {memory:?}");
+    assert!(written * 116 > (LIMIT_BYTES + (6 << 20)) * 3 / 4, "{written} records, {memory:?}");
     // Whoever goes on writing to leaves in far memory that has no room for them anew does not bring them to DRAM.
     let mut lens = vec![100; written as usize];
     for (n, len) in (0..written).zip(&mut lens) {
@@ -163,7 +161,10 @@ fn full_far_memory_is_told_and_dram_goes_on() {
     // What makes room is not refused, and then there is room again.
     (0..written).filter(|n| n % 2 == 0).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
     store.settle().unwrap();
-    (0..written / 4).for_each(|n| store.put(&key(2 * n), &value(n, 100)).unwrap());
+    (0..written / 4).for_each(|n| {
+        let put = store.put(&key(2 * n), &value(n, 100));
+        put.unwrap_or_else(|refusal| panic!("{n} of {written}: {refusal}, {:?}", store.memory()));
+    });
     store.clear().unwrap();
     wait_until_empty(&store);
 }

@@ -216,8 +216,8 @@ impl Core {
     pub(super) fn move_hand(&self, wish: Move) -> Moved {
         let Some(mut taken) = self.pressure.hands.take(wish.source) else { return Moved::Taken };
         let hand = &mut taken.hand;
-        if hand.full && self.eviction.is_some() && self.has_room_below() {
-            // What was evicted has made room below.
+        if hand.full && self.has_room_below() {
+            // What was deleted, evicted or made smaller has made room below.
             hand.stuck = None;
         }
         let (_, held_bytes) = self.sendable_bytes(wish.source);
@@ -460,5 +460,27 @@ mod tests {
         }
         hand.get_stuck(1000, false);
         assert!(!hand.is_stuck(1100), "more came");
+    }
+
+    // A thousand records, which take long there.
+    #[test]
+    #[cfg(not(miri))]
+    fn a_hand_goes_on_at_once_when_the_place_below_has_room_again() {
+        use crate::options::{CodecChoice, Options};
+        use crate::record::PutMeta;
+        let far = FarMemory::on_heap(64 << 10);
+        let others = far.put(&[0; 60 << 10]).expect("there is room");
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::with_far(&options, far);
+        for n in 0u32..1000 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        let stuck = (0..1000).find(|_| core.move_hand(Move::of(1 << 20)) == Moved::Stuck);
+        assert!(stuck.is_some(), "a body found room in 4 KiB");
+        assert_eq!(core.stats.sent_to_far.get(), 0);
+        drop(others);
+        assert_eq!(core.move_hand(Move::of(1 << 20)), Moved::On);
+        assert!(core.stats.sent_to_far.get() > 0);
     }
 }

@@ -43,11 +43,12 @@ use std::sync::{Mutex, MutexGuard};
 use crate::mapping::Mapping;
 pub use error::FarError;
 use layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, Head};
+pub use space::Fit;
 use space::{Room, Space};
 
 use crate::persist::Persistence;
 
-/// The smallest medium. Each size class in use holds a MiB at least, so one of less than 64 MiB is full early when sizes vary.
+/// The smallest medium. Each size class in use holds a quarter of a MiB at least, so one of less than 16 MiB is full early when sizes vary.
 pub const MIN_BYTES: u64 = 4 << 20;
 
 /// Where far memory is.
@@ -64,7 +65,7 @@ pub enum FarPlace {
 pub struct FarOptions {
     /// Where.
     pub place: FarPlace,
-    /// Bytes of the medium, rounded down to whole MiB, of which the first holds no blocks. A file that exists may grow, never shrink.
+    /// Bytes of the medium, rounded down to a multiple of 256 KiB, of which the first hold no blocks. A file that exists may grow, never shrink.
     pub capacity_bytes: u64,
     /// Whether to refuse everything but a file on DAX.
     pub require_dax: bool,
@@ -231,9 +232,9 @@ impl Far {
         FarUsage { capacity_bytes: state.head.capacity_bytes, used_bytes: state.space.used_bytes() }
     }
 
-    /// Whether `blocks` blocks of `len` bytes each, at most half a mebibyte, have room now, whatever the sizes of those that were freed.
-    pub fn has_room(&self, len: usize, blocks: usize) -> bool {
-        self.lock().space.has_room(len, blocks)
+    /// Whether `blocks` blocks of `len` bytes each, at most 127 KiB, have room now, whatever the sizes of those that were freed.
+    pub fn has_room(&self, len: usize, blocks: usize, fit: Fit) -> bool {
+        self.lock().space.has_room(len, blocks, fit)
     }
 
     /// Copies `bytes` to the medium. On DAX they are durable on return; on other files after [`Far::sync`]; on a node never.
@@ -242,7 +243,16 @@ impl Far {
     ///
     /// [`FarError::Full`] where no free stretch holds them, [`FarError::Sync`] where the medium could not be marked as in use.
     pub fn put(&self, bytes: &[u8]) -> Result<Block, FarError> {
-        let offset = self.allocate(bytes.len())?;
+        self.put_fitting(bytes, Fit::Any)
+    }
+
+    /// As [`Far::put`], refused where the block would leave more of its slot idle than asked for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Far::put`].
+    pub fn put_fitting(&self, bytes: &[u8], fit: Fit) -> Result<Block, FarError> {
+        let offset = self.allocate(bytes.len(), fit)?;
         let start = offset + BLOCK_HEAD_BYTES;
         // SAFETY: the slot was free and is now this call's alone; it has room for the head and for all bytes.
         unsafe {
@@ -332,10 +342,10 @@ impl Far {
     }
 
     /// Room for a block of `len` bytes: where its head begins.
-    fn allocate(&self, len: usize) -> Result<usize, FarError> {
+    fn allocate(&self, len: usize, fit: Fit) -> Result<usize, FarError> {
         let mut state = self.lock();
         self.begin_change(&mut state)?;
-        let room = u32::try_from(len).ok().and_then(|_| self.find_room(&mut state.space, len));
+        let room = u32::try_from(len).ok().and_then(|_| self.find_room(&mut state.space, len, fit));
         let full = FarError::Full { needed_bytes: len as u64, capacity_bytes: state.head.capacity_bytes };
         let room = room.ok_or(full)?;
         if let Some((chunk, used)) = room.opened {
@@ -344,7 +354,7 @@ impl Far {
         Ok(room.offset)
     }
 
-    fn find_room(&self, space: &mut Space, len: usize) -> Option<Room> {
+    fn find_room(&self, space: &mut Space, len: usize, fit: Fit) -> Option<Room> {
         if let Some(room) = space.allocate(len) {
             return Some(room);
         }
@@ -352,7 +362,7 @@ impl Far {
         for &chunk in &closed {
             self.clear_chunks(chunk, 1);
         }
-        space.allocate(len).or_else(|| space.allocate_larger(len))
+        space.allocate(len).or_else(|| space.allocate_larger(len, fit))
     }
 
     /// Before the first change after opening or sealing: takes the seal off, and clears what a crash left half done.

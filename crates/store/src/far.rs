@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::pin;
-use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage};
+use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage, Fit};
 use ziptier_media::placement::Placement;
 
 use crate::Error;
@@ -48,6 +48,7 @@ pub(crate) struct FarMemory {
     full: AtomicBool,
     /// Where chunks of large values go, if their ratio is set.
     placement: Option<Placement>,
+    fit: Fit,
 }
 
 /// The seam: what is mapped cannot run under Miri.
@@ -81,21 +82,21 @@ pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<
 
 impl FarMemory {
     /// Opens the medium, and frees what an earlier process left there.
-    pub(crate) fn open(options: &FarOptions, ratio: Option<FarRatio>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn open(options: &FarOptions, ratio: Option<FarRatio>, fit: Fit) -> Result<Arc<Self>, Error> {
         let (far, left) = Far::open(options).map_err(|error| Error::Far { reason: error.to_string() })?;
         left.blocks.into_iter().for_each(|block| far.free(block));
-        Ok(Self::over(Medium::Mapped(far), ratio))
+        Ok(Self::over(Medium::Mapped(far), ratio, fit))
     }
 
     /// Memory of the test's own.
     #[cfg(test)]
     pub(crate) fn on_heap(capacity_bytes: u64) -> Arc<Self> {
-        Self::over(Medium::Heap(heap::Heap::new(capacity_bytes)), None)
+        Self::over(Medium::Heap(heap::Heap::new(capacity_bytes)), None, Fit::Any)
     }
 
-    fn over(medium: Medium, ratio: Option<FarRatio>) -> Arc<Self> {
+    fn over(medium: Medium, ratio: Option<FarRatio>, fit: Fit) -> Arc<Self> {
         let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
-        Arc::new(Self { medium, full: AtomicBool::new(false), placement })
+        Arc::new(Self { medium, full: AtomicBool::new(false), placement, fit })
     }
 
     /// What places chunks of large values at a set ratio.
@@ -111,7 +112,7 @@ impl FarMemory {
     /// A copy of `bytes`; `None` when there is no room.
     pub(crate) fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<FarBytes> {
         let held = match &self.medium {
-            Medium::Mapped(far) => far.put(bytes).ok().map(Held::Block),
+            Medium::Mapped(far) => far.put_fitting(bytes, self.fit).ok().map(Held::Block),
             #[cfg(test)]
             Medium::Heap(heap) => heap.put(bytes).map(Held::Heap),
         };
@@ -129,7 +130,7 @@ impl FarMemory {
     /// Whether so many bodies of `bytes` bytes each fit for sure.
     pub(crate) fn has_room_for_bodies(&self, bytes: usize, bodies: usize) -> bool {
         match &self.medium {
-            Medium::Mapped(far) => far.has_room(bytes, bodies),
+            Medium::Mapped(far) => far.has_room(bytes, bodies, self.fit),
             #[cfg(test)]
             Medium::Heap(heap) => {
                 heap.usage().capacity_bytes >= heap.usage().used_bytes + (bytes * bodies) as u64

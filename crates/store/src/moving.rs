@@ -108,6 +108,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use crossbeam_epoch::pin;
+    use ziptier_media::far::Fit;
 
     use super::*;
     use crate::Error;
@@ -207,7 +208,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = FarPlace::File(folder.path().join("far"));
         let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
-        let far = FarMemory::open(&options, None).unwrap();
+        let far = FarMemory::open(&options, None, Fit::Any).unwrap();
         let core = core_over(&far, None);
         let records = 30_000u32;
         let put = |n: u32, value: &[u8]| {

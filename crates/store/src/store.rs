@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_epoch::pin;
 use ziptier_media::disk::{Disk, RealDisk};
+use ziptier_media::far::Fit;
 
 use crate::Error;
 use crate::batch::{Batch, Transferred};
@@ -68,7 +69,9 @@ impl Store {
     ) -> Result<Self, Error> {
         options.check()?;
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
-        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio)).transpose()?;
+        // What finds no slot of its size goes to SSD, or others are evicted for it.
+        let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
+        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
         let ssd = options.ssd.as_ref();
         let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
         if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {

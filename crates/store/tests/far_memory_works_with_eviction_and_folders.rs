@@ -81,6 +81,23 @@ fn a_cache_whose_places_are_full_takes_writes_without_end() {
     }
 }
 
+/// Bodies of a cache become smaller as their records go, and its large values have all sizes: slots of one size may not be held by what is far smaller.
+#[test]
+fn far_memory_of_a_cache_is_full_of_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = cache(&folder, 8 * LIMIT_BYTES, 1);
+    let len = |n: u64| if n.is_multiple_of(100) { 3000 + n as usize * 7919 % 100_000 } else { 100 };
+    let (mut written, mut n) = (0, 0);
+    while written < 10 * 9 * LIMIT_BYTES {
+        store.put(&name(n), &value(n, len(n))).unwrap();
+        written += len(n) as u64 + 16;
+        n += 1;
+    }
+    let memory = store.memory();
+    let held_bytes = memory.far_body_bytes + memory.far_large_bytes;
+    assert!(held_bytes > memory.far_limit_bytes / 10 * 6, "{memory:?}");
+}
+
 fn durable_store(disk: &RecordingDisk, far: Option<FarOptions>, far_ratio: Option<FarRatio>) -> Store {
     durable_store_of(CodecChoice::Auto, disk, far, far_ratio)
 }

@@ -3,9 +3,9 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// The unit in which space is given to a size class or to one large block. Chunk 0 holds the head of the medium.
-pub(super) const CHUNK_BYTES: usize = 1 << 20;
-/// Version of this layout.
-pub(super) const VERSION: u32 = 1;
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+/// Version of this layout; in version 1 a chunk had a mebibyte.
+pub(super) const VERSION: u32 = 2;
 /// Bytes of the head of the medium.
 pub(super) const HEAD_BYTES: usize = 64;
 /// The two copies of the head lie in different pages, so that a torn write spoils one.

@@ -1,35 +1,56 @@
 //! Which bytes of a far medium are free: chunks, and slots in chunks, kept in DRAM and rebuilt when a medium is opened.
 //!
-//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is idle up to 64 KiB, a third above. Blocks above half
+//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is idle up to 56 KiB, a third above. Blocks above half
 //! a chunk take whole chunks. The lowest chunk with a free slot is filled first, so that the higher ones empty and serve other classes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse};
 
 /// Sizes of slots, heads of blocks included, in ascending order.
-pub(super) const SLOT_SIZES: [u32; 52] = slot_sizes();
-const SLOT_BYTES_MAX: usize = SLOT_SIZES[SLOT_SIZES.len() - 1] as usize;
+pub(super) const SLOT_SIZES: [u32; CLASSES] = slot_sizes();
+const SLOT_BYTES_MAX: usize = SLOT_SIZES[CLASSES - 1] as usize;
+const CLASSES: usize = 45;
+/// The largest slots are a chunk in so many equal parts.
+const PARTS: [u32; 3] = [4, 3, 2];
 
-/// Four to a doubling from 32 bytes to 64 KiB, in multiples of 16; then a chunk in 12, 10, 8, 7, ... 2 equal parts.
-const fn slot_sizes() -> [u32; 52] {
-    let mut sizes = [0; 52];
+/// Four to a doubling from 32 bytes to 56 KiB, in multiples of 16; then parts of a chunk.
+const fn slot_sizes() -> [u32; CLASSES] {
+    let mut sizes = [0; CLASSES];
     let (mut at, mut size) = (0, 32u32);
-    while size <= 64 << 10 {
+    while at < CLASSES - PARTS.len() {
         sizes[at] = size;
         at += 1;
         let step = (1 << (31 - size.leading_zeros())) / 4;
         size += if step < 16 { 16 } else { step };
     }
-    let parts = [12, 10, 8, 7, 6, 5, 4, 3, 2];
     let mut part = 0;
-    while part < parts.len() {
-        sizes[at] = (CHUNK_BYTES - CHUNK_HEAD_BYTES) as u32 / parts[part] / 16 * 16;
-        at += 1;
+    while part < PARTS.len() {
+        sizes[at + part] = (CHUNK_BYTES - CHUNK_HEAD_BYTES) as u32 / PARTS[part] / 16 * 16;
         part += 1;
     }
-    assert!(at == sizes.len());
     sizes
+}
+
+/// How much more than a slot of its own size a block may take where none is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// As much again: for whoever can make room, since a slot is of no use to others until its block is freed.
+    Close,
+    /// As much as there is: for whoever has no other place.
+    Any,
+}
+
+impl Fit {
+    /// The classes whose slots a block of class `fitting` may take.
+    fn classes(self, fitting: usize) -> Range<usize> {
+        let slot_bytes = SLOT_SIZES.get(fitting).copied().unwrap_or(u32::MAX);
+        match self {
+            Fit::Close => fitting..SLOT_SIZES.partition_point(|&size| size <= slot_bytes.saturating_mul(2)),
+            Fit::Any => fitting..CLASSES,
+        }
+    }
 }
 
 /// Where a block may be written.
@@ -47,9 +68,19 @@ pub(super) struct Room {
 pub(super) struct Space {
     chunks: Vec<Chunk>,
     free: BTreeSet<usize>,
-    /// Chunks with at least one free slot, for each class.
-    partial: Vec<BTreeSet<usize>>,
+    partial: [Partial; CLASSES],
     used_bytes: u64,
+}
+
+/// The chunks of a class that have a free slot at least.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Partial {
+    chunks: BTreeSet<usize>,
+    /// Free slots of all of them.
+    free_slots: usize,
+    /// How many have no block at all.
+    empty: usize,
 }
 
 #[derive(Debug)]
@@ -79,7 +110,7 @@ impl Space {
         let mut space = Space {
             chunks: Vec::new(),
             free: BTreeSet::new(),
-            partial: vec![BTreeSet::new(); SLOT_SIZES.len()],
+            partial: std::array::from_fn(|_| Partial::default()),
             used_bytes: 0,
         };
         space.chunks.push(Chunk::Taken);
@@ -99,9 +130,9 @@ impl Space {
         if needed > SLOT_BYTES_MAX {
             return self.allocate_extent(needed);
         }
-        let class = SLOT_SIZES.partition_point(|&size| (size as usize) < needed);
+        let class = class_of(needed);
         let mut opened = None;
-        let chunk = match self.partial[class].first() {
+        let chunk = match self.partial[class].chunks.first() {
             Some(&chunk) => chunk,
             None => {
                 let chunk = self.take_chunks(1)?;
@@ -114,39 +145,26 @@ impl Space {
     }
 
     /// Room in a slot larger than need be, for when there is no other.
-    pub(super) fn allocate_larger(&mut self, len: usize) -> Option<Room> {
-        let needed = len.checked_add(BLOCK_HEAD_BYTES)?;
-        let fitting = SLOT_SIZES.partition_point(|&size| (size as usize) < needed);
+    pub(super) fn allocate_larger(&mut self, len: usize, fit: Fit) -> Option<Room> {
+        let fitting = class_of(len.checked_add(BLOCK_HEAD_BYTES)?);
         let (class, chunk) =
-            (fitting..SLOT_SIZES.len()).find_map(|class| Some((class, *self.partial[class].first()?)))?;
+            fit.classes(fitting).find_map(|class| Some((class, *self.partial[class].chunks.first()?)))?;
         Some(Room { offset: self.take_slot(chunk, class), opened: None })
     }
 
     /// Whether `blocks` blocks of `len` bytes each, at most half a chunk, find room, in larger slots if need be.
-    pub(super) fn has_room(&self, len: usize, blocks: usize) -> bool {
-        let fitting =
-            SLOT_SIZES.partition_point(|&size| (size as usize) < len.saturating_add(BLOCK_HEAD_BYTES));
-        if fitting == SLOT_SIZES.len() {
+    pub(super) fn has_room(&self, len: usize, blocks: usize, fit: Fit) -> bool {
+        let fitting = class_of(len.saturating_add(BLOCK_HEAD_BYTES));
+        if fitting == CLASSES {
             return false;
         }
-        let in_chunk = slots_in_chunk(fitting);
-        let mut found = self.free.len() * in_chunk;
-        for class in 0..SLOT_SIZES.len() {
-            for &chunk in &self.partial[class] {
-                if found >= blocks {
-                    return true;
-                }
-                let Chunk::Slots(slots) = &self.chunks[chunk] else {
-                    unreachable!("partial chunks hold slots")
-                };
-                found += match slots.used {
-                    0 => in_chunk,
-                    used if class >= fitting => slots_in_chunk(class) - used,
-                    _ => 0,
-                };
-            }
-        }
-        found >= blocks
+        let empty: usize = self.partial.iter().map(|partial| partial.empty).sum();
+        let in_larger = |class: usize| {
+            let partial = &self.partial[class];
+            partial.free_slots - partial.empty * slots_in_chunk(class)
+        };
+        let larger: usize = fit.classes(fitting).map(in_larger).sum();
+        (self.free.len() + empty) * slots_in_chunk(fitting) + larger >= blocks
     }
 
     /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have become free with
@@ -161,9 +179,12 @@ impl Space {
                 slots.used -= 1;
                 let empty = slots.used == 0;
                 self.used_bytes -= u64::from(SLOT_SIZES[class]);
-                self.partial[class].insert(number);
+                let partial = &mut self.partial[class];
+                partial.chunks.insert(number);
+                partial.free_slots += 1;
+                partial.empty += usize::from(empty);
                 // One empty chunk stays with its class, so that a block that comes and goes does not open a chunk each time.
-                (empty && self.partial[class].len() > 1).then(|| (self.close_slots(number, class), 1))
+                (empty && partial.chunks.len() > 1).then(|| (self.close_slots(number, class), 1))
             }
             Chunk::Extent { chunks } => {
                 let chunks = *chunks;
@@ -204,10 +225,13 @@ impl Space {
     /// Frees every chunk without blocks that a class still holds, and returns them; their heads are to be cleared.
     pub(super) fn close_empty(&mut self) -> Vec<usize> {
         let mut closed = Vec::new();
-        for class in 0..SLOT_SIZES.len() {
+        for class in 0..CLASSES {
+            if self.partial[class].empty == 0 {
+                continue;
+            }
             let empty =
                 |&chunk: &usize| matches!(&self.chunks[chunk], Chunk::Slots(slots) if slots.used == 0);
-            let chunks: Vec<usize> = self.partial[class].iter().copied().filter(empty).collect();
+            let chunks: Vec<usize> = self.partial[class].chunks.iter().copied().filter(empty).collect();
             closed.extend(chunks.into_iter().map(|chunk| self.close_slots(chunk, class)));
         }
         closed
@@ -253,11 +277,18 @@ impl Space {
     fn open_slots(&mut self, chunk: usize, class: usize) {
         let bits = vec![0; slots_in_chunk(class).div_ceil(64)].into_boxed_slice();
         self.chunks[chunk] = Chunk::Slots(Slots { class, used: 0, bits });
-        self.partial[class].insert(chunk);
+        let partial = &mut self.partial[class];
+        partial.chunks.insert(chunk);
+        partial.free_slots += slots_in_chunk(class);
+        partial.empty += 1;
     }
 
+    /// Takes a chunk without blocks from its class.
     fn close_slots(&mut self, chunk: usize, class: usize) -> usize {
-        self.partial[class].remove(&chunk);
+        let partial = &mut self.partial[class];
+        partial.chunks.remove(&chunk);
+        partial.free_slots -= slots_in_chunk(class);
+        partial.empty -= 1;
         self.chunks[chunk] = Chunk::Free;
         self.free.insert(chunk);
         chunk
@@ -270,8 +301,11 @@ impl Space {
         slots.bits[slot / 64] |= 1 << (slot % 64);
         slots.used += 1;
         let class = slots.class;
+        let partial = &mut self.partial[class];
+        partial.free_slots -= 1;
+        partial.empty -= usize::from(slots.used == 1);
         if slots.used == slots_in_chunk(class) {
-            self.partial[class].remove(&chunk);
+            partial.chunks.remove(&chunk);
         }
         self.used_bytes += u64::from(SLOT_SIZES[class]);
     }
@@ -282,6 +316,11 @@ impl Slots {
         let word = self.bits.iter().position(|&bits| bits != u64::MAX)?;
         Some(word * 64 + self.bits[word].trailing_ones() as usize)
     }
+}
+
+/// The first class whose slots have so many bytes, heads of blocks included.
+fn class_of(needed_bytes: usize) -> usize {
+    SLOT_SIZES.partition_point(|&size| (size as usize) < needed_bytes)
 }
 
 fn slots_in_chunk(class: usize) -> usize {
@@ -308,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_full_space_says_so_and_every_byte_comes_back() {
-        for len in [0, 1, 100, 5000, 300_000, 600_000, (3 << 20) - 80] {
+        for len in [0, 1, 100, 5000, 75_000, 150_000, 3 * CHUNK_BYTES - 80] {
             let mut space = Space::new(8);
             let mut rooms = Vec::new();
             while let Some(room) = space.allocate(len) {
@@ -343,27 +382,52 @@ mod tests {
         assert_eq!(space.close_empty(), [1]);
         assert!(space.allocate(1000).is_some());
         assert!(space.allocate(100).is_none());
-        assert!(space.allocate_larger(2000).is_none());
-        assert!(space.allocate_larger(100).is_some());
+        assert!(space.allocate_larger(2000, Fit::Any).is_none());
+        assert!(space.allocate_larger(100, Fit::Any).is_some());
+    }
+
+    #[test]
+    fn a_close_fit_takes_slots_of_twice_the_size_at_most() {
+        for len in [200, 1000, 10_000, 100_000] {
+            let mut space = Space::new(2);
+            assert!(space.allocate(len).is_some());
+            let fits = |space: &Space, less: usize| {
+                let found = space.clone().allocate_larger(less, Fit::Close).is_some();
+                assert_eq!(found, space.has_room(less, 1, Fit::Close), "{less} beside {len}");
+                assert!(space.has_room(less, 1, Fit::Any));
+                found
+            };
+            assert!(
+                (0..=len).filter(|less| fits(&space, *less)).all(|less| (less + 16) * 25 > (len + 16) * 10)
+            );
+            assert!(fits(&space, len / 10 * 7) && !fits(&space, len / 4), "{len}");
+        }
     }
 
     #[test]
     fn room_is_found_where_it_was_said_to_be() {
-        for (len, other_len) in [(1000, 100), (100, 1000), (5000, 6000), (6000, 5000)] {
+        let sizes = [(1000, 100), (100, 1000), (5000, 6000), (6000, 5000), (100, 150)];
+        for ((len, other_len), fit) in
+            sizes.into_iter().flat_map(|pair| [(pair, Fit::Close), (pair, Fit::Any)])
+        {
             let mut space = Space::new(3);
             let others: Vec<usize> = std::iter::from_fn(|| Some(space.allocate(other_len)?.offset)).collect();
-            assert!(!space.has_room(len, 1), "{len}");
+            assert!(!space.has_room(len, 1, fit), "{len}");
             for kept in [10, 1, 0] {
                 let mut space = space.clone();
                 others.iter().skip(kept).for_each(|&offset| {
                     space.free(offset);
                 });
-                let counted = (0..).take_while(|&blocks| space.has_room(len, blocks + 1)).count();
+                let counted = (0..).take_while(|&blocks| space.has_room(len, blocks + 1, fit)).count();
                 space.close_empty();
-                let put = || space.allocate(len).or_else(|| space.allocate_larger(len));
-                assert_eq!(std::iter::from_fn(put).count(), counted, "{len} among {other_len}, {kept}");
+                let put = || space.allocate(len).or_else(|| space.allocate_larger(len, fit));
+                assert_eq!(
+                    std::iter::from_fn(put).count(),
+                    counted,
+                    "{len} among {other_len}, {kept}, {fit:?}"
+                );
             }
         }
-        assert!(!Space::new(3).has_room(CHUNK_BYTES, 1));
+        assert!(!Space::new(3).has_room(CHUNK_BYTES, 1, Fit::Any));
     }
 }

@@ -35,7 +35,7 @@ fn contents(far: &Far, blocks: &[Block]) -> HashMap<u64, Vec<u8>> {
 #[test]
 fn what_was_put_is_found_again_and_what_was_freed_is_not() {
     let mut random = fastrand::Rng::with_seed(1);
-    let (far, _) = open_image(&empty_image(if cfg!(miri) { 4 } else { 12 }));
+    let (far, _) = open_image(&empty_image(if cfg!(miri) { 4 } else { 48 }));
     // Under Miri, sizes of few slots to a chunk.
     let lens = if cfg!(miri) { [9000; 9] } else { [0, 1, 15, 16, 17, 100, 1000, 4096, 70_000] };
     let mut blocks: Vec<Block> =
@@ -74,7 +74,7 @@ fn a_crash_loses_no_acknowledged_block_and_invents_none() {
                 far.free(block);
             }
             None => {
-                let len = if random.u8(..) < 20 { 1_500_000 } else { 1 << random.u32(..15) };
+                let len = if random.u8(..) < 20 { CHUNK_BYTES / 2 * 3 } else { 1 << random.u32(..15) };
                 let bytes = random_bytes(&mut random, len);
                 let Ok(block) = far.put(&bytes) else { continue };
                 maybe.insert(block.offset(), bytes);
@@ -113,7 +113,7 @@ fn torn_image(random: &mut fastrand::Rng, before: &[u8], after: &[u8]) -> Vec<u8
 /// After recovery, new blocks of other sizes and a second recovery leave the old blocks as they are.
 #[cfg(not(miri))]
 fn keeps_its_blocks_when_used_on(far: &Far, mut blocks: Vec<Block>, random: &mut fastrand::Rng) {
-    for len in [40, 3000, 1_200_000] {
+    for len in [40, 3000, CHUNK_BYTES / 8 * 9] {
         if let Ok(block) = far.put(&random_bytes(random, len)) {
             blocks.push(block);
         }
@@ -187,15 +187,15 @@ fn a_full_medium_says_so_and_goes_on_when_a_block_is_freed() {
             Err(full) => break full,
         }
     };
-    let sentence = "far memory is full: 10000 bytes are needed and no free stretch of 4194304 holds them";
+    let sentence = "far memory is full: 10000 bytes are needed and no free stretch of 1048576 holds them";
     assert_eq!(full.to_string(), sentence);
-    assert!(blocks.len() * 10_000 > 2_700_000, "only {} blocks fit", blocks.len());
+    assert!(blocks.len() * 10_000 > 675_000, "only {} blocks fit", blocks.len());
     assert!(blocks.iter().all(|block| far.get(block) == [7; 10_000]));
     far.free(blocks.pop().unwrap());
     blocks.push(far.put(&[8; 10_000]).unwrap());
     blocks.into_iter().for_each(|block| far.free(block));
-    assert!(far.put(&vec![1; 3 << 20]).is_err());
-    let block = far.put(&vec![1; (3 << 20) - CHUNK_HEAD_BYTES - BLOCK_HEAD_BYTES]).unwrap();
+    assert!(far.put(&vec![1; 3 * CHUNK_BYTES]).is_err());
+    let block = far.put(&vec![1; 3 * CHUNK_BYTES - CHUNK_HEAD_BYTES - BLOCK_HEAD_BYTES]).unwrap();
     far.free(block);
     let (_, reopened) = open_image(&image_of(&far));
     assert!(reopened.blocks.is_empty() && reopened.unreadable.is_empty(), "{reopened:?}");
@@ -204,7 +204,7 @@ fn a_full_medium_says_so_and_goes_on_when_a_block_is_freed() {
 #[test]
 fn many_threads_share_a_medium() {
     let (threads, rounds, shortest) = if cfg!(miri) { (2, 8, 7000) } else { (8, 2000, 0) };
-    let (far, _) = open_image(&empty_image(if cfg!(miri) { 3 } else { 8 }));
+    let (far, _) = open_image(&empty_image(if cfg!(miri) { 3 } else { 32 }));
     let kept: Vec<Block> = std::thread::scope(|scope| {
         let churn = |seed| {
             let (far, mut random) = (&far, fastrand::Rng::with_seed(seed));

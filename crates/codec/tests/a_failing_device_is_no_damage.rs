@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
+use std::time::Duration;
 use ziptier_accel::{Device, ErrorCode, Injection, Misfortune, Model, ModelOptions, Status};
 use ziptier_codec::block::iaa::Iaa;
 use ziptier_codec::block::{BlockError, Dictionary, Engine, Huffman, Job, Path, Setting, Task};
@@ -21,6 +22,9 @@ const MISFORTUNES: [Misfortune; 8] = [
     Misfortune::PageFault { is_write: true, offset: 0 },
     Misfortune::Late { jobs: 3 },
 ];
+
+/// The device ends every job: its thread needs a processor, no more.
+const JOB_TIME_MAX: Duration = Duration::from_secs(60);
 
 fn device(injection: Injection) -> Vec<Arc<dyn Device>> {
     vec![Arc::new(Model::with_injection(&ModelOptions::default(), injection).unwrap())]
@@ -83,7 +87,7 @@ fn on_the_path_auto_no_failure_reaches_the_caller() {
     for misfortune in MISFORTUNES {
         for setting in settings(Path::Auto) {
             let injection = Injection { one_in: vec![(3, misfortune)], ..Injection::default() };
-            let engine = Iaa::on(&setting, device(injection)).unwrap();
+            let engine = Iaa::on(&setting, device(injection), JOB_TIME_MAX).unwrap();
             assert_eq!(engine.worker(), "modelled");
             assert_eq!(batch(&engine), [], "{misfortune:?}, {setting}");
             let blocks = blocks();
@@ -102,8 +106,8 @@ fn on_the_path_auto_no_failure_reaches_the_caller() {
 #[test]
 fn a_device_that_is_lost_leaves_everything_to_the_cpu() {
     for setting in settings(Path::Auto) {
-        let engine =
-            Iaa::on(&setting, device(Injection { lost_after: Some(0), ..Injection::default() })).unwrap();
+        let lost = device(Injection { lost_after: Some(0), ..Injection::default() });
+        let engine = Iaa::on(&setting, lost, JOB_TIME_MAX).unwrap();
         assert_eq!(batch(&engine), []);
         let counted = engine.counters().snapshot();
         assert_eq!(counted.fallbacks, counted.compress_calls + counted.decompress_calls, "{counted}");
@@ -115,7 +119,7 @@ fn on_the_path_of_the_hardware_a_failure_is_the_engines_and_never_damage() {
     for misfortune in MISFORTUNES {
         for setting in settings(Path::Hardware) {
             let injection = Injection { one_in: vec![(3, misfortune)], ..Injection::default() };
-            let engine = Iaa::on(&setting, device(injection)).unwrap();
+            let engine = Iaa::on(&setting, device(injection), JOB_TIME_MAX).unwrap();
             let errors = batch(&engine);
             let failed = matches!(misfortune, Misfortune::Status(_) | Misfortune::Error(_));
             assert_eq!(!errors.is_empty(), failed, "{misfortune:?}: {errors:?}");

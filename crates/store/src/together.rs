@@ -116,6 +116,7 @@ mod tests {
 
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
 
     use crossbeam_epoch::pin;
     use ziptier_accel::{Device, Injection, Misfortune, Model, ModelOptions, Status};
@@ -356,7 +357,9 @@ mod tests {
             let model = Model::with_injection(&ModelOptions::default(), injection).unwrap();
             let devices: Vec<Arc<dyn Device>> = vec![Arc::new(model)];
             let setting = Setting::new(Format::Deflate).with_huffman(Huffman::Dynamic).with_path(path);
-            let engine = Arc::new(Iaa::on(&setting, devices).unwrap());
+            // What never ends is not waited for; what ends has all the time that its thread may need.
+            let job_time_max = Duration::from_millis(if falls_back { 200 } else { 60_000 });
+            let engine = Arc::new(Iaa::on(&setting, devices, job_time_max).unwrap());
             let core = core_on(engine.clone(), BlockOptions::default());
             put_all(&core, 0);
             core.settle();

@@ -68,7 +68,8 @@ pub(super) struct Room {
 pub(super) struct Space {
     chunks: Vec<Chunk>,
     free: BTreeSet<usize>,
-    partial: [Partial; CLASSES],
+    /// One for each class.
+    partial: Vec<Partial>,
     used_bytes: u64,
 }
 
@@ -110,7 +111,7 @@ impl Space {
         let mut space = Space {
             chunks: Vec::new(),
             free: BTreeSet::new(),
-            partial: std::array::from_fn(|_| Partial::default()),
+            partial: (0..CLASSES).map(|_| Partial::default()).collect(),
             used_bytes: 0,
         };
         space.chunks.push(Chunk::Taken);

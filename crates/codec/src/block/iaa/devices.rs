@@ -23,7 +23,14 @@ pub(super) struct Devices {
     queues: Vec<Queue>,
     /// What the machine has; nothing of a model.
     discovery: Discovery,
+    /// How long a job may take.
+    pub(super) job_time_max: Duration,
 }
+
+/// A device that takes longer for a job is broken.
+const JOB_TIME_MAX: Duration = Duration::from_secs(2);
+/// The thread of a model may have had no processor.
+const MODELLED_JOB_TIME_MAX: Duration = Duration::from_secs(60);
 
 struct Queue {
     device: Arc<dyn Device>,
@@ -45,7 +52,12 @@ impl Devices {
             DeviceSource::Modelled(options) => {
                 let queues = Devices::modelled(options)
                     .map_err(|error| format!("the model does not start: {error}"))?;
-                Devices { source: source.clone(), queues, discovery: Discovery::default() }
+                Devices {
+                    source: source.clone(),
+                    queues,
+                    discovery: Discovery::default(),
+                    job_time_max: MODELLED_JOB_TIME_MAX,
+                }
             }
         });
         open.push(Arc::downgrade(&devices));
@@ -67,7 +79,7 @@ impl Devices {
         if queues.is_empty() {
             return Err(format!("no work queue opens: {}", failed.join("; ")));
         }
-        Ok(Devices { source: DeviceSource::Discovered, queues, discovery })
+        Ok(Devices { source: DeviceSource::Discovered, queues, discovery, job_time_max: JOB_TIME_MAX })
     }
 
     fn modelled(options: &ModelOptions) -> io::Result<Vec<Queue>> {
@@ -76,19 +88,14 @@ impl Devices {
     }
 
     /// Queues that somebody else opened.
-    pub(super) fn given(queues: Vec<Arc<dyn Device>>) -> Devices {
+    pub(super) fn given(queues: Vec<Arc<dyn Device>>, job_time_max: Duration) -> Devices {
         let queues = queues.into_iter().map(|device| Queue { device, node: None }).collect();
-        Devices { source: DeviceSource::Discovered, queues, discovery: Discovery::default() }
+        Devices { source: DeviceSource::Discovered, queues, discovery: Discovery::default(), job_time_max }
     }
 
     /// Whether what they do must be labelled *modelled*.
     pub(super) fn is_modelled(&self) -> bool {
         self.queues.iter().any(|queue| queue.device.is_modelled())
-    }
-
-    /// How long a job may take. A device that takes longer is broken; the thread of a model may have had no processor.
-    pub(super) fn job_time_max(&self) -> Duration {
-        Duration::from_secs(if self.is_modelled() { 60 } else { 2 })
     }
 
     /// The queues of the calling thread's NUMA node, all if it has none.

@@ -18,6 +18,7 @@ pub use devices::DeviceSource;
 use devices::Devices;
 use sessions::Sessions;
 use std::sync::Arc;
+use std::time::Duration;
 use ziptier_accel::device::iaa_cap;
 use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
 
@@ -68,16 +69,20 @@ impl Iaa {
         Iaa::with(setting, devices)
     }
 
-    /// An engine on these queues, whatever the setting says about devices.
+    /// An engine on these queues, whatever the setting says about devices. A job that takes longer than `job_time_max` has failed.
     ///
     /// # Errors
     /// The setting's.
     ///
     /// # Panics
     /// If there is no queue.
-    pub fn on(setting: &Setting, queues: Vec<Arc<dyn Device>>) -> Result<Iaa, SettingError> {
+    pub fn on(
+        setting: &Setting,
+        queues: Vec<Arc<dyn Device>>,
+        job_time_max: Duration,
+    ) -> Result<Iaa, SettingError> {
         assert!(!queues.is_empty(), "an engine has a queue to work on");
-        Iaa::with(setting, Some(Arc::new(Devices::given(queues))))
+        Iaa::with(setting, Some(Arc::new(Devices::given(queues, job_time_max))))
     }
 
     fn with(setting: &Setting, devices: Option<Arc<Devices>>) -> Result<Iaa, SettingError> {

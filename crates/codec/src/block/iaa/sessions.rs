@@ -132,7 +132,7 @@ fn is_small(bytes: usize) -> bool {
 
 /// A session for so many jobs under way, of so many bytes on either side.
 fn session(devices: &Devices, jobs: usize, bytes_max: usize) -> Session {
-    let time_max = devices.job_time_max();
+    let time_max = devices.job_time_max;
     let limits = Limits { jobs, source_bytes_max: bytes_max, output_bytes_max: bytes_max, time_max };
     Session::new(devices.near(), limits)
 }

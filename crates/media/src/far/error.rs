@@ -64,7 +64,7 @@ pub enum FarError {
     },
     /// The file was written by another version.
     #[error(
-        "far file {path} has format version {version}, and this program reads version {known}; give another path"
+        "far file {path} has format version {version}, and this program reads version {known}; give another path, or remove the file"
     )]
     Version {
         /// The file.

@@ -237,9 +237,7 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
                 after += 1;
             }
         }
-        // With half the memory, what the process takes meanwhile makes a start evict more than what has no room.
-        let least = if memory == "48MiB" { before / 8 } else { before / 2 };
-        assert!(after > least, "{after} of {before} keys came back in round {round}");
+        assert!(after > before / 4, "{after} of {before} keys came back in round {round}");
     }
     server.stop();
 }

@@ -51,6 +51,7 @@ pub(crate) unsafe fn run_alone(
         }
         if start.elapsed() > TIME_MAX {
             std::mem::forget(pages);
+            device.timed_out();
             return Err(NoOutcome::Silent);
         }
         std::thread::yield_now();

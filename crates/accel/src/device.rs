@@ -76,6 +76,19 @@ pub trait Device: Send + Sync {
 
     /// Says that a job's completion was seen: who has to count jobs that are under way counts one less.
     fn retire(&self) {}
+
+    /// The same for a job that had been given up.
+    fn retire_late(&self) {
+        self.retire();
+    }
+
+    /// Says that a job was given up because it did not end in time.
+    fn timed_out(&self) {}
+
+    /// Whether jobs under way are not worth waiting for.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// Why a descriptor was not taken.

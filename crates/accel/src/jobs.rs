@@ -68,6 +68,12 @@ impl JobPool {
         self.output_bytes
     }
 
+    /// Pages that a job's parts lie in.
+    pub(crate) fn pages_of_job(&self) -> u32 {
+        // Neither its parts nor its record need begin a page.
+        (self.stride / PAGE_BYTES + 3) as u32
+    }
+
     /// Brings the page of an address back for a job that did not find it; `false` if nothing of the job lies in that page.
     ///
     /// # Safety

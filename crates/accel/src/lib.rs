@@ -12,6 +12,8 @@
 //! | [`device`] | the border between those who make descriptors and those who execute them |
 //! | [`discovery`] | what the machine has, and why a work queue cannot be used |
 //! | [`doctor`] | what stands between a process and the device, and the commands that would help |
+//! | [`guarded`] | a queue that is lost after time-outs in a row, and in a forked child |
+//! | [`home`] | which process this is |
 //! | [`hardware`] | work queues of the machine, mapped or written to |
 //! | [`null`] | a device that does nothing, to measure the host's part |
 //! | [`session`] | a thread's jobs: submit, go on, reap; faults, full queues, time-outs |
@@ -31,7 +33,9 @@ pub mod device;
 pub mod discovery;
 pub mod doctor;
 mod error;
+pub mod guarded;
 pub mod hardware;
+pub mod home;
 mod jobs;
 mod memory;
 pub mod model;
@@ -44,6 +48,8 @@ pub use completion::{CompletionRecord, ErrorCode, Outcome, Status};
 pub use descriptor::{Descriptor, Opcode};
 pub use device::{Capabilities, Device, SubmitError};
 pub use error::JobError;
+pub use guarded::Guarded;
+pub use home::Home;
 pub use model::{
     Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, ModelUsage, Timing,
 };

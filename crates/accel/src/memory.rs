@@ -1,11 +1,13 @@
 //! Memory that a device may write to at any time while a job is under way.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// Pages that never move, every one of which has been written to, so that a job meets no page that is not there.
+///
+/// A forked child does not get them: they would become copy-on-write, and a device that writes to them would fault.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
@@ -19,11 +21,9 @@ impl Pages {
     pub(crate) fn new(bytes: usize) -> Pages {
         let layout = Layout::from_size_align(bytes.max(1).next_multiple_of(PAGE_BYTES), PAGE_BYTES);
         let layout = layout.expect("a pool is smaller than the address space");
-        // SAFETY: the size is not 0.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let Some(start) = source::map(layout) else { std::alloc::handle_alloc_error(layout) };
         for page in (0..layout.size()).step_by(PAGE_BYTES) {
-            // SAFETY: the byte lies in the allocation.
+            // SAFETY: the byte lies in the mapping.
             unsafe { start.as_ptr().add(page).write_volatile(0) };
         }
         Pages { start, layout }
@@ -59,8 +59,54 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        // SAFETY: it was mapped with this layout.
+        unsafe { source::unmap(self.start, self.layout) };
+    }
+}
+
+/// Where pages come from. The allocator would hand pages without a copy in children to others once they are given back.
+#[cfg(not(miri))]
+mod source {
+    use super::{Layout, NonNull};
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use std::ptr::null_mut;
+
+    pub(super) fn map(layout: Layout) -> Option<NonNull<u8>> {
+        let (access, bytes) = (ProtFlags::READ | ProtFlags::WRITE, layout.size());
+        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) }.ok()?;
+        // A kernel that refuses leaves copy-on-write, which costs page faults and nothing else.
+        // SAFETY: the pages are ours.
+        let _ = unsafe { madvise(start, bytes, Advice::LinuxDontFork) };
+        NonNull::new(start.cast())
+    }
+
+    /// # Safety
+    ///
+    /// The pages were mapped with this layout by this process, and nobody uses them any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's.
+        let unmapped = unsafe { munmap(start.as_ptr().cast(), layout.size()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Miri has no mappings.
+#[cfg(miri)]
+mod source {
+    use super::{Layout, NonNull};
+
+    pub(super) fn map(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the size is not 0.
+        NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+    }
+
+    /// # Safety
+    ///
+    /// The pages were mapped with this layout, and nobody uses them any more.
+    pub(super) unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
     }
 }
 

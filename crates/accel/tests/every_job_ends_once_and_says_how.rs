@@ -139,6 +139,29 @@ fn faults_elsewhere_or_without_end_are_errors() {
     assert!(session.counters().page_faults < 100);
 }
 
+/// After a fork or under memory pressure every page of a large job may be gone.
+#[test]
+fn each_page_of_a_large_job_may_fault_once() {
+    const BYTES: usize = 1 << 20;
+    let mut pages: Option<Vec<(u64, bool)>> = None;
+    let device = Scripted::new(move |job| {
+        let parts = [(job.source1(), false), (job.destination(), true)];
+        let pages = pages.get_or_insert_with(|| {
+            let pages =
+                |(start, is_write)| (start..start + BYTES as u64).step_by(4096).map(move |at| (at, is_write));
+            parts.into_iter().flat_map(pages).collect()
+        });
+        match pages.pop() {
+            Some((address, is_write)) => Answer::Ends(fault(address, is_write)),
+            None => Answer::Ends(success(7)),
+        }
+    });
+    let limits = Limits { jobs: 1, source_bytes_max: BYTES, output_bytes_max: BYTES, ..LIMITS };
+    let mut session = Session::new(vec![device], limits);
+    session.run(&COMPRESS, &vec![1; BYTES], BYTES, |result| assert_eq!(result.unwrap().output.len(), 7));
+    assert_eq!(session.counters().page_faults, 512);
+}
+
 #[test]
 fn blocking_on_faults_is_asked_of_queues_that_can() {
     for (blocks, flag) in [(true, 2), (false, 0)] {

@@ -43,8 +43,16 @@ const DEFAULT_KEYS: u64 = 50_000;
 /// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
 const DEFAULT_KEYS_SUITES: u64 = 200_000;
 /// What the suite of RocksDB compares.
-const ROCKSDB_CODECS: [&str; 5] =
-    ["builtin-zstd", "builtin-zstd-dict", "builtin-lz4", "ziptier", "ziptier-deflate"];
+const ROCKSDB_CODECS: [&str; 8] = [
+    "builtin-zstd",
+    "builtin-zstd-1",
+    "builtin-zstd-9",
+    "builtin-zstd-dict",
+    "builtin-lz4",
+    "builtin-lz4-dict",
+    "ziptier",
+    "ziptier-deflate",
+];
 
 /// A set of runs that belong together.
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -80,8 +88,8 @@ pub(crate) struct Arguments {
     /// Run a whole suite; other arguments narrow it
     #[arg(long, value_enum, value_name = "NAME")]
     suite: Option<Suite>,
-    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, skiplist, null (the harness itself)
-    /// [default: store,btreemap,null; suites: store]
+    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its nodes), hashmap,
+    /// skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     target: Vec<String>,
     /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself), readrandom and
@@ -91,8 +99,8 @@ pub(crate) struct Arguments {
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, builtin-zstd-dict, builtin-lz4, builtin-zlib,
-    /// builtin-none, and with our compression manager ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's
+    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, -1 and -9 of its levels, builtin-zstd-dict,
+    /// builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none, and with our compression manager ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's
     /// own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
@@ -141,8 +149,9 @@ pub(crate) struct Arguments {
     /// Bytes of a value: 128, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
     #[arg(long, value_delimiter = ',', value_name = "N|A..B")]
     value_bytes: Vec<ValueBytes>,
-    /// strangers (a key's value is some part of the corpus) or neighbours (the part after that of the key before) [default: strangers;
-    /// suite rocksdb: both]
+    /// strangers (a key's value is some part of the corpus, and parts overlap), neighbours (the part after that of the key before),
+    /// apart (some part, none overlaps), records (some line), drift (each version from the next eighth of the corpus: what was learnt
+    /// grows old) [default: strangers; suite rocksdb: strangers,neighbours]
     #[arg(long, value_delimiter = ',', value_name = "ORDER")]
     value_order: Vec<ValueOrder>,
     /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of zeros)
@@ -165,6 +174,9 @@ pub(crate) struct Arguments {
     /// Length of each timed window, or of each of the two phases of a bypass run
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
+    /// Operations of each timed window instead, over all threads, or of each phase of a bypass run: it ends by count
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    operations: Option<u64>,
     /// Seconds of the same operations before it
     #[arg(long, default_value_t = 0.5, value_name = "S")]
     warmup: f64,
@@ -277,6 +289,7 @@ impl Arguments {
             train_on: self.train_on,
             distribution: self.distribution.unwrap_or(Distribution::Uniform),
             seconds: self.seconds,
+            operations: self.operations,
             warmup_seconds: self.warmup,
             settle_seconds: self.settle,
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },

@@ -1,12 +1,14 @@
 //! `ziptier check`, `ziptier dump` and `ziptier restore`: a store's folder without a store.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ziptier::DurableOptions;
+use ziptier::{Damage, DurableOptions};
 
 use crate::output;
 
@@ -52,7 +54,7 @@ pub(crate) struct RestoreArguments {
     /// What `dump` wrote, or - for standard input
     file: PathBuf,
 
-    /// A folder that is new or empty
+    /// A folder that is new or empty, or in which a restore has not ended
     dir: PathBuf,
 
     /// A folder for its segments, new or empty; to be served with --ssd BYTES:FOLDER or without
@@ -60,15 +62,29 @@ pub(crate) struct RestoreArguments {
     segments: Option<PathBuf>,
 }
 
+/// A dump has all that a store has.
+const DUMP_MODE: u32 = 0o600;
+
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Verifies everything; what is damaged is listed, one line each.
+/// Damages that are told one by one, and files that the others are told of.
+const DAMAGES_TOLD: usize = 20;
+const FILES_TOLD: usize = 5;
+
+/// Verifies everything; what is damaged is listed, one line each, and counted where that is much.
 pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     let report = match ziptier::check(&arguments.segments.options(&arguments.dir)) {
         Ok(report) => report,
         Err(error) => return failed("check", &error),
     };
-    report.damages.iter().for_each(|damage| output::print(&format!("damaged: {damage}\n")));
+    let told = report.damages.iter().take(DAMAGES_TOLD);
+    told.for_each(|damage| output::print(&format!("damaged: {damage}\n")));
+    if let Some(more @ 1..) = report.damages.len().checked_sub(DAMAGES_TOLD) {
+        output::print(&format!(
+            "damaged: {more} more places, {}\n",
+            by_file(&report.damages[DAMAGES_TOLD..])
+        ));
+    }
     let stop = if report.is_sealed { "a clean stop" } else { "no clean stop" };
     output::print(&format!(
         "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, {} bodies in segments; {} damages\n",
@@ -83,6 +99,18 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     if report.damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// How many places each file has, the first files by name.
+fn by_file(damages: &[Damage]) -> String {
+    let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
+    damages.iter().for_each(|damage| *counts.entry(&damage.path).or_default() += 1);
+    let count = |(path, count): (&&Path, &usize)| format!("{count} in {}", path.display());
+    let told: Vec<String> = counts.iter().take(FILES_TOLD).map(count).collect();
+    match counts.len().saturating_sub(FILES_TOLD) {
+        0 => told.join(", "),
+        more => format!("{}, and in {more} more files", told.join(", ")),
+    }
+}
+
 /// Writes a folder as a stream.
 pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
     let write = || -> Outcome<ziptier::DumpSummary> {
@@ -90,12 +118,7 @@ pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
         if is_standard(&arguments.file) {
             return Ok(ziptier::dump(&options, &mut BufWriter::new(std::io::stdout().lock()))?);
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(&arguments.file);
-        let file = file.map_err(|error| format!("cannot create {}: {error}", arguments.file.display()))?;
-        let mut buffered = BufWriter::new(file);
-        let summary = ziptier::dump(&options, &mut buffered)?;
-        buffered.into_inner()?.sync_all()?;
-        Ok(summary)
+        dump_to_file(&options, &arguments.file)
     };
     match write() {
         Ok(summary) => {
@@ -111,6 +134,39 @@ pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
         }
         Err(error) => failed("dump", &*error),
     }
+}
+
+/// Writes a dump under another name, `.partial` behind its own, until it is whole: a file of its own name is a dump.
+fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpSummary> {
+    let failed = |what: &str, path: &Path, error: &dyn std::fmt::Display| {
+        format!("cannot {what} {}: {error}", path.display())
+    };
+    if path.symlink_metadata().is_ok() {
+        return Err(failed("create", path, &"it is there already; name another file").into());
+    }
+    let partial = path.with_added_extension("partial");
+    // One that is left was a dump's that did not end.
+    match fs::remove_file(&partial) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(failed("remove", &partial, &error).into());
+        }
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(DUMP_MODE).open(&partial);
+    let mut buffered = BufWriter::new(file.map_err(|error| failed("create", &partial, &error))?);
+    let write = || -> Outcome<ziptier::DumpSummary> {
+        let summary = ziptier::dump(options, &mut buffered)?;
+        buffered.into_inner()?.sync_all()?;
+        fs::rename(&partial, path).map_err(|error| failed("create", path, &error))?;
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(summary)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
 }
 
 /// Makes a folder of a stream.

@@ -1,6 +1,7 @@
 //! The `ziptier` command.
 
 mod bench;
+mod bench_server;
 mod codec_checks;
 mod doctor;
 mod far;
@@ -33,6 +34,8 @@ struct Cli {
 enum Command {
     /// Measure speed and memory of stores, side by side, with every answer checked
     Bench(Box<bench::Arguments>),
+    /// Measure CPU time per operation and memory of a server beside a real redis-server, with every answer checked
+    BenchServer(bench_server::Arguments),
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
     BenchRun(rocksdb_target::LibraryArgument),
@@ -54,6 +57,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(arguments) => bench::bench(*arguments),
+        Command::BenchServer(arguments) => bench_server::bench_server(&arguments),
         Command::BenchRun(library) => bench::run_one(&library),
         Command::Check(arguments) => folder::check(&arguments),
         Command::Dump(arguments) => folder::dump(&arguments),

@@ -56,27 +56,30 @@ fn inspect(folder: &Folder) -> Result<String, Error> {
 
 fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
     let library = folder.library.load()?;
+    let before = library.inspect(&folder.dir)?;
     eprintln!("rewriting {}", folder.dir.display());
     library.migrate_off(&folder.dir, compression)?;
-    Ok(table(&library.inspect(&folder.dir)?))
+    Ok(format!("before\n{}after\n{}", table(&before), table(&library.inspect(&folder.dir)?)))
 }
 
 /// One line for each way of packing.
 fn table(packings: &[Packing]) -> String {
     let mut text = format!(
-        "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9}\n",
-        "family", "compression", "files", "data", "raw", "data/raw"
+        "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9} {:>12}\n",
+        "family", "compression", "files", "data", "raw", "data/raw", "saved"
     );
     for packing in packings {
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let mib = |bytes: f64| format!("{:.1} MiB", bytes / f64::from(1 << 20));
+        let (data_bytes, raw_bytes) = (packing.data_bytes as f64, packing.raw_bytes as f64);
         text += &format!(
-            "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9.3}\n",
+            "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9.3} {:>12}\n",
             packing.family,
             named(&packing.compression),
             packing.files,
-            mib(packing.data_bytes),
-            mib(packing.raw_bytes),
-            packing.data_bytes as f64 / packing.raw_bytes.max(1) as f64,
+            mib(data_bytes),
+            mib(raw_bytes),
+            data_bytes / raw_bytes.max(1.0),
+            mib(raw_bytes - data_bytes),
         );
     }
     text

@@ -1,5 +1,6 @@
 //! `ziptier serve`: a store behind the Redis protocol.
 
+mod access;
 mod durable;
 
 use std::fmt;
@@ -8,6 +9,8 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -15,11 +18,12 @@ use signal_hook::iterator::Signals;
 use ziptier::{
     BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
 };
-use ziptier_server::{Backend, Config, Server, StoreBackend, raise_open_files};
+use ziptier_server::{Backend, Config, Opener, Server, Stopper, StoreBackend, raise_open_files};
 
 use crate::far::FarArguments;
 use crate::heap;
 use crate::store_target::engine_name;
+use access::AccessArguments;
 use durable::{DurableArguments, Progress};
 
 /// What `ziptier serve` is asked for. Every flag may come from the environment instead.
@@ -81,7 +85,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_THREADS", value_name = "N")]
     threads: Option<usize>,
 
-    /// Refuse addresses that other machines can reach: yes or no
+    #[command(flatten)]
+    access: AccessArguments,
+
+    /// Refuse addresses that other machines can reach, unless there is a password: yes or no
     #[arg(
         long,
         env = "ZIPTIER_PROTECTED_MODE",
@@ -141,50 +148,123 @@ fn run(
     config.clients_max = arguments.max_clients;
     config.threads = arguments.threads.unwrap_or(config.threads);
     config.allocated_bytes = allocated_bytes;
+    // `CONFIG SET maxmemory` may bring a limit.
+    config.release_memory = Some(heap::release);
+    arguments.access.apply(&mut config)?;
     if let Some(bytes) = limit_bytes {
         config.memory_limit_bytes = Some(bytes);
-        config.release_memory = Some(heap::release);
         // Requests on their way in and replies on their way out. Their room is the store's loss.
         config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
     }
     let threads = config.threads;
     raise_open_files();
-    let mut progress = Progress::default();
-    let opened = StoreBackend::open_with(options, |recovery| progress.show(recovery));
-    progress.end();
-    let backend = Arc::new(opened?);
-    if let Some(recovered) = backend.store().recovered() {
-        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
-    }
-    let places = places(backend.store(), &arguments.durable);
-    let packer = packer(backend.store());
-    let server = Server::bind(config, Arc::clone(&backend) as Arc<dyn Backend>)?;
+    let server = Server::listen(config)?;
+    let limit =
+        limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
+    let greeting = Greeting {
+        before: format!(
+            "ziptier {} listens on {} with {limit}, codec {}",
+            env!("CARGO_PKG_VERSION"),
+            server.address(),
+            arguments.codec
+        ),
+        after: format!(", {threads} threads"),
+        durable: arguments.durable,
+    };
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
-    let waiting = std::thread::spawn(move || {
+    let waiting = thread::spawn(move || {
         if signals.forever().next().is_some() {
             stopper.stop();
         }
     });
+    let (opened, store) = channel();
+    let (opener, stopper) = (server.opener(), server.stopper());
+    let opening = thread::Builder::new()
+        .name("opening".into())
+        .spawn(move || open(options, &opener, &stopper, &opened, &greeting))?;
 
-    // Scripts wait for the first line. Nobody reading it is no reason not to serve.
-    let limit =
-        limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
-    let first = format!(
-        "ziptier {} listens on {} with {limit}, codec {}{packer}, {threads} threads",
-        env!("CARGO_PKG_VERSION"),
-        server.address(),
-        arguments.codec,
-    );
-    let _ = std::io::stdout().write_all(format!("{first}\n{places}").as_bytes());
     let outcome = server.run();
     closing.close();
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
+    let Ok(store) = store.try_recv() else {
+        // Somebody told the server to stop. The next start begins a recovery anew that ends with the process, so nobody
+        // waits for it.
+        return Ok(outcome?);
+    };
+    let backend = store?;
+    let _ = opening.join();
     outcome?;
     // The server is gone, so this is the last share.
     Ok(Arc::into_inner(backend).map_or(Ok(()), StoreBackend::close)?)
+}
+
+/// What is printed when the store is there. Scripts wait for the first line.
+struct Greeting {
+    before: String,
+    after: String,
+    durable: DurableArguments,
+}
+
+impl Greeting {
+    fn print(&self, store: &Store) {
+        let (packer, places) = (packer(store), places(store, &self.durable));
+        let page = format!("{}{packer}{}\n{places}", self.before, self.after);
+        // Nobody reading it is no reason not to serve.
+        let _ = std::io::stdout().write_all(page.as_bytes());
+    }
+}
+
+/// Opens the store while the server tells its clients to wait; a failure ends the server.
+fn open(options: Options, opener: &Opener, stopper: &Stopper, opened: &Sender<Outcome>, greeting: &Greeting) {
+    let mut unless_open = StopOnDrop { stopper, opened, is_open: false };
+    let mut progress = Progress::default();
+    let store = StoreBackend::open_with(options, |recovery| {
+        opener.progress(recovery.done_bytes, recovery.all_bytes);
+        progress.show(recovery);
+    });
+    progress.end();
+    let backend = match store {
+        Ok(backend) => Arc::new(backend),
+        Err(error) => {
+            let _ = opened.send(Err(error.into()));
+            return;
+        }
+    };
+    if let Some(recovered) = backend.store().recovered() {
+        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
+    }
+    if opened.send(Ok(Arc::clone(&backend))).is_err() {
+        // The server was told to stop.
+        return;
+    }
+    opener.open(Arc::clone(&backend) as Arc<dyn Backend>);
+    unless_open.is_open = true;
+    greeting.print(backend.store());
+}
+
+/// An open store, or why there is none.
+type Outcome = Result<Arc<StoreBackend>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Ends the server if this thread ends without a store.
+struct StopOnDrop<'a> {
+    stopper: &'a Stopper,
+    opened: &'a Sender<Outcome>,
+    is_open: bool,
+}
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let words = "stopped because opening the store panicked; its message is above, please report it";
+            let _ = self.opened.send(Err(words.into()));
+        }
+        if !self.is_open {
+            self.stopper.stop();
+        }
+    }
 }
 
 /// A line for each place besides memory.

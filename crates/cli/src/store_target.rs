@@ -173,6 +173,8 @@ impl Target for StoreTarget {
             bg_threads: Some(self.background_threads as u64),
             bg_compactions: Some(stats.packs_background),
             fg_compactions: Some(stats.packs_foreground),
+            trainings: Some(stats.trainings),
+            adoptions: Some(stats.adoptions),
             coded_raw_bytes: Some(stats.coded_raw_bytes),
             coded_bytes: Some(stats.coded_bytes),
             files: None,

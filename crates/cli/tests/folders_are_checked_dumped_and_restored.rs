@@ -78,3 +78,60 @@ fn a_running_server_is_dumped_and_its_dump_is_served() {
     let refused = ziptier(&["check", folder.path().to_str().unwrap()]);
     assert!(text(&refused.stderr).contains("holds no store"), "{}", text(&refused.stderr));
 }
+
+/// A dump that fails leaves nothing, and nothing that looks like one.
+#[test]
+fn a_failed_dump_leaves_nothing_and_can_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, file) = (folder.path().join("store"), folder.path().join("dump"));
+    let [dir_name, file_name] = [&dir, &file].map(|path| path.to_str().unwrap());
+    let server = start(&dir);
+    set(&server, 0, 3000);
+    assert_eq!(server.ask(b"SAVE\r\n"), "+OK\r\n");
+    server.stop();
+    // The first image is written to the stream before the damage behind it is met.
+    let segments = fs::read_dir(dir.join("segments")).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segments.filter(|path| path.to_string_lossy().contains("/segment-")).max().unwrap();
+    let whole = fs::read(&segment).unwrap();
+    let mut damaged = whole.clone();
+    (4200..damaged.len()).step_by(500).for_each(|at| damaged[at] ^= 1);
+    fs::write(&segment, damaged).unwrap();
+    // A dump that was killed has left this.
+    fs::write(folder.path().join("dump.partial"), b"half").unwrap();
+    let failed = ziptier(&["dump", dir_name, file_name]);
+    assert!(!failed.status.success());
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["store"], "{}", text(&failed.stderr));
+    fs::write(&segment, whole).unwrap();
+    let dumped = ziptier(&["dump", dir_name, file_name]);
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(ziptier(&["restore", file_name, folder.path().join("copy").to_str().unwrap()]).status.success());
+}
+
+#[test]
+fn much_damage_is_counted_not_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    let server = start(&dir);
+    set(&server, 0, 20_000);
+    assert_eq!(server.ask(b"SAVE\r\n"), "+OK\r\n");
+    server.stop();
+    for entry in fs::read_dir(dir.join("segments")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains("/segment-") {
+            let mut bytes = fs::read(&path).unwrap();
+            (4200..bytes.len()).step_by(400).for_each(|at| bytes[at] ^= 1);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    let checked = ziptier(&["check", dir.to_str().unwrap()]);
+    let said = text(&checked.stdout);
+    assert!(!checked.status.success());
+    assert!(
+        said.lines().count() <= 22 && said.contains("damaged: ") && said.contains(" more places, "),
+        "{said}"
+    );
+}

@@ -113,6 +113,50 @@ fn other_machines_are_let_in_when_both_flags_say_so() {
 }
 
 #[test]
+fn a_password_opens_the_server_to_other_machines_and_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "sesame\nsecond line\n").unwrap();
+    let mut from_file = serve();
+    from_file.args(["--requirepass-file", path]);
+    let mut from_environment = serve();
+    from_environment.env("ZIPTIER_REQUIREPASS", "sesame");
+    let mut from_flag = serve();
+    from_flag.args(["--requirepass", "sesame"]);
+    for command in [&mut from_file, &mut from_environment, &mut from_flag] {
+        let server = Server::start(command.args(["--bind", "0.0.0.0"]));
+        assert!(!server.said.contains("sesame"), "{}", server.said);
+        let replies = server.ask(b"PING\r\nAUTH sesame2\r\nAUTH sesame\r\nPING\r\n");
+        let expected = "-NOAUTH Authentication required.\r\n\
+            -WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n+PONG\r\n";
+        assert_eq!(replies, expected);
+        server.signal("-TERM");
+        let output = server.end();
+        assert!(output.status.success());
+        assert_eq!((output.stdout, output.stderr), (Vec::new(), Vec::new()));
+    }
+
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "\n").unwrap();
+    let long = "sesame".repeat(100);
+    for (args, words) in [
+        (&["--requirepass-file", empty.to_str().unwrap()][..], "the password is empty"),
+        (&["--requirepass-file", "/no/such/file"], "could not read the password from /no/such/file"),
+        (&["--requirepass", &long], "the password has 600 bytes"),
+        (&["--requirepass", "", "--bind", "0.0.0.0"], "there is no password; set one (--requirepass)"),
+        (&["--requirepass", "sesame", "--requirepass-file", path], "cannot be used with"),
+        (&["--requirepass", "sesame", "--timeout", "never"], "never"),
+    ] {
+        let said = refused(serve().args(args));
+        assert!(said.contains(words) && !said.contains("sesame"), "{args:?}: {said}");
+    }
+    let help = serve().arg("--help").env("ZIPTIER_REQUIREPASS", "sesame").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("ZIPTIER_REQUIREPASS") && !help.contains("sesame"), "{help}");
+}
+
+#[test]
 fn far_memory_is_named_as_what_it_is_or_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let far = format!("16MiB:{}", folder.path().join("far").display());

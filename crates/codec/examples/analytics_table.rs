@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn device(elements: u32) -> Option<Accelerated> {
     let found = Discovery::read(&Places::default());
     let opened = found.usable().filter_map(|usable| ziptier_accel::hardware::open(&usable).ok());
-    let queues: Vec<Arc<dyn Device>> = opened.map(Arc::from).collect();
+    let queues: Vec<Arc<dyn Device>> = opened.map(|queue| Arc::new(queue) as Arc<dyn Device>).collect();
     let bytes = elements as usize * 5 + 64;
     let limits = Limits { jobs: 1, source_bytes_max: bytes, output_bytes_max: bytes, ..Limits::default() };
     (!queues.is_empty()).then(|| Accelerated::new(queues, limits))

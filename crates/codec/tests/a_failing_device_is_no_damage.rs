@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use ziptier_accel::{Device, ErrorCode, Injection, Misfortune, Model, ModelOptions, Status};
+use ziptier_accel::{Capabilities, Descriptor, Device, SubmitError};
+use ziptier_accel::{ErrorCode, Injection, Misfortune, Model, ModelOptions, Status};
 use ziptier_codec::block::iaa::Iaa;
 use ziptier_codec::block::{BlockError, Dictionary, Engine, Huffman, Job, Path, Setting, Task};
 use ziptier_codec::conformance;
@@ -90,16 +92,75 @@ fn on_the_path_auto_no_failure_reaches_the_caller() {
             let engine = Iaa::on(&setting, device(injection), JOB_TIME_MAX).unwrap();
             assert_eq!(engine.worker(), "modelled");
             assert_eq!(batch(&engine), [], "{misfortune:?}, {setting}");
-            let blocks = blocks();
-            let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
-            conformance::check_engine(&engine, &blocks[..20]).unwrap();
             let counted = engine.counters().snapshot();
             let failed = matches!(misfortune, Misfortune::Status(_) | Misfortune::Error(_));
             assert_eq!(counted.fallbacks > 0, failed, "{misfortune:?}: {counted}");
             assert!(!failed || counted.faults >= counted.fallbacks, "{misfortune:?}: {counted}");
             let is_full = misfortune == Misfortune::QueueFull;
             assert!(!is_full || counted.queue_full_retries > 0, "{counted}");
+            let blocks = blocks();
+            let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+            conformance::check_engine(&engine, &blocks[..20]).unwrap();
         }
+    }
+}
+
+/// A flaky device says of sound blocks that they are damaged. The CPU decides, and says so of blocks that are.
+#[test]
+fn on_the_path_auto_the_cpu_has_the_last_word_on_damage() {
+    for setting in settings(Path::Auto) {
+        let one_in = vec![(2, Misfortune::Error(ErrorCode::BadDistance))];
+        let engine =
+            Iaa::on(&setting, device(Injection { one_in, ..Injection::default() }), JOB_TIME_MAX).unwrap();
+        assert_eq!(batch(&engine), [], "{setting}");
+        let counted = engine.counters().snapshot();
+        assert!(counted.fallbacks > 0, "{counted}");
+        let (mut codec, raw, mut packed) = (engine.open().unwrap(), &blocks()[40], Vec::new());
+        codec.compress(raw, &mut packed, 2 * raw.len()).unwrap();
+        for _ in 0..20 {
+            let mut out = b"before".to_vec();
+            codec.decompress(&packed, &mut out, raw.len()).unwrap();
+            assert!(out[6..] == raw[..]);
+            let cut = codec.decompress(&packed[..packed.len() / 2], &mut out, raw.len());
+            assert!(matches!(cut, Err(BlockError::Damaged { .. })), "{cut:?}");
+        }
+    }
+}
+
+/// Each thread would wait two seconds for each of its jobs.
+#[test]
+fn a_device_that_ends_no_job_is_asked_a_few_times() {
+    let setting = Setting::new(Format::Deflate).with_path(Path::Auto);
+    let hung = device(Injection { one_in: vec![(1, Misfortune::Stuck)], ..Injection::default() }).remove(0);
+    let counting = Arc::new(Counting { device: hung, asked: AtomicU64::new(0) });
+    let engine = Iaa::on(&setting, vec![counting.clone()], Duration::from_millis(1)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(batch(&engine), []);
+    }
+    let counted = engine.counters().snapshot();
+    assert_eq!(counted.fallbacks, counted.compress_calls + counted.decompress_calls, "{counted}");
+    // What one session had under way when the device was lost, and a few more.
+    let asked = counting.asked.load(Relaxed);
+    assert!((3..40).contains(&asked), "{asked} of {} jobs", counted.fallbacks);
+}
+
+/// Counts what a device is asked for.
+struct Counting {
+    device: Arc<dyn Device>,
+    asked: AtomicU64,
+}
+
+impl Device for Counting {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+    fn capabilities(&self) -> &Capabilities {
+        self.device.capabilities()
+    }
+    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError> {
+        self.asked.fetch_add(1, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { self.device.submit(descriptor) }
     }
 }
 

@@ -197,8 +197,8 @@ fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
                     blocks += 1;
                 }
             }
-            // A payload has no checksum of its own: most flips give other bytes, and that is why there are frames.
-            assert!(damage.unnoticed < damage.tried);
+            // A payload has no checksum of its own: many flips give other bytes, and that is why there are frames.
+            assert!(damage.unnoticed > 0, "{setting} ({name}), {}: were payloads damaged at all?", file.name);
         }
     }
     assert!(blocks >= 1000, "{blocks} blocks");

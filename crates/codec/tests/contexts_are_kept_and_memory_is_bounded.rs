@@ -12,11 +12,20 @@ struct Counting;
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
     static LARGEST: Cell<usize> = const { Cell::new(0) };
+    /// Bytes that this thread holds, and the most that it held: what it frees for others may make the first negative.
+    static HELD: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
 fn count(bytes: usize) {
     CALLS.set(CALLS.get() + 1);
     LARGEST.set(LARGEST.get().max(bytes));
+    hold(bytes as isize);
+}
+
+fn hold(bytes: isize) {
+    HELD.set(HELD.get() + bytes);
+    MOST.set(MOST.get().max(HELD.get()));
 }
 
 // SAFETY: every call goes on to the system's allocator as it came.
@@ -28,12 +37,15 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        hold(-(layout.size() as isize));
         // SAFETY: the caller's contract is the same.
         unsafe { System.dealloc(address, layout) }
     }
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // Both are held while the allocator copies.
         count(bytes);
+        hold(-(layout.size() as isize));
         // SAFETY: the caller's contract is the same.
         unsafe { System.realloc(address, layout, bytes) }
     }
@@ -139,5 +151,30 @@ fn a_limit_bounds_memory_before_anything_is_decoded() {
         LARGEST.set(0);
         assert_eq!(codec.compress(&block, &mut out, 20), Ok(None));
         assert!(out.is_empty() && out.capacity() <= 128 && LARGEST.get() <= 128, "{setting} ({name})");
+    }
+}
+
+#[test]
+fn a_training_takes_no_more_memory_than_it_announces() {
+    let (random, words, repeated) = (noise(512 << 10), text(512 << 10), noise(100 << 10).repeat(5));
+    for bytes in [&random, &words, &repeated] {
+        for value_bytes in [16, 128, 4096] {
+            let samples: Vec<&[u8]> = bytes.chunks(value_bytes).collect();
+            for bits in [10, 12, 14, 16] {
+                let before = HELD.get();
+                MOST.set(before);
+                let dictionary =
+                    ziptier_codec::token::Dictionary::train(&samples, bits, 1).expect("it trains");
+                let most = (MOST.get() - before) as usize;
+                let announced =
+                    ziptier_codec::token::Dictionary::training_bytes_expected(bits, samples.len());
+                assert!(
+                    most <= announced,
+                    "{bits} bits, values of {value_bytes}: {most} of {announced} bytes"
+                );
+                drop(dictionary);
+                println!("{bits} bits, values of {value_bytes}: {most} of {announced} bytes");
+            }
+        }
     }
 }

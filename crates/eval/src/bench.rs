@@ -62,11 +62,16 @@ impl Outcome {
             .sum()
     }
 
-    /// The exit status of the command: 0, or 1 if any answer was wrong, or that of the failure.
+    /// Whether a row that holds data out is of a target that learnt from them all the same.
+    pub fn has_retrained(&self) -> bool {
+        self.configurations.iter().flat_map(|one| &one.rounds).any(Measurement::has_retrained)
+    }
+
+    /// The exit status of the command: that of the failure, or 1 if any answer was wrong or a row is not what it says, or 0.
     pub fn exit_status(&self) -> u8 {
         match &self.failure {
             Some(failure) => failure.exit_status(),
-            None => u8::from(self.mismatches() > 0),
+            None => u8::from(self.mismatches() > 0 || self.has_retrained()),
         }
     }
 }

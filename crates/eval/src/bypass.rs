@@ -133,6 +133,7 @@ pub(crate) fn run<T: Target>(
         multi_get: 1,
         clock: Some(clock),
         interval_ns: None,
+        quota: None,
         buffers,
     };
     let (intervals, jump, buffers) = phases(spec, &target, worker, intervals, progress);
@@ -162,6 +163,7 @@ fn phases<T: Target>(
     progress: &dyn Fn(&str),
 ) -> (Vec<Interval>, usize, Buffers<T>) {
     let length = Duration::from_secs_f64(spec.run.seconds);
+    let reads = spec.run.operations.map(|operations| operations.div_ceil(spec.interval_operations));
     let start = Instant::now();
     let mut jump = 0;
     for (phase, jumps) in [("before the jump", false), ("after the jump", true)] {
@@ -171,7 +173,11 @@ fn phases<T: Target>(
             jump = intervals.len();
         }
         let (began, first) = (Instant::now(), intervals.len());
-        while began.elapsed() < length || intervals.len() - first < INTERVALS_MIN {
+        let is_long_enough = |intervals: usize| match reads {
+            Some(reads) => intervals as u64 >= reads,
+            None => began.elapsed() >= length && intervals >= INTERVALS_MIN,
+        };
+        while !is_long_enough(intervals.len() - first) {
             let before = target.counters();
             worker.read_many(spec.interval_operations);
             let counted = target.counters().since(&before);

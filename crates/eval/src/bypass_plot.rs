@@ -2,6 +2,7 @@
 //! percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon latency is back.
 
 use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
@@ -47,18 +48,24 @@ fn draw(svg: &mut String, runs: &[(BypassSpec, BypassSeries)]) -> Result<(), Fai
         None => root.clone(),
     };
     let panels = all.split_evenly((runs.len().max(1), 2));
+    let points = |series, us: fn(&Interval) -> f64| {
+        shown(series).map(|(reads, interval)| (reads, us(interval))).collect::<Vec<_>>()
+    };
+    // Panels of one column have one scale, so that runs compare by eye.
+    let highest = |us: fn(&Interval) -> f64, cut_share| {
+        runs.iter().map(|(_, series)| top(&points(series, us), cut_share)).fold(0.001, f64::max)
+    };
+    let (p50_top, p99_top) = (highest(|i| i.p50_us, 0.0), highest(|i| i.p99_us, CUT_SHARE));
     for ((spec, series), row) in runs.iter().zip(panels.chunks(2)) {
         let shown: Vec<_> = shown(series).collect();
-        let points = |us: fn(&Interval) -> f64| {
-            shown.iter().map(|(reads, interval)| (*reads, us(interval))).collect::<Vec<_>>()
-        };
         let raw = shown.iter().filter_map(|(reads, interval)| Some((*reads, raw_pct(interval)?)));
         let name = spec.run.name();
         panel(
             &row[0],
             &words(&name, series),
             "p50 of reads (µs)",
-            &points(|i| i.p50_us),
+            &points(series, |i| i.p50_us),
+            p50_top,
             P50,
             Some(raw.collect()),
         )?;
@@ -66,7 +73,8 @@ fn draw(svg: &mut String, runs: &[(BypassSpec, BypassSeries)]) -> Result<(), Fai
             &row[1],
             &format!("{name}: 99th percentile"),
             "p99 of reads (µs)",
-            &points(|i| i.p99_us),
+            &points(series, |i| i.p99_us),
+            p99_top,
             P99,
             None,
         )?;
@@ -96,7 +104,10 @@ fn words(name: &str, series: &BypassSeries) -> String {
     };
     format!(
         "{name}: cold {:.2} µs, hot {:.2} µs (fall {:.0} %), {back}",
-        summary.p50_cold_us, summary.p50_hot_us, summary.fall_pct
+        summary.p50_cold_us,
+        summary.p50_hot_us,
+        // A fall of less than nothing rounds to no fall.
+        summary.fall_pct.round() + 0.0
     )
 }
 
@@ -135,12 +146,12 @@ fn panel(
     caption: &str,
     y_title: &str,
     points: &[(f64, f64)],
+    top: f64,
     color: RGBColor,
     raw_pct: Option<Vec<(f64, f64)>>,
 ) -> Result<(), Failure> {
     let first = points.first().map_or(0.0, |point| point.0).min(0.0);
     let last = points.last().map_or(1.0, |point| point.0).max(first + 0.001);
-    let top = top(points, if raw_pct.is_some() { 0.0 } else { CUT_SHARE });
     let cut = if points.iter().any(|point| point.1 > top) { " (highest points cut off)" } else { "" };
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{caption}{cut}"), (FONT, 18))
@@ -182,7 +193,7 @@ fn panel(
     chart
         .draw_series(DashedLineSeries::new([(0.0, 0.0), (0.0, top)], 7, 5, JUMP.stroke_width(2)))?
         .label("the jump")
-        .legend(line(JUMP.stroke_width(2)));
+        .legend(|(x, y)| DashedPathElement::new([(x, y), (x + 24, y)], 7, 5, JUMP.stroke_width(2)));
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperRight)
@@ -226,6 +237,15 @@ mod tests {
             assert!(svg.contains(words), "{words}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn a_fall_that_rounds_to_none_has_no_sign() {
+        let interval = |operations, p50_us| Interval { operations, p50_us, ..Interval::default() };
+        let intervals =
+            (1..=40).map(|number| interval(number * 1_000, if number < 10 { 1.0 } else { 1.001 }));
+        let series = BypassSeries { intervals: intervals.collect(), jump: 20, ..BypassSeries::default() };
+        assert!(words("auto", &series).contains("(fall 0 %)"), "{}", words("auto", &series));
     }
 
     #[test]

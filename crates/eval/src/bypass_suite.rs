@@ -88,9 +88,9 @@ impl BypassPlan {
         let runs = self.runs(registry)?.len();
         let seconds = self.expected_seconds(runs);
         Ok(format!(
-            "{} of two phases of {} s: about {} in all, more for codecs that need longer than 5 us a read",
+            "{} of two phases of {}: about {} in all, more for codecs that need longer than 5 us a read",
             runs_in_words(runs),
-            self.plan.seconds,
+            self.plan.window_in_words(),
             human_seconds(seconds)
         ))
     }

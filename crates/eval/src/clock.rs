@@ -15,7 +15,14 @@ pub(crate) enum Clock {
     Counter(quanta::Clock),
     /// Nanoseconds since a moment.
     System(Instant),
+    /// A count of nanoseconds that a test moves; each reading takes some.
+    #[cfg(test)]
+    Simulated(std::sync::Arc<std::sync::atomic::AtomicU64>),
 }
+
+/// What a reading of the simulated clock takes, so that waiting for a moment ends.
+#[cfg(test)]
+const SIMULATED_READING_NS: u64 = 20;
 
 impl Clock {
     /// Takes 10 ms.
@@ -26,8 +33,19 @@ impl Clock {
         let end = Reading::narrow(&counter);
         match Reading::agree(&start, &end, counter.delta_as_nanos(start.raw, end.raw)) {
             true => counter,
-            false => Clock::System(Instant::now()),
+            false => Clock::system(),
         }
+    }
+
+    /// The system's clock.
+    pub(crate) fn system() -> Clock {
+        Clock::System(Instant::now())
+    }
+
+    /// A clock that shows the nanoseconds in `now`.
+    #[cfg(test)]
+    pub(crate) fn simulated(now: std::sync::Arc<std::sync::atomic::AtomicU64>) -> Clock {
+        Clock::Simulated(now)
     }
 
     /// A reading, in units of its own.
@@ -36,6 +54,10 @@ impl Clock {
         match self {
             Clock::Counter(counter) => counter.raw(),
             Clock::System(start) => start.elapsed().as_nanos() as u64,
+            #[cfg(test)]
+            Clock::Simulated(now) => {
+                now.fetch_add(SIMULATED_READING_NS, std::sync::atomic::Ordering::Relaxed)
+            }
         }
     }
 
@@ -45,6 +67,8 @@ impl Clock {
         match self {
             Clock::Counter(counter) => counter.delta_as_nanos(start, end),
             Clock::System(_) => end.saturating_sub(start),
+            #[cfg(test)]
+            Clock::Simulated(_) => end.saturating_sub(start),
         }
     }
 }

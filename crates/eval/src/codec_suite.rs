@@ -72,6 +72,7 @@ pub(crate) mod tests {
             train_on: usual.train_on,
             distribution: usual.distribution,
             seconds: 5.0,
+            operations: None,
             warmup_seconds: 0.5,
             settle_seconds: 0.0,
             cpus: vec![],

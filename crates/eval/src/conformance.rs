@@ -17,7 +17,8 @@ use crate::workload::{LoadOrder, Mix};
 const KEYS: u64 = 3_000;
 /// About as many as are loaded.
 const RAW_BYTES: u64 = KEYS * 200;
-const MIXED_MS: u64 = 100;
+/// Of each thread: several at a key, so that threads meet.
+const MIXED_OPERATIONS: u64 = 4_000;
 
 /// Runs the suite with a codec; the error says what was wrong first.
 pub fn check<T: Target>(codec: &str) -> Result<(), String> {
@@ -75,7 +76,7 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
     }
 }
 
-/// Some time of everything at once.
+/// Everything at once.
 fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, multi_get: usize) -> Mistakes {
     let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.len());
     let control = Control::default();
@@ -94,14 +95,13 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, multi_get: usize)
                     multi_get,
                     clock: None,
                     interval_ns: None,
+                    quota: Some(MIXED_OPERATIONS),
                     buffers: Buffers::<T>::new(multi_get, 0),
                 };
                 let control = &control;
                 scope.spawn(move || worker.run(control))
             })
             .collect();
-        std::thread::sleep(std::time::Duration::from_millis(MIXED_MS));
-        control.enter(Phase::Stop);
         for handle in handles {
             let buffers = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             total.merge(buffers.tally.mistakes);

@@ -158,6 +158,11 @@ impl Compared<'_> {
         self.figure(|round| Some(round.loaded_held_bytes? as f64 / round.raw_bytes as f64))
     }
 
+    /// Resident bytes of the process at the end of the window, decoders of its files included, over raw bytes.
+    fn rss_per_raw(&self) -> Option<f64> {
+        self.figure(|round| Some(round.memory.rss_bytes as f64 / round.raw_bytes as f64))
+    }
+
     fn mismatches(&self) -> u64 {
         self.configuration.rounds.iter().map(|round| round.mismatches).sum()
     }
@@ -188,6 +193,8 @@ impl Compared<'_> {
             ("read_p99_us", Cell::number(self.figure(|round| Some(round.read?.p99_us)), 3)),
             ("load_cpu_sec", Cell::number(self.figure(|round| Some(round.load_cpu_sec)), 3)),
             ("loaded_held_per_raw", Cell::number(self.held_per_raw(), 4)),
+            ("rss_per_raw", Cell::number(self.rss_per_raw(), 4)),
+            ("coverage", Cell::number(self.figure(|round| Some(round.coverage)), 2)),
             ("files", Cell::number(self.figure(|round| round.counters.files.map(|files| files as f64)), 0)),
             ("throughput_to_zstd", of(reference.throughput)),
             ("throughput_to_zstd_spread_pct", spread(reference.throughput)),
@@ -241,11 +248,11 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("medians of {} rounds", plan.rounds) };
     let mut text = format!(
-        "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {} s; ratios are to {REFERENCE} in the same round\n",
+        "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {}; ratios are to {REFERENCE} in the same round\n",
         grouped(plan.keys as f64, 0),
         plan.instances,
         plan.corpus,
-        plan.seconds
+        plan.window_in_words()
     );
     for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
@@ -269,6 +276,7 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         }
     }
     text + "\nthroughput: operations per CPU-second of the whole process, compaction included. size: bytes of the files as loaded and compacted.\n\
+        RSS: resident memory of the process that it gained, over raw bytes: memtables, decoders and dictionaries of files, the page cache apart.\n\
         cores: extrapolated, the share of the processors that does as many operations; measured, the same between the points of fewer\n\
         processors. modelled: a device in software, whose own CPU time is taken off; where it was late, it would be faster.\n\
         fill: CPU time of the sequential load and its compaction.\n"
@@ -318,7 +326,7 @@ fn lateness(group: &[Compared<'_>]) -> String {
 
 /// The published Figure 5 and its savings, as a table.
 fn figure_5(group: &[Compared<'_>]) -> String {
-    const HEADINGS: [&str; 14] = [
+    const HEADINGS: [&str; 15] = [
         "codec",
         "ops/CPU-s",
         "throughput",
@@ -329,6 +337,7 @@ fn figure_5(group: &[Compared<'_>]) -> String {
         "measured",
         "fill CPU",
         "size/raw",
+        "RSS/raw",
         "p99 us",
         "ops to lz4",
         "size to lz4",
@@ -351,6 +360,7 @@ fn figure_5(group: &[Compared<'_>]) -> String {
             number(one.cores, 2),
             ratio(one.reference.load_cpu),
             number(one.held_per_raw(), 3),
+            number(one.rss_per_raw(), 3),
             number(one.figure(|round| Some(round.read?.p99_us)), 1),
             ratio(one.fast.throughput),
             ratio(one.fast.size),

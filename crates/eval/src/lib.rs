@@ -1,7 +1,7 @@
 //! Judges key-value stores: workloads, targets, meters, results.
 //!
 //! A *target* is a store under test behind the trait [`Target`]. A run loads it with keys in random order, operates on it
-//! for some seconds with a mix of reads and writes, and compares every answer, byte for byte, with what was written; it reports
+//! for some seconds, or so many times, with a mix of reads and writes, and compares every answer, byte for byte, with what was written; it reports
 //! operations per second and per CPU-second, latency over the whole window, and the memory that the allocator holds
 //! for the data, all in one row. A store that loses a key or returns a wrong byte fails the run.
 //!
@@ -9,7 +9,7 @@
 //! use ziptier_eval::{Meters, Registry, RunSpec};
 //!
 //! let registry = Registry::with(vec![]);
-//! let spec = RunSpec { keys: 1_000, seconds: 0.05, warmup_seconds: 0.0, ..RunSpec::new("btreemap", "json") };
+//! let spec = RunSpec { keys: 1_000, operations: Some(10_000), warmup_seconds: 0.0, ..RunSpec::new("btreemap", "json") };
 //! let target = registry.find(&spec.target)?;
 //! let measured = target.run(&spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {})?;
 //! assert_eq!(measured.mismatches, 0);
@@ -23,11 +23,12 @@
 //! | `corpus`, `generator` | where value bytes come from |
 //! | `workload`, `distribution`, `permutation` | which operation on which key comes next |
 //! | `target`, `target_options`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
-//! | `spec`, `worker`, `run`, `clock`, `meters`, `measurement` | one run, from the empty store to its figures |
+//! | `spec`, `worker`, `window`, `run`, `clock`, `meters`, `measurement` | one run, from the empty store to its figures |
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
 //! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
+//! | `server_suite`, `server_client`, `server_process` | CPU time and memory of servers that speak RESP, side by side |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -61,6 +62,9 @@ mod report;
 mod results_folder;
 mod row;
 mod run;
+mod server_client;
+mod server_process;
+mod server_suite;
 mod smoke;
 mod spec;
 mod target;
@@ -68,6 +72,7 @@ mod target_options;
 pub mod targets;
 mod values;
 mod verdict;
+mod window;
 mod worker;
 mod workload;
 
@@ -91,6 +96,8 @@ pub use plan::Plan;
 pub use process::{Launcher, serve_child};
 pub use registry::{CodecEngine, Registration, Registry};
 pub use report::{Format, render};
+pub use server_process::ServerProgram;
+pub use server_suite::{ServerOutcome, ServerPlan, server_suite};
 pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};
 pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError};

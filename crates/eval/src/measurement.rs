@@ -64,6 +64,18 @@ pub struct Measurement {
     pub memory: Growth,
     /// The same after the idle time, if there was any.
     pub settled: Option<Growth>,
+    /// CPU seconds of that idle time: work that the window and the load had put off.
+    #[serde(default)]
+    pub settle_cpu_sec: Option<f64>,
+    /// How often the values of the live keys cover the bytes of the corpus that they are cut from.
+    #[serde(default)]
+    pub coverage: f64,
+    /// Dictionaries that the target took into use since the keys that are measured began to be loaded, if it counts them.
+    #[serde(default)]
+    pub adoptions: Option<u64>,
+    /// Whether it was to have none of them: what it had learnt before is what is measured.
+    #[serde(default)]
+    pub is_held_out: bool,
     /// Held bytes when loading was done and nothing else had begun, for a target that keeps its data in files.
     pub loaded_held_bytes: Option<u64>,
     /// Seconds that loading took.
@@ -111,6 +123,11 @@ impl Measurement {
             .reduce(f64::max)
     }
 
+    /// Whether the target learnt from data that were held out.
+    pub fn has_retrained(&self) -> bool {
+        self.is_held_out && self.adoptions.is_some_and(|adoptions| adoptions > 0)
+    }
+
     /// Held bytes per raw byte at the end of the window.
     pub fn held_per_raw(&self) -> Option<f64> {
         per_raw(self.memory.held_bytes, self.raw_bytes)
@@ -145,7 +162,7 @@ impl Counters {
         }
         fields!(iaa_compress_calls iaa_decompress_calls engine_fallbacks engine_queue_full_retries engine_faults
             qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
-            coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
+            trainings adoptions coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
     }
 
     pub(crate) fn plus(&self, other: &Counters) -> Counters {

@@ -101,7 +101,11 @@ impl Memory {
 
 /// `VmRSS` of this process; 0 where the system does not tell.
 fn rss_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    rss_of(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+/// `VmRSS` in what `/proc/PID/status` says.
+pub(crate) fn rss_of(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
 }

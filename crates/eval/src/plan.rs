@@ -7,6 +7,7 @@ use crate::distribution::Distribution;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KeyShape;
 use crate::registry::{CodecEngine, Registration, Registry};
+use crate::report::grouped;
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::{Config, EngineUnavailable};
 use crate::target_options::{Huffman, Path, TargetOptions};
@@ -16,6 +17,8 @@ use crate::workload::Workload;
 /// Starting a process and reading a corpus, and loading and checking one key: measured, for estimates.
 const START_SECONDS: f64 = 0.4;
 const KEY_SECONDS: f64 = 4e-6;
+/// One operation of a window that ends by count.
+const OPERATION_SECONDS: f64 = 2e-6;
 
 /// One way to compress that is measured.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +85,8 @@ pub struct Plan {
     pub distribution: Distribution,
     /// Length of each timed window.
     pub seconds: f64,
+    /// Operations of each timed window instead.
+    pub operations: Option<u64>,
     /// Operations before it, not timed.
     pub warmup_seconds: f64,
     /// Idle time after it, before the settled memory is read.
@@ -372,7 +377,8 @@ impl Plan {
             TrainOn::FirstHalf => 2.0,
         };
         let keys = (self.keys * self.instances) as f64 * first_half;
-        let windows = self.seconds + self.warmup_seconds + self.settle_seconds;
+        let window = self.operations.map_or(self.seconds, |operations| operations as f64 * OPERATION_SECONDS);
+        let windows = window + self.warmup_seconds + self.settle_seconds;
         (runs * self.rounds) as f64 * (windows + START_SECONDS + keys * KEY_SECONDS)
     }
 
@@ -414,6 +420,7 @@ impl Plan {
             train_on: self.train_on,
             distribution: self.distribution,
             seconds: self.seconds,
+            operations: self.operations,
             warmup_seconds: self.warmup_seconds,
             settle_seconds: self.settle_seconds,
             instances: self.instances,
@@ -421,6 +428,14 @@ impl Plan {
             latency: self.latency,
             background_threads: self.background_threads,
             ..RunSpec::new("", &self.corpus)
+        }
+    }
+
+    /// How long a timed window is.
+    pub(crate) fn window_in_words(&self) -> String {
+        match self.operations {
+            Some(operations) => format!("{} operations", grouped(operations as f64, 0)),
+            None => format!("{} s", self.seconds),
         }
     }
 

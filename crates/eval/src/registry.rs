@@ -10,7 +10,7 @@ use crate::meters::Meters;
 use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
 use crate::target_options::{Huffman, Path};
-use crate::targets::{BTreeMapTarget, NullTarget, SkipListTarget};
+use crate::targets::{BTreeMapInlineTarget, BTreeMapTarget, HashMapTarget, NullTarget, SkipListTarget};
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
 type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Error>;
@@ -184,6 +184,16 @@ impl Registry {
         own.push(Registration::of::<BTreeMapTarget>(
             "btreemap",
             "std BTreeMap behind an RwLock, uncompressed",
+            &["none"],
+        ));
+        own.push(Registration::of::<BTreeMapInlineTarget>(
+            "btreemap-inline",
+            "the same with keys in its nodes, uncompressed",
+            &["none"],
+        ));
+        own.push(Registration::of::<HashMapTarget>(
+            "hashmap",
+            "std HashMap behind an RwLock, keys in its table, uncompressed, without an order",
             &["none"],
         ));
         own.push(Registration::of::<SkipListTarget>(

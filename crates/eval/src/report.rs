@@ -4,8 +4,10 @@ use serde_json::{Map, Value as Json};
 
 use crate::bench::{Configuration, Outcome};
 use crate::error::Error;
+use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::row::{Row, median_row, round_row, unavailable_row};
+use crate::spec::RunSpec;
 use crate::verdict::Verdicts;
 
 /// How results are printed.
@@ -95,54 +97,43 @@ fn json(outcome: &Outcome) -> String {
     format!("{:#}\n", rows.into_iter().chain(unavailable).collect::<Json>())
 }
 
-const HEADINGS: [(&str, &str); 14] = [
-    ("workload", ""),
-    ("target", ""),
-    ("threads", ""),
-    ("ops", "per s"),
-    ("ops", "per CPU-s"),
+/// Columns of the table of speed: name and unit.
+const SPEED: [(&str, &str); 9] = [
+    ("speed", ""),
+    ("ops", "k/s"),
+    ("ops", "k/CPU-s"),
+    ("ratio", ""),
     ("spread", "%"),
-    ("read p50", "us"),
-    ("read p99", "us"),
-    ("write p50", "us"),
-    ("write p99", "us"),
-    ("held", "per raw"),
-    ("settled", "per raw"),
-    ("RSS", "per raw"),
-    ("wrong", "answers"),
+    ("read", "p50 us"),
+    ("read", "p99 us"),
+    ("write", "p50 us"),
+    ("write", "p99 us"),
 ];
-/// Columns of names, set to the left.
-const NAMES: usize = 2;
+/// Columns of the table of memory.
+const MEMORY: [(&str, &str); 9] = [
+    ("memory", ""),
+    ("held", "/raw"),
+    ("RSS", "/raw"),
+    ("settled", "held/raw"),
+    ("settled", "RSS/raw"),
+    ("covers", "times"),
+    ("load", "us/key"),
+    ("settle", "us/key"),
+    ("wrong", ""),
+];
+/// The width of a terminal that nobody widened.
+const COLUMNS: usize = 80;
 
 fn table(plan: &Plan, outcome: &Outcome) -> String {
-    let mut lines: Vec<Vec<String>> = vec![
-        HEADINGS.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        HEADINGS.iter().map(|(_, unit)| (*unit).to_owned()).collect(),
-    ];
-    lines.extend(outcome.configurations.iter().map(|configuration| line(plan, configuration)));
-    // A column that says nothing in any row is left out.
-    let used: Vec<usize> = (0..HEADINGS.len())
-        .filter(|&column| lines[2..].iter().any(|line| !line[column].is_empty()))
-        .collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-
-    let mut text = title(plan);
-    let mut workload = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        if number > 2 && line[0] != workload {
-            text.push('\n');
-        }
-        workload.clone_from(&line[0]);
-        let mut row = String::new();
-        for &column in &used {
-            let width = width(column);
-            row += &match column < NAMES {
-                true => format!("{:<width$}  ", line[column]),
-                false => format!("{:>width$}  ", line[column]),
-            };
-        }
-        text += row.trim_end();
-        text.push('\n');
+    let mut text = wrapped(&title(plan));
+    let in_group = |one: &Configuration, other: &Configuration| group(plan, one) == group(plan, other);
+    for group_of in outcome.configurations.chunk_by(in_group) {
+        let [first, ..] = group_of else { continue };
+        text += &format!("\n{}\n", group(plan, first));
+        let rows: Vec<Row> = group_of.iter().map(median_row).collect();
+        let line = |row, one| speed(row, one, &rows[0]);
+        text += &tabulated(&SPEED, rows.iter().zip(group_of).map(|(row, one)| line(row, one)).collect());
+        text += &tabulated(&MEMORY, rows.iter().zip(group_of).map(|(row, one)| memory(row, one)).collect());
     }
     for unavailable in &outcome.unavailable {
         text += &format!("{} {unavailable}\n", unavailable.spec.name());
@@ -152,6 +143,39 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         text += &Verdicts::of(outcome).to_text();
     }
     text
+}
+
+/// Headings and lines in columns; a column that says nothing in any line is left out.
+fn tabulated<const N: usize>(headings: &[(&str, &str); N], lines: Vec<[String; N]>) -> String {
+    let used = |column: &usize| lines.iter().any(|line| !line[*column].is_empty());
+    let used: Vec<usize> = (0..N).filter(used).collect();
+    let names = headings.each_ref().map(|(name, _)| (*name).to_owned());
+    let units = headings.each_ref().map(|(_, unit)| (*unit).to_owned());
+    let lines = [names, units].into_iter().chain(lines);
+    let kept = |line: [String; N]| used.iter().map(|&column| line[column].clone()).collect();
+    aligned(&lines.map(kept).collect::<Vec<Vec<String>>>(), 1)
+}
+
+/// Breaks a text at spaces into lines that fit a terminal.
+pub(crate) fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    for paragraph in text.lines() {
+        let mut width = 0;
+        for word in paragraph.split(' ') {
+            let space = usize::from(width > 0);
+            if width > 0 && width + space + word.len() > COLUMNS {
+                lines.push('\n');
+                width = 0;
+            } else if space > 0 {
+                lines.push(' ');
+                width += 1;
+            }
+            lines += word;
+            width += word.len();
+        }
+        lines.push('\n');
+    }
+    lines
 }
 
 /// Lines of cells in columns; the first `names` columns are set to the left, the others to the right.
@@ -175,41 +199,80 @@ pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
     text
 }
 
-fn line(plan: &Plan, configuration: &Configuration) -> Vec<String> {
-    let row = median_row(configuration);
-    let number = |name: &str, decimals: usize| {
-        let cell = row.iter().find(|(column, _)| *column == name).map(|(_, cell)| cell.to_tsv());
-        let number = cell.and_then(|cell| cell.parse::<f64>().ok());
-        number.map_or(String::new(), |number| grouped(number, decimals))
-    };
-    let stores = !configuration.is_harness;
-    let per_raw = |name: &str| if stores { number(name, 2) } else { "-".into() };
-    let figure =
-        |name: &str| row.iter().find(|(column, _)| *column == name).and_then(|(_, cell)| cell.as_number());
-    let rss_per_raw = figure("rss_bytes").zip(figure("raw_bytes")).filter(|&(_, raw)| raw > 0.0 && stores);
+/// What the rows of a group have in common, in words.
+fn group(plan: &Plan, configuration: &Configuration) -> String {
     let spec = &configuration.spec;
-    let mut workload = spec.workload.name.clone();
+    let mut words = spec.workload.name.clone();
     if plan.value_bytes.len() > 1 {
-        workload += &format!(" {} B", spec.value_bytes);
+        words += &format!(", values of {} B", spec.value_bytes);
     }
     if plan.value_orders.len() > 1 {
-        workload += &format!(" {}", spec.value_order);
+        words += &format!(", {}", spec.value_order);
     }
-    vec![
-        workload,
-        spec.name().replacen('_', " ", 1),
-        spec.threads.to_string(),
-        number("qps", 0),
-        number("qps_per_cpu_core", 0),
-        if configuration.rounds.len() > 1 { number("qps_per_cpu_core_spread_pct", 1) } else { String::new() },
-        number("read_p50_us", 2),
-        number("read_p99_us", 2),
-        number("write_p50_us", 2),
-        number("write_p99_us", 2),
-        per_raw("held_per_raw"),
-        if spec.settle_seconds > 0.0 { per_raw("settled_held_per_raw") } else { String::new() },
-        rss_per_raw.map_or("-".into(), |(rss, raw)| format!("{:.2}", rss / raw)),
-        number("mismatches", 0),
+    words + &format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" })
+}
+
+fn figure(row: &Row, name: &str) -> Option<f64> {
+    row.iter().find(|(column, _)| *column == name).and_then(|(_, cell)| cell.as_number())
+}
+
+fn number(row: &Row, name: &str, decimals: usize) -> String {
+    figure(row, name).map_or(String::new(), |number| grouped(number, decimals))
+}
+
+/// With three digits at least.
+fn three_digits(number: Option<f64>) -> String {
+    let Some(number) = number else { return String::new() };
+    let decimals = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    grouped(number, decimals)
+}
+
+fn thousands(row: &Row, name: &str) -> String {
+    three_digits(figure(row, name).map(|number| number / 1e3))
+}
+
+fn in_columns(spec: &RunSpec) -> String {
+    spec.name().replacen('_', " ", 1)
+}
+
+fn speed(row: &Row, configuration: &Configuration, first: &Row) -> [String; SPEED.len()] {
+    let per_cpu = |row| figure(row, "qps_per_cpu_core").filter(|rate| *rate > 0.0);
+    let ratio = per_cpu(row).zip(per_cpu(first)).map(|(own, first)| format!("{:.2}", own / first));
+    [
+        in_columns(&configuration.spec),
+        thousands(row, "qps"),
+        thousands(row, "qps_per_cpu_core"),
+        ratio.unwrap_or_default(),
+        number(row, "qps_per_cpu_core_spread_pct", 1),
+        three_digits(figure(row, "read_p50_us")),
+        three_digits(figure(row, "read_p99_us")),
+        three_digits(figure(row, "write_p50_us")),
+        three_digits(figure(row, "write_p99_us")),
+    ]
+}
+
+fn memory(row: &Row, configuration: &Configuration) -> [String; MEMORY.len()] {
+    let stores = !configuration.is_harness;
+    let raw = figure(row, "raw_bytes").filter(|raw| *raw > 0.0 && stores);
+    let over = |name: &str, base: Option<f64>, decimals| match figure(row, name).zip(base) {
+        Some((figure, base)) => grouped(figure / base, decimals),
+        None if stores => String::new(),
+        None => "-".into(),
+    };
+    let settled =
+        |name| if configuration.spec.settle_seconds > 0.0 { over(name, raw, 2) } else { String::new() };
+    let per_key = figure(row, "keys").filter(|keys| *keys > 0.0 && stores).map(|keys| keys / 1e6);
+    let settles = configuration.spec.settle_seconds > 0.0;
+    [
+        in_columns(&configuration.spec),
+        over("held_bytes", raw, 2),
+        over("rss_bytes", raw, 2),
+        settled("settled_held_bytes"),
+        settled("settled_rss_bytes"),
+        number(row, "coverage", 2),
+        over("load_cpu_sec", per_key, 2),
+        if settles { over("settle_cpu_sec", per_key, 2) } else { String::new() },
+        number(row, "mismatches", 0),
     ]
 }
 
@@ -249,37 +312,43 @@ fn title(plan: &Plan) -> String {
     };
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("median of {} rounds", plan.rounds) };
+    let window = plan.window_in_words();
     format!(
-        "{} {} keys of {} B{several}, values of {} B from {}{halves}, {}{batches}; {rounds} of {} s\n\n",
+        "{} {} keys of {} B{several}, values of {} B from {}{halves} ({}), {}{batches}; {rounds} of {window}",
         grouped(plan.keys as f64, 0),
         plan.key_shape,
         crate::keys::KEY_BYTES,
         listed(&plan.value_bytes),
         plan.corpus,
+        listed(&plan.value_orders),
         plan.distribution,
-        plan.seconds
     )
 }
 
+const MEANINGS: &str = "\
+per CPU-s: by CPU time of the whole process, background threads included. ratio: that over the first row's. \
+spread: largest less smallest round. held: bytes in the allocator's active pages, less those before the store was \
+opened. RSS: likewise, resident pages. raw: bytes of live keys and values. covers: how often the values cover the \
+corpus; above 1 they overlap, which flatters whatever trains a dictionary (--value-order apart does not). load: CPU \
+time of loading.";
+
 fn footer(plan: &Plan, outcome: &Outcome) -> String {
-    let mut text = String::from(
-        "\nper CPU-s: CPU time of the whole process, background threads included. held: bytes in the allocator's active\n\
-         pages, less those before the store was opened; raw: bytes of live keys and values.",
-    );
-    if outcome
-        .configurations
-        .iter()
-        .any(|one| one.rounds.iter().any(|round| round.loaded_held_bytes.is_some()))
-    {
-        text += " For a database on disk, held: bytes of its files.";
+    let mut meanings = String::from(MEANINGS);
+    let rounds = || outcome.configurations.iter().flat_map(|one| &one.rounds);
+    if rounds().any(|round| round.loaded_held_bytes.is_some()) {
+        meanings += " For a database on disk, held: bytes of its files.";
     }
     if plan.settle_seconds > 0.0 {
-        text += &format!(" settled: after {} s of idling.", plan.settle_seconds);
+        meanings += &format!(
+            " settled: after {} s of idling; settle: CPU time of that, work that was put off.",
+            plan.settle_seconds
+        );
     }
-    text.push('\n');
+    meanings.push('\n');
     if outcome.configurations.iter().any(|configuration| configuration.is_harness) {
-        text += "null stores nothing: its row is what the harness itself costs, and that cost is in every other row, too.\n";
+        meanings += "null stores nothing: its row is what the harness itself costs, and that cost is in every other row, too.\n";
     }
+    let mut text = format!("\n{}", wrapped(&meanings));
     if let Some(limit) = plan.until_p99_us {
         text += &steps(outcome, limit);
     }
@@ -292,12 +361,17 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         .map(String::as_str)
         .collect();
     for note in notes {
-        text += &format!("note: {note}\n");
+        text += &wrapped(&format!("note: {note}"));
     }
     for configuration in &outcome.configurations {
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
         if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
-            let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
             text += &format!("WRONG ANSWERS: {name}, {workload}; the first: {first}\n");
+        }
+        if configuration.rounds.iter().any(Measurement::has_retrained) {
+            text += &format!(
+                "NOT HELD OUT: {name}, {workload}: it took a dictionary of the second half into use\n"
+            );
         }
     }
     if let Some(folder) = &outcome.folder {

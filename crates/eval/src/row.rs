@@ -75,7 +75,7 @@ pub(crate) fn round_row(configuration: &Configuration, round: usize) -> Row {
 }
 
 /// The row of a configuration: the median over its rounds of every number, the sum of the mismatches, and how far apart the rounds
-/// are (largest less smallest, in per cent of the median).
+/// are (largest less smallest, in per cent of the median; nothing of one round, which has no spread).
 pub(crate) fn median_row(configuration: &Configuration) -> Row {
     let rounds: Vec<Row> =
         (0..configuration.rounds.len()).map(|round| round_row(configuration, round)).collect();
@@ -104,7 +104,8 @@ pub(crate) fn median_row(configuration: &Configuration) -> Row {
         [("qps", "qps_spread_pct"), ("qps_per_cpu_core", "qps_per_cpu_core_spread_pct")]
     {
         let mut values = first.iter().position(|(column, _)| *column == name).map(column).unwrap_or_default();
-        row.push((spread_name, Cell::number(spread_pct(&mut values), 1)));
+        let spread = if rounds.len() > 1 { spread_pct(&mut values) } else { None };
+        row.push((spread_name, Cell::number(spread, 1)));
     }
     row
 }
@@ -196,6 +197,12 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("settled_rss_bytes", settled.map_or(Cell::Missing, |settled| Cell::Count(settled.rss_bytes))),
         ("load_sec", Cell::number(Some(measured.load_sec), 3)),
         ("load_cpu_sec", Cell::number(Some(measured.load_cpu_sec), 3)),
+        ("settle_cpu_sec", Cell::number(measured.settle_cpu_sec, 3)),
+        ("operations", Cell::Count(measured.operations as i64)),
+        ("coverage", Cell::number(Some(measured.coverage), 2)),
+        ("trainings", Cell::count(counters.trainings)),
+        ("adoptions", Cell::count(counters.adoptions)),
+        ("adoptions_measured", Cell::count(measured.adoptions)),
         ("offered_qps", Cell::number(measured.held_rate(spec.until_p99_us), 0)),
         ("target", Cell::Text(spec.target.clone())),
         ("key_shape", Cell::Text(spec.key_shape.to_string())),

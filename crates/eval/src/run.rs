@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use crate::clock::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
-use crate::measurement::{Latency, Measurement, Step};
-use crate::meters::{Growth, Memory, Meters, ModelledWork, Usage};
+use crate::keys::KEY_BYTES;
+use crate::measurement::Measurement;
+use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::oracle::Oracle;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::{Batch, Config, Counters, Target, TargetError};
-use crate::values::{ValueOrder, Values};
-use crate::worker::{Buffers, Control, Mistakes, Phase, Worker, failed, wrong_answer};
+use crate::values::Values;
+use crate::window::{Arena, Window};
+use crate::worker::{Buffers, Mistakes, failed, wrong_answer};
 use crate::workload::LoadOrder;
 
 /// Idle time after the first half was loaded, if the run has none of its own.
@@ -29,7 +31,7 @@ const ABSENT_KEYS: u64 = 1_000;
 
 /// The key spaces of one store: those loaded first, if any, and those measured.
 pub(crate) struct Spaces {
-    train: Option<Arc<Oracle>>,
+    pub(crate) train: Option<Arc<Oracle>>,
     pub(crate) measured: Arc<Oracle>,
 }
 
@@ -76,6 +78,8 @@ pub(crate) fn run<T: Target>(
 
     progress("loading");
     let files_before = file_bytes(&targets);
+    let counters = || targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default();
+    let before_load = counters();
     let (load_start, load_usage, load_modelled) = (Instant::now(), Usage::now(), (meters.modelled)());
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
@@ -90,7 +94,16 @@ pub(crate) fn run<T: Target>(
     let loaded_held_bytes = files_grown();
 
     progress("measuring");
-    let arena = Arena { spec, meters, law: &law, clock: clock.as_ref(), targets: &targets, spaces: &spaces };
+    let wall = Clock::system();
+    let arena = Arena {
+        spec,
+        meters,
+        law: &law,
+        clock: clock.as_ref(),
+        wall: &wall,
+        targets: &targets,
+        spaces: &spaces,
+    };
     let mut window = match spec.workload.is_fill() {
         true => Window::of_load(spec, load_sec, load_usage, load_modelled, arena.counters()),
         false => arena.window(&mut buffers, None),
@@ -109,14 +122,18 @@ pub(crate) fn run<T: Target>(
     let memory = in_files(end.since(before_measured));
     let describe = || targets.iter().map(T::describe).filter(|words| !words.is_empty()).collect::<Vec<_>>();
     let mut descriptions = describe();
+    let mut settle_cpu_sec = None;
     let settled = (spec.settle_seconds > 0.0).then(|| {
         progress("settling");
+        let (usage, modelled) = (Usage::now(), (meters.modelled)());
         thread::sleep(Duration::from_secs_f64(spec.settle_seconds));
+        let cpu_sec = Usage::now().since(usage).cpu_sec() - (meters.modelled)().since(modelled).cpu_sec;
+        settle_cpu_sec = Some(cpu_sec);
         let settled = in_files(meters.memory().since(before_measured));
         descriptions.extend(describe());
         settled
     });
-    let counters = targets.iter().map(T::counters).next().unwrap_or_default();
+    let counters = counters();
 
     progress("checking every key");
     for (target, spaces) in targets.iter().zip(&spaces) {
@@ -142,11 +159,17 @@ pub(crate) fn run<T: Target>(
         raw_bytes,
         memory,
         settled,
+        settle_cpu_sec,
+        coverage: coverage(&spaces, keys, raw_bytes),
+        adoptions: counters.since(&before_load).adoptions,
+        is_held_out: spec.train_on == TrainOn::FirstHalf,
         loaded_held_bytes,
         load_sec,
         load_cpu_sec: load_usage.cpu_sec() - load_modelled.cpu_sec,
         counters: Counters {
             files: counters.files,
+            trainings: counters.trainings,
+            adoptions: counters.adoptions,
             coded_bytes: counters.coded_bytes,
             coded_raw_bytes: counters.coded_raw_bytes,
             ..window.counters
@@ -164,17 +187,24 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
     let corpus = spec.read_corpus()?;
     let len = corpus.bytes.len();
     let values = |region| {
-        let values = Values::new(Arc::clone(&corpus.bytes), region, spec.value_bytes, spec.seed);
+        let corpus = Arc::clone(&corpus.bytes);
+        let values = Values::ordered(corpus, region, spec.value_bytes, spec.value_order, spec.seed);
         let values = values.ok_or_else(|| Error::CorpusShorterThanValue {
             path: spec.corpus.clone(),
             corpus_bytes: len as u64,
             half: "",
             value_bytes: spec.value_bytes.max,
         })?;
-        Ok(match spec.value_order {
-            ValueOrder::Strangers => values,
-            ValueOrder::Neighbours => values.in_order(),
-        })
+        if spec.value_order.never_overlaps() && values.slice_count() < spec.keys {
+            let expected = format!(
+                "the corpus {} has {} values ({}) that do not overlap; give so many keys or fewer, or a larger corpus",
+                spec.corpus,
+                values.slice_count(),
+                spec.value_order
+            );
+            return Err(Error::invalid("--keys", spec.keys.to_string(), expected));
+        }
+        Ok(values)
     };
     (0..spec.instances)
         .map(|_| {
@@ -313,166 +343,28 @@ pub(crate) fn live(spaces: &[Spaces]) -> (u64, u64) {
         .fold((0, 0), |(keys, bytes), (more, raw)| (keys + more, bytes + raw))
 }
 
+/// How often the values of the live keys of all stores cover the bytes that they are cut from. Every store has the corpus to itself.
+fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
+    let source: u64 = spaces.iter().map(|spaces| spaces.measured.values().source_bytes()).sum();
+    (raw_bytes - keys * KEY_BYTES as u64) as f64 / source.max(1) as f64
+}
+
 fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<String> {
     let mut notes = vec![format!(
         "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
         empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
     )];
-    let offsets = spaces.first().map_or(0, |spaces| spaces.measured.values().offset_count());
+    let slices = spaces.first().map_or(0, |spaces| spaces.measured.values().slice_count());
     if spec.train_on == TrainOn::FirstHalf {
         notes.push(
             "resident memory of the second half leaves out what it took over from pages that the first half had freed".into(),
         );
     }
-    if offsets < spec.keys {
+    if slices < spec.keys {
         notes.push(format!(
-            "the corpus has {offsets} different values for {} keys: some keys have equal values",
+            "the corpus has {slices} different values for {} keys: some keys have equal values",
             spec.keys
         ));
     }
     notes
-}
-
-/// What a timed window needs.
-struct Arena<'a, T: Target> {
-    spec: &'a RunSpec,
-    meters: &'a Meters,
-    law: &'a KeyLaw,
-    clock: Option<&'a Clock>,
-    targets: &'a [T],
-    spaces: &'a [Spaces],
-}
-
-/// What a timed window gave.
-struct Window {
-    operations: u64,
-    read: Option<Latency>,
-    write: Option<Latency>,
-    wall_sec: f64,
-    usage: Usage,
-    modelled: ModelledWork,
-    counters: Counters,
-}
-
-impl Window {
-    /// Loading as what was measured.
-    fn of_load(
-        spec: &RunSpec,
-        wall_sec: f64,
-        usage: Usage,
-        modelled: ModelledWork,
-        counters: Counters,
-    ) -> Self {
-        let operations = spec.keys * spec.instances;
-        Window { operations, read: None, write: None, wall_sec, usage, modelled, counters }
-    }
-}
-
-impl<T: Target> Arena<'_, T> {
-    /// Warm-up and one timed window, with a closed loop or at `rate` operations per second over all threads. The buffers
-    /// of the workers are lent and come back.
-    fn window(&self, buffers: &mut Vec<Buffers<T>>, rate: Option<f64>) -> Window {
-        let (spec, control) = (self.spec, Control::default());
-        let workers = spec.threads * spec.instances;
-        let interval_ns = rate.map(|rate| 1e9 * workers as f64 / rate);
-        let mut window = thread::scope(|scope| {
-            let handles: Vec<_> = (0..workers)
-                .zip(buffers.drain(..))
-                .map(|(number, buffers)| {
-                    let worker = self.worker(number, interval_ns, buffers);
-                    let control = &control;
-                    scope.spawn(move || worker.run(control))
-                })
-                .collect();
-            thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
-            let counters_before = self.counters();
-            let (start, usage, modelled) = (Instant::now(), Usage::now(), (self.meters.modelled)());
-            control.enter(Phase::Measure);
-            thread::sleep(Duration::from_secs_f64(spec.seconds));
-            control.enter(Phase::Stop);
-            let (wall_sec, usage) = (start.elapsed().as_secs_f64(), Usage::now().since(usage));
-            let modelled = (self.meters.modelled)().since(modelled);
-            let returned = handles
-                .into_iter()
-                .map(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            buffers.extend(returned);
-            let counters = self.counters().since(&counters_before);
-            Window { operations: 0, read: None, write: None, wall_sec, usage, modelled, counters }
-        });
-        if let [first, others @ ..] = buffers.as_mut_slice() {
-            for other in others {
-                first.tally.add(&other.tally);
-            }
-            window.operations = first.tally.operations;
-            window.read = Latency::of(&first.tally.read_ns);
-            window.write = Latency::of(&first.tally.write_ns);
-        }
-        window
-    }
-
-    fn worker(&self, number: u64, interval_ns: Option<f64>, buffers: Buffers<T>) -> Worker<'_, T> {
-        let spec = self.spec;
-        let (instance, thread) = ((number / spec.threads) as usize, number % spec.threads);
-        Worker {
-            target: &self.targets[instance],
-            oracle: &self.spaces[instance].measured,
-            chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, spec.threads),
-            mix: spec.workload.mix,
-            thread,
-            threads: spec.threads,
-            multi_get: spec.multi_get,
-            clock: self.clock.cloned(),
-            interval_ns,
-            buffers,
-        }
-    }
-
-    fn counters(&self) -> Counters {
-        self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
-    }
-
-    /// Open loop: offers a growing rate, each for a window, until the 99th percentile exceeds the limit; if the first rate is
-    /// too fast already, a shrinking one until it does not. Returns the last window that held it, or the slowest.
-    fn raise_rate(
-        &self,
-        buffers: &mut Vec<Buffers<T>>,
-        closed: Window,
-        limit_us: f64,
-        progress: &dyn Fn(&str),
-    ) -> (Window, Vec<Step>) {
-        const FIRST_SHARE: f64 = 0.1;
-        const FASTER: f64 = 1.25;
-        const SLOWER: f64 = 0.5;
-        const STEPS_MAX: usize = 20;
-        /// With fewer operations in a window, ten or less would decide the percentile.
-        const OPERATIONS_MIN: f64 = 1_000.0;
-        let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
-        let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
-        let mut has_held = false;
-        while steps.len() < STEPS_MAX {
-            progress(&format!("offering {rate:.0} operations per second"));
-            let window = self.window(buffers, Some(rate));
-            let p99_us = [window.read, window.write]
-                .into_iter()
-                .flatten()
-                .map(|latency| latency.p99_us)
-                .fold(0.0, f64::max);
-            let done_per_sec = window.operations as f64 / window.wall_sec;
-            steps.push(Step { offered_per_sec: rate, done_per_sec, p99_us });
-            let holds = p99_us <= limit_us;
-            let too_fast_before = steps.len() > 1 && !has_held;
-            if holds || !has_held {
-                best = Some(window);
-            }
-            if holds == too_fast_before && steps.len() > 1 {
-                break; // the limit lies between this rate and the one before
-            }
-            has_held |= holds;
-            rate *= if holds { FASTER } else { SLOWER };
-            if rate * self.spec.seconds < OPERATIONS_MIN {
-                break;
-            }
-        }
-        (best.unwrap_or(closed), steps)
-    }
 }

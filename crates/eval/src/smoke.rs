@@ -20,7 +20,8 @@ pub struct CodecCheck {
 
 /// Uncompressed maps hold at least their raw bytes, and not tenfold.
 const UNCOMPRESSED_HELD: std::ops::RangeInclusive<f64> = 1.0..=10.0;
-const SMOKE_SECONDS: f64 = 0.3;
+/// Enough for landings to be packed many times over.
+const SMOKE_OPERATIONS: u64 = 30_000;
 /// With start, load and check.
 const SMOKE_RUN_SECONDS: f64 = 1.0;
 
@@ -59,8 +60,8 @@ pub fn smoke(
                 workload: Workload::mixed("read=60,write=30,delete=5,scan=5")?,
                 threads: 2,
                 keys: 20_000,
-                seconds: SMOKE_SECONDS,
-                warmup_seconds: 0.1,
+                operations: Some(SMOKE_OPERATIONS),
+                warmup_seconds: 0.0,
                 ..RunSpec::new(target.name, &plan.corpus)
             };
             line.next(&spec.name());

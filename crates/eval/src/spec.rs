@@ -78,6 +78,8 @@ pub struct RunSpec {
     pub distribution: Distribution,
     /// Length of the timed window.
     pub seconds: f64,
+    /// Operations of the timed window, over all threads; then it ends with the last of them, however long they take.
+    pub operations: Option<u64>,
     /// The same operations before it, not timed.
     pub warmup_seconds: f64,
     /// Idle time after it, before the settled memory is read; 0 leaves that out.
@@ -108,6 +110,7 @@ pub struct RunSpec {
 
 /// Keys are numbered by 32 bits times this; beyond, the oracle's memory is the limit.
 const KEYS_MAX: u64 = 2_000_000_000;
+const OPERATIONS_MAX: u64 = 1_000_000_000_000;
 
 impl RunSpec {
     /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
@@ -131,6 +134,7 @@ impl RunSpec {
             train_on: TrainOn::All,
             distribution: Distribution::Uniform,
             seconds: 2.0,
+            operations: None,
             warmup_seconds: 0.5,
             settle_seconds: 0.0,
             landing_bytes: None,
@@ -211,6 +215,16 @@ impl RunSpec {
                 return wrong(what, seconds.to_string(), "give seconds, up to 86400");
             }
         }
+        if let Some(operations) = self
+            .operations
+            .filter(|operations| !(self.threads * self.instances..=OPERATIONS_MAX).contains(operations))
+        {
+            return wrong(
+                "--operations",
+                operations.to_string(),
+                "give at least one operation per thread and at most 1,000,000,000,000",
+            );
+        }
         if self.until_p99_us.is_some() && self.workload.is_fill() {
             return wrong(
                 "--until-p99",
@@ -239,8 +253,15 @@ impl RunSpec {
 
     /// Reads the corpus this run needs.
     pub fn read_corpus(&self) -> Result<Corpus, Error> {
-        const GENERATED_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=128 << 20;
-        let wanted = self.keys.saturating_mul(self.value_bytes.max);
+        // Enough that no two keys need the same bytes, as far as memory goes.
+        const GENERATED_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 30;
+        /// A generated line has fewer.
+        const LINE_BYTES: u64 = 1024;
+        let each = match self.value_order {
+            ValueOrder::Records => LINE_BYTES,
+            _ => self.value_bytes.max,
+        };
+        let wanted = self.keys.saturating_mul(each);
         let generated =
             wanted.clamp(*GENERATED_BYTES.start(), *GENERATED_BYTES.end()).max(self.value_bytes.max * 2);
         let corpus = Corpus::read(&self.corpus, generated as usize, self.value_bytes.max as usize)?;

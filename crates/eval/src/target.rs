@@ -223,6 +223,10 @@ pub struct Counters {
     pub bg_compactions: Option<u64>,
     /// Compactions done by the writer itself.
     pub fg_compactions: Option<u64>,
+    /// Dictionaries trained.
+    pub trainings: Option<u64>,
+    /// Those of them that were taken into use.
+    pub adoptions: Option<u64>,
     /// Logical bytes of what is now stored in coded form.
     pub coded_raw_bytes: Option<u64>,
     /// Bytes the codec made of them.

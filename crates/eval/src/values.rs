@@ -1,10 +1,12 @@
 //! Values: which corpus bytes belong to (key, version).
 //!
-//! A value is a slice of the corpus, so writing one copies nothing and checking one is a single `memcmp`. The slice
-//! begins at a hashed offset of (key, version). The hash is a bijection, so as long as the corpus has at least as many
-//! bytes as there are keys, no two keys of equal version share an offset, and no key meets an offset again before
-//! it has used them all: a wrong, stale or swapped value differs from what is expected, except where the corpus
-//! itself repeats.
+//! A value is a slice of the corpus, so writing one copies nothing and checking one is a single `memcmp`. A bijective hash of
+//! (key, version) chooses the slice, so no two keys of equal version share one while there are as many slices as keys, and no key
+//! meets a slice again before it has used them all. A wrong, stale or swapped value therefore differs from the expected one, except
+//! where the corpus itself repeats.
+//!
+//! Slices at every offset overlap: with many keys each byte of a small corpus is in many values, and a dictionary that is trained on
+//! some of them knows the others. `coverage` in the results tells how many; slices that lie apart, and records, never overlap.
 
 use std::fmt;
 use std::ops::Range;
@@ -64,93 +66,148 @@ pub enum ValueOrder {
     Strangers,
     /// The part after that of the key before, as long as nobody overwrites either.
     Neighbours,
+    /// Some part, and no two parts overlap.
+    Apart,
+    /// Some line of the corpus, cut where the longest value ends.
+    Records,
+    /// Some part of the first eighth of the corpus; each new version of a key comes from the next eighth.
+    Drift,
+}
+
+/// Each order and its name.
+const ORDERS: [(ValueOrder, &str); 5] = [
+    (ValueOrder::Strangers, "strangers"),
+    (ValueOrder::Neighbours, "neighbours"),
+    (ValueOrder::Apart, "apart"),
+    (ValueOrder::Records, "records"),
+    (ValueOrder::Drift, "drift"),
+];
+
+impl ValueOrder {
+    /// Whether no byte of the corpus is in the values of two keys.
+    pub fn never_overlaps(self) -> bool {
+        matches!(self, ValueOrder::Apart | ValueOrder::Records)
+    }
 }
 
 impl FromStr for ValueOrder {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "strangers" => Ok(ValueOrder::Strangers),
-            "neighbours" => Ok(ValueOrder::Neighbours),
-            _ => {
-                let known = "strangers, neighbours".into();
-                Err(Error::Unknown { what: "--value-order", given: name.into(), known })
-            }
-        }
+        let found = ORDERS.iter().find(|(_, known)| *known == name);
+        found.map(|(order, _)| *order).ok_or_else(|| Error::Unknown {
+            what: "--value-order",
+            given: name.into(),
+            known: ORDERS.map(|(_, name)| name).join(", "),
+        })
     }
 }
 
 impl fmt::Display for ValueOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ValueOrder::Strangers => "strangers",
-            ValueOrder::Neighbours => "neighbours",
-        })
+        let name = ORDERS.iter().find(|(order, _)| order == self);
+        f.write_str(name.map_or("", |(_, name)| name))
     }
 }
+
+/// Parts that values drift through.
+const DRIFT_PARTS: usize = 8;
 
 /// The values of one key space, cut from one region of a corpus.
 #[derive(Debug, Clone)]
 pub struct Values {
     corpus: Arc<Vec<u8>>,
-    start: usize,
-    offsets: Offsets,
-    offset_count: u64,
+    region: Range<usize>,
+    slices: Slices,
+    slice_count: u64,
     version_stride: u64,
     bytes: ValueBytes,
 }
 
-/// Bijections from steps to offsets, both below the number of offsets.
+/// Bijections from steps to slices, both below the number of slices.
 #[derive(Debug, Clone)]
-enum Offsets {
+enum Slices {
+    /// At every offset.
     Strangers(Permutation),
     /// Each lies so many bytes behind the one before; coprime to their number, so that none is met again before all were.
-    Neighbours {
-        apart: u64,
-    },
+    Neighbours { apart: u64 },
+    /// One behind the other.
+    Apart(Permutation),
+    /// Lines.
+    Records(Permutation, Arc<Vec<Line>>),
+    /// At every offset of a part, and so many bytes on for the next version.
+    Drift { offsets: Permutation, part: usize },
+}
+
+/// Where a line begins in the corpus, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    start: u32,
+    bytes: u32,
 }
 
 impl Values {
     /// Values of the given lengths from `region` of `corpus`, those of neighbouring keys strangers to each other; nothing when the region
     /// is shorter than a value.
     pub fn new(corpus: Arc<Vec<u8>>, region: Range<usize>, bytes: ValueBytes, seed: u64) -> Option<Self> {
-        let region_bytes = region.len() as u64;
-        if region.end > corpus.len() || region_bytes < bytes.max || region_bytes == 0 {
+        Self::ordered(corpus, region, bytes, ValueOrder::Strangers, seed)
+    }
+
+    /// The same in any order.
+    pub fn ordered(
+        corpus: Arc<Vec<u8>>,
+        region: Range<usize>,
+        bytes: ValueBytes,
+        order: ValueOrder,
+        seed: u64,
+    ) -> Option<Self> {
+        let part = if order == ValueOrder::Drift { region.len() / DRIFT_PARTS } else { region.len() };
+        if region.end > corpus.len() || (part as u64) < bytes.max || part == 0 {
             return None;
         }
-        let offset_count = region_bytes - bytes.max + 1;
-        let offsets = Offsets::Strangers(Permutation::new(offset_count, seed));
-        Some(Self::with(corpus, region.start, bytes, offsets, offset_count))
-    }
-
-    /// The same values for other keys: each begins where that of the key before ends (where the longest would end, if lengths vary).
-    pub fn in_order(self) -> Self {
-        let (bytes, mut offset_count) = (self.bytes, self.offset_count);
-        while gcd(bytes.max, offset_count) != 1 {
-            offset_count -= 1;
-        }
-        Self::with(self.corpus, self.start, bytes, Offsets::Neighbours { apart: bytes.max }, offset_count)
-    }
-
-    fn with(
-        corpus: Arc<Vec<u8>>,
-        start: usize,
-        bytes: ValueBytes,
-        offsets: Offsets,
-        offset_count: u64,
-    ) -> Self {
-        // The golden section spreads the versions of a key; coprime, so that it meets every offset before any twice.
-        let mut version_stride = (offset_count as f64 * 0.618_033_988_749_895) as u64;
-        while gcd(version_stride.max(1), offset_count) != 1 {
+        let mut slice_count = part as u64 - bytes.max + 1;
+        let shuffled = |count| Permutation::new(count, seed);
+        let slices = match order {
+            ValueOrder::Strangers => Slices::Strangers(shuffled(slice_count)),
+            ValueOrder::Neighbours => {
+                while gcd(bytes.max, slice_count) != 1 {
+                    slice_count -= 1;
+                }
+                Slices::Neighbours { apart: bytes.max }
+            }
+            ValueOrder::Apart => {
+                slice_count = part as u64 / bytes.max;
+                Slices::Apart(shuffled(slice_count))
+            }
+            ValueOrder::Records => {
+                let lines = lines(&corpus, &region, bytes.max);
+                slice_count = lines.len() as u64;
+                if lines.is_empty() {
+                    return None;
+                }
+                Slices::Records(shuffled(slice_count), lines)
+            }
+            ValueOrder::Drift => Slices::Drift { offsets: shuffled(slice_count), part },
+        };
+        // The golden section spreads the versions of a key; coprime, so that it meets every slice before any twice.
+        let mut version_stride = ((slice_count as f64 * 0.618_033_988_749_895) as u64).max(1);
+        while gcd(version_stride, slice_count) != 1 {
             version_stride += 1;
         }
-        Values { corpus, start, offsets, offset_count, version_stride: version_stride.max(1), bytes }
+        Some(Values { corpus, region, slices, slice_count, version_stride, bytes })
     }
 
-    /// How many different offsets there are: more keys than this must share.
-    pub fn offset_count(&self) -> u64 {
-        self.offset_count
+    /// How many different values there are: more keys than this must share.
+    pub fn slice_count(&self) -> u64 {
+        self.slice_count
+    }
+
+    /// Bytes of the corpus that the first versions of all keys are cut from.
+    pub fn source_bytes(&self) -> u64 {
+        match &self.slices {
+            Slices::Drift { part, .. } => *part as u64,
+            _ => self.region.len() as u64,
+        }
     }
 
     /// The value that version `version` of key number `key` has.
@@ -175,19 +232,36 @@ impl Values {
     /// Where that value lies in the corpus.
     #[inline]
     pub(crate) fn place(&self, key: u64, version: u32) -> Range<usize> {
-        let step = key.wrapping_add(u64::from(version).wrapping_mul(self.version_stride)) % self.offset_count;
-        let offset = match &self.offsets {
-            Offsets::Strangers(offsets) => offsets.at(step),
+        let step = self.step(key, version);
+        let offset = match &self.slices {
+            Slices::Strangers(slices) => slices.at(step) as usize,
             // Both factors are below 2^32: a corpus has at most so many bytes.
-            Offsets::Neighbours { apart } => step * apart % self.offset_count,
+            Slices::Neighbours { apart } => (step * apart % self.slice_count) as usize,
+            Slices::Apart(slices) => (slices.at(step) * self.bytes.max) as usize,
+            Slices::Records(order, lines) => {
+                let line = lines[order.at(step) as usize];
+                return line.start as usize..line.start as usize + line.bytes as usize;
+            }
+            Slices::Drift { offsets, part } => {
+                // Keys are loaded with version 1.
+                offsets.at(step) as usize + (version as usize).wrapping_sub(1) % DRIFT_PARTS * part
+            }
         };
-        let start = self.start + offset as usize;
+        let start = self.region.start + offset;
         start..start + self.len(key, version)
+    }
+
+    #[inline]
+    fn step(&self, key: u64, version: u32) -> u64 {
+        key.wrapping_add(u64::from(version).wrapping_mul(self.version_stride)) % self.slice_count
     }
 
     /// The length of that value.
     #[inline]
     pub fn len(&self, key: u64, version: u32) -> usize {
+        if let Slices::Records(order, lines) = &self.slices {
+            return lines[order.at(self.step(key, version)) as usize].bytes as usize;
+        }
         let ValueBytes { min, max } = self.bytes;
         if min == max {
             return min as usize;
@@ -195,6 +269,19 @@ impl Values {
         let hash = mix64(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(version) << 40));
         (min + ((u128::from(hash) * u128::from(max - min + 1)) >> 64) as u64) as usize
     }
+}
+
+/// The lines of a region that are not empty, up to so many bytes of each. Counted first: a list that grows would leave free pages
+/// behind, which a store could fill without its resident memory growing.
+fn lines(corpus: &[u8], region: &Range<usize>, bytes_max: u64) -> Arc<Vec<Line>> {
+    let all = || corpus[region.clone()].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let mut lines = Vec::with_capacity(all().count());
+    let first = corpus.as_ptr() as usize;
+    lines.extend(all().map(|line| Line {
+        start: (line.as_ptr() as usize - first) as u32,
+        bytes: (line.len() as u64).min(bytes_max) as u32,
+    }));
+    Arc::new(lines)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -227,12 +314,53 @@ mod tests {
     fn neighbours_have_neighbouring_values_and_still_none_twice() {
         let corpus = counting_corpus(5_000);
         let region = 0..corpus.len();
-        let strangers = Values::new(corpus.clone(), region, ValueBytes { min: 16, max: 16 }, 3).unwrap();
-        let values = strangers.in_order();
+        let bytes = ValueBytes { min: 16, max: 16 };
+        let values = Values::ordered(corpus.clone(), region, bytes, ValueOrder::Neighbours, 3).unwrap();
         assert_eq!([0, 1, 2].map(|key| values.slice(key, 0)), [0, 16, 32].map(|at| &corpus[at..at + 16]));
         for version in 0..3 {
             let all: HashSet<&[u8]> = (0..10_000).map(|key| values.slice(key, version)).collect();
             assert_eq!(all.len(), 10_000);
+        }
+    }
+
+    #[test]
+    fn values_that_lie_apart_never_overlap() {
+        let corpus = counting_corpus(5_000);
+        let bytes = ValueBytes { min: 10, max: 16 };
+        let region = 20..corpus.len();
+        let values = Values::ordered(corpus, region.clone(), bytes, ValueOrder::Apart, 3).unwrap();
+        assert_eq!(values.slice_count(), (20_000 - 20) / 16);
+        for version in 1..4 {
+            let mut taken = vec![false; region.end];
+            for at in (0..values.slice_count()).flat_map(|key| values.place(key, version)) {
+                assert!(region.contains(&at) && !std::mem::replace(&mut taken[at], true));
+            }
+        }
+    }
+
+    #[test]
+    fn records_are_whole_lines_up_to_the_longest_value() {
+        let text = b"cut\nfirst\n\nthe second line\nthird".to_vec();
+        let region = 4..text.len();
+        let bytes = ValueBytes { min: 1, max: 9 };
+        let values = Values::ordered(Arc::new(text), region, bytes, ValueOrder::Records, 3).unwrap();
+        let mut all: Vec<&[u8]> = (0..values.slice_count()).map(|key| values.slice(key, 1)).collect();
+        all.sort_unstable();
+        assert_eq!(all, [&b"first"[..], b"the secon", b"third"]);
+        assert!((0..3).all(|key| values.len(key, 2) == values.slice(key, 2).len()));
+    }
+
+    #[test]
+    fn values_drift_through_the_corpus_version_by_version() {
+        let corpus = counting_corpus(8_000);
+        let bytes = ValueBytes { min: 16, max: 16 };
+        let values = Values::ordered(corpus, 0..32_000, bytes, ValueOrder::Drift, 3).unwrap();
+        assert_eq!(values.source_bytes(), 4_000);
+        for version in 1..20 {
+            let part = (version as usize - 1) % 8 * 4_000;
+            let places: Vec<_> = (0..3_000).map(|key| values.place(key, version)).collect();
+            assert!(places.iter().all(|place| place.start >= part && place.end <= part + 4_000));
+            assert_eq!(places.iter().map(|place| place.start).collect::<HashSet<_>>().len(), 3_000);
         }
     }
 

@@ -110,6 +110,8 @@ pub(crate) struct Worker<'a, T: Target> {
     pub(crate) multi_get: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) interval_ns: Option<f64>,
+    /// Ends the timed window by itself after so many operations; a multi-get that has begun is finished.
+    pub(crate) quota: Option<u64>,
     pub(crate) buffers: Buffers<T>,
 }
 
@@ -121,6 +123,8 @@ pub(crate) struct Buffers<T: Target> {
     value: Vec<u8>,
     keys: Vec<Key>,
     pending: Vec<(u64, Word)>,
+    /// When the first key of the batch came.
+    batch_arrival: Option<u64>,
     batch: T::Batch,
     records: Records,
     scanned: Vec<Word>,
@@ -133,6 +137,7 @@ impl<T: Target> Buffers<T> {
             value: Vec::with_capacity(value_bytes_max),
             keys: Vec::with_capacity(multi_get),
             pending: Vec::with_capacity(multi_get),
+            batch_arrival: None,
             batch: T::Batch::default(),
             records: Records::default(),
             scanned: Vec::with_capacity(SCAN_RECORDS),
@@ -141,9 +146,14 @@ impl<T: Target> Buffers<T> {
 }
 
 impl<T: Target> Worker<'_, T> {
-    /// Works until told to stop; the tally that comes back is that of the timed window.
+    /// Works until told to stop, or until its quota is done; the tally that comes back is that of the timed window.
     pub(crate) fn run(mut self, control: &Control) -> Buffers<T> {
         let mut phase = Phase::WarmUp;
+        // A batch that the last window left behind has no arrival in this one.
+        self.buffers.keys.clear();
+        self.buffers.pending.clear();
+        // Warming up has no quota.
+        let mut quota = u64::MAX;
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns);
@@ -161,7 +171,11 @@ impl<T: Target> Worker<'_, T> {
                         return self.buffers;
                     }
                     phase = now;
+                    quota = self.quota.unwrap_or(u64::MAX);
                     self.buffers.tally.restart();
+                }
+                if self.buffers.tally.operations >= quota {
+                    return self.buffers;
                 }
                 let arrival = match &mut arrivals {
                     None => None,
@@ -250,16 +264,20 @@ impl<T: Target> Worker<'_, T> {
     }
 
     fn read_later(&mut self, index: u64, arrival: Option<u64>) {
+        if self.buffers.pending.is_empty() {
+            // The first key waits longest for the batch to fill.
+            self.buffers.batch_arrival = arrival;
+        }
         self.buffers.keys.push(self.oracle.key(index));
         self.buffers.pending.push((index, Word::default()));
         if self.buffers.pending.len() < self.multi_get {
             return;
         }
-        let Buffers { tally, keys, pending, batch, .. } = &mut self.buffers;
+        let Buffers { tally, keys, pending, batch, batch_arrival, .. } = &mut self.buffers;
         for (index, before) in pending.iter_mut() {
             *before = self.oracle.observe(*index);
         }
-        let start = arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw));
+        let start = batch_arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw));
         let done = self.target.multi_get(keys, batch);
         if let Some(clock) = &self.clock {
             tally.read_ns.saturating_record(clock.delta_as_nanos(start, clock.raw()));

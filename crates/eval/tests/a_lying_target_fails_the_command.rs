@@ -115,7 +115,8 @@ fn plan(target: &str) -> Plan {
         corpus: usual.corpus,
         train_on: TrainOn::All,
         distribution: usual.distribution,
-        seconds: 0.1,
+        seconds: 1.0,
+        operations: Some(2_000),
         warmup_seconds: 0.0,
         settle_seconds: 0.0,
         cpus: vec![],
@@ -177,6 +178,13 @@ fn main() {
         ),
         ["bench", target] => exit(command(target).into()),
         [name @ ("codecs" | "bypass"), target] => exit(suite(name, target).into()),
+        // A test runner asks for the names of tests, and for those that are usually left out.
+        arguments if arguments.contains(&"--list") => {
+            if !arguments.contains(&"--ignored") {
+                println!("a_lying_target_fails_the_command: test");
+            }
+            return;
+        }
         _ => {}
     }
     let run_as = |command: &str, target: &str| {

@@ -1,53 +1,63 @@
 //! Figures are only worth comparing if they count what they claim: latency that of the call, CPU time that of all threads,
-//! memory that of the store and not of the harness.
+//! memory that of the store and not of the harness, and a row that holds data out that of a store which did not learn from them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, Config, Key, Measurement, Meters, Records, Registration, RunSpec, Target, TargetError, TrainOn,
-    Workload,
+    Answers, Config, Counters, Key, Measurement, Meters, Records, Registration, RunSpec, Target, TargetError,
+    TrainOn, Workload,
 };
 
 /// What a store of this test does besides its work.
 trait Habit: Send + Sync + 'static {
     /// Sleeps so long in every get.
     const GET_SLEEP: Duration = Duration::ZERO;
-    /// Keeps a processor busy in the background.
-    const BURNS: bool = false;
+    /// The first get waits for a thread of the background that has so much CPU time.
+    const BURNS: Duration = Duration::ZERO;
 }
 
 struct Habitual<H: Habit> {
     map: BTreeMapTarget,
-    stop: Arc<AtomicBool>,
-    burner: Option<thread::JoinHandle<()>>,
+    burner: Mutex<Option<thread::JoinHandle<()>>>,
     habit: std::marker::PhantomData<H>,
+}
+
+/// Keeps a processor busy until this thread has had so much CPU time, however long that takes.
+fn burn(time: Duration) {
+    let used = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().num_nanoseconds();
+    let start = used();
+    while used() - start < time.as_nanos() as i64 {
+        std::hint::spin_loop();
+    }
 }
 
 impl<H: Habit> Target for Habitual<H> {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let burner = H::BURNS.then(|| {
-            thread::spawn(move || {
-                while !seen.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            })
-        });
-        Ok(Habitual { map: BTreeMapTarget::open(config)?, stop, burner, habit: std::marker::PhantomData })
+        let burner = Mutex::new(None);
+        Ok(Habitual { map: BTreeMapTarget::open(config)?, burner, habit: std::marker::PhantomData })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
         if !H::GET_SLEEP.is_zero() {
             thread::sleep(H::GET_SLEEP);
+        }
+        if !H::BURNS.is_zero() && self.burner.lock().unwrap().is_none() {
+            let burner = thread::spawn(|| burn(H::BURNS));
+            while !burner.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            *self.burner.lock().unwrap() = Some(burner);
         }
         self.map.get(key, value)
     }
@@ -70,17 +80,8 @@ impl<H: Habit> Target for Habitual<H> {
     }
 }
 
-impl<H: Habit> Drop for Habitual<H> {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(burner) = self.burner.take() {
-            burner.join().unwrap();
-        }
-    }
-}
-
 fn spec() -> RunSpec {
-    RunSpec { keys: 20, seconds: 0.3, warmup_seconds: 0.0, ..RunSpec::new("habitual", "log") }
+    RunSpec { keys: 20, operations: Some(20), warmup_seconds: 0.0, ..RunSpec::new("habitual", "log") }
 }
 
 fn measure<H: Habit>(spec: &RunSpec) -> Measurement {
@@ -88,45 +89,34 @@ fn measure<H: Habit>(spec: &RunSpec) -> Measurement {
     registration.run(spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap()
 }
 
-/// The first measurement that tells something, in windows that grow: a loaded machine may give a short one no processor.
-fn measure_until<H: Habit>(spec: &RunSpec, tells: impl Fn(&Measurement) -> bool) -> Measurement {
-    let windows = [0.3, 3.0, 30.0].into_iter();
-    let mut measured = windows.map(|seconds| measure::<H>(&RunSpec { seconds, ..spec.clone() }));
-    measured.find(tells).expect("a window of half a minute tells something")
-}
-
 struct Slow;
 impl Habit for Slow {
     const GET_SLEEP: Duration = Duration::from_millis(2);
 }
 
-struct SlowAndBusy;
-impl Habit for SlowAndBusy {
-    const GET_SLEEP: Duration = Duration::from_millis(2);
-    const BURNS: bool = true;
+struct Busy;
+impl Habit for Busy {
+    const BURNS: Duration = Duration::from_millis(50);
 }
 
 #[test]
 fn latency_is_that_of_the_call() {
-    let read = measure_until::<Slow>(&spec(), |measured| measured.operations > 0).read.unwrap();
+    let read = measure::<Slow>(&spec()).read.unwrap();
     assert!(read.p50_us >= 2_000.0 && read.p999_us >= read.p50_us, "{read:?}");
-    let untimed = RunSpec { latency: false, ..spec() };
-    assert!(measure_until::<Slow>(&untimed, |measured| measured.operations > 0).read.is_none());
+    assert!(measure::<Slow>(&RunSpec { latency: false, ..spec() }).read.is_none());
 }
 
 #[test]
 fn a_batch_counts_its_keys_and_is_timed_as_one_call() {
-    let batches = RunSpec { multi_get: 10, ..spec() };
-    let measured = measure_until::<Slow>(&batches, |measured| measured.operations >= 20);
-    assert!(measured.operations.is_multiple_of(10), "{}", measured.operations);
+    let measured = measure::<Slow>(&RunSpec { multi_get: 10, operations: Some(35), ..spec() });
+    assert_eq!(measured.operations, 40, "a batch that has begun is finished");
     assert!(measured.read.unwrap().p50_us >= 2_000.0);
 }
 
 #[test]
 fn background_threads_are_on_the_cpu_bill() {
-    let idle = measure::<Slow>(&spec()).usage.cpu_sec();
-    // Another program may have most of the processors, but hardly all of them.
-    measure_until::<SlowAndBusy>(&spec(), |busy| busy.usage.cpu_sec() > idle + 0.02);
+    let cpu_sec = measure::<Busy>(&spec()).usage.cpu_sec();
+    assert!(cpu_sec >= 0.049, "{cpu_sec}");
 }
 
 /// What the allocator of the next test pretends to hold.
@@ -171,7 +161,7 @@ impl Target for Accountable {
 fn memory_is_what_was_added_since_before_the_store_was_opened() {
     let registration = Registration::of::<Accountable>("accountable", "", &["none"]);
     let meters = Meters { held_bytes: || HELD.load(Ordering::Relaxed), modelled: Default::default };
-    let spec = RunSpec { keys: 1_000, seconds: 0.05, settle_seconds: 0.05, ..spec() };
+    let spec = RunSpec { keys: 1_000, operations: Some(4_000), settle_seconds: 0.05, ..spec() };
     let spec = RunSpec { workload: Workload::named("read_write_5_5").unwrap(), ..spec };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();
     assert_eq!(measured.memory.held_bytes, 5_000 + 100_000);
@@ -183,4 +173,58 @@ fn memory_is_what_was_added_since_before_the_store_was_opened() {
     let measured = registration.run(&halves, &meters, &|_| {}).unwrap();
     assert_eq!(measured.memory.held_bytes, 100_000);
     assert_eq!((measured.keys, measured.raw_bytes), (1_000, 144_000));
+}
+
+/// Takes a dictionary into use whenever it has been given so many keys.
+struct Learns<const KEYS: u64>(Accountable, AtomicU64);
+
+impl<const KEYS: u64> Target for Learns<KEYS> {
+    type Batch = Answers;
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        Ok(Learns(Accountable(BTreeMapTarget::open(config)?), AtomicU64::new(0)))
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        self.0.get(key, value)
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        self.0.multi_get(keys, batch)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.0.put(key, value)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        self.0.delete(key)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        self.0.scan(from, limit, records)
+    }
+
+    fn counters(&self) -> Counters {
+        let taken = self.1.load(Ordering::Relaxed) / KEYS;
+        Counters { trainings: Some(taken + 3), adoptions: Some(taken), ..Counters::default() }
+    }
+}
+
+#[test]
+fn a_row_that_holds_data_out_tells_when_they_were_learnt() {
+    let halves = RunSpec { keys: 1_000, train_on: TrainOn::FirstHalf, settle_seconds: 0.01, ..spec() };
+    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let learns_once = Registration::of::<Learns<600>>("learns", "", &["none"]);
+    // After 600, 1,200 and 1,800 keys: the last two come with the second thousand.
+    let measured = learns_once.run(&halves, &meters, &|_| {}).unwrap();
+    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(2), true));
+    let never = Registration::of::<Learns<5_000>>("never", "", &["none"]);
+    let measured = never.run(&halves, &meters, &|_| {}).unwrap();
+    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(0), false));
+    // Without anything held out there is nothing to fail.
+    let all = RunSpec { train_on: TrainOn::All, ..halves };
+    let measured = learns_once.run(&all, &meters, &|_| {}).unwrap();
+    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(1), false));
 }

@@ -87,9 +87,30 @@ impl DiskError {
         }
     }
 
-    /// Whether it was refused before anything was done: for no space, or for too many open files.
+    /// Whether it was refused before anything was done: for no space, or for too many open files. A sync that found no space has lost what
+    /// was written before.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, DiskError::Full { .. } | DiskError::TooManyFiles { .. })
+        match self {
+            DiskError::Full { .. } => !self.is_of_sync(),
+            DiskError::TooManyFiles { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a sync failed.
+    pub(crate) fn is_of_sync(&self) -> bool {
+        matches!(self, DiskError::Full { operation, .. } | DiskError::Failed { operation, .. } if operation.starts_with("sync"))
+    }
+
+    /// The same error of a file that has another name by now.
+    pub(crate) fn renamed(mut self, to: &Path) -> DiskError {
+        if let DiskError::Full { path, .. }
+        | DiskError::TooManyFiles { path, .. }
+        | DiskError::Failed { path, .. } = &mut self
+        {
+            *path = to.to_path_buf();
+        }
+        self
     }
 
     /// What is wrong with a file whose bytes the medium does not give back (a bad sector, say); `None` for any other error, among them
@@ -136,7 +157,8 @@ pub const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
 /// Folders and the names in them.
 pub trait Disk: Send + Sync {
-    /// Makes a folder and those above it, durable when this returns; one that is there already is no error.
+    /// Makes a folder and those above it, durable when this returns; one that is there already, made by a process that ended before its name
+    /// was durable perhaps, is no error.
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
     /// Makes an empty file for reading and writing; a file of that name is an error.
@@ -157,8 +179,17 @@ pub trait Disk: Send + Sync {
     /// Makes names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
+    /// Opens a folder whose names are to be made durable when no further file may be opened.
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError>;
+
     /// Keeps other processes (and other callers in this one) out of a folder until the guard is dropped.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError>;
+}
+
+/// An open folder.
+pub trait OpenDir: Send + Sync {
+    /// As [`Disk::sync_dir`].
+    fn sync_names(&self) -> Result<(), DiskError>;
 }
 
 /// Holds the lock of a folder until it is dropped; the lock dies with the process.

@@ -37,9 +37,11 @@
 //! - [`Log::write`] returns when the system has the records up to an LSN: they survive the end of the process.
 //! - [`Log::sync`] returns when the medium has them: they survive a power cut. All threads that wait share one sync.
 //! - [`Keeper`] syncs once a second, and prepares the next segment ahead of its need.
-//! - After a failed operation the log is *poisoned*: nobody knows what the medium holds, so every call is refused with the
-//!   first failure until the log is opened anew. A full disk does not poison: [`Log::append`] refuses a record before it has an
-//!   LSN when there is no room for the segment that it would need.
+//! - After a failed write or sync the log is *poisoned*: nobody knows what the medium holds, so every call is refused with the
+//!   first failure until the log is opened anew.
+//! - A full disk and too many open files do not poison. [`Log::append`] refuses a record before it has an LSN when no segment can be made
+//!   for it. If there is no room to write a record that has one, [`Log::write`] and [`Log::sync`] say so, and it is written when there is.
+//! - A log on a full disk can be opened: it has all its records, and takes new ones when there is room.
 //!
 //! # What counts as damage
 //!
@@ -80,7 +82,7 @@ pub const RECORD_BYTES_MAX: usize = 1 << 30;
 pub struct LogOptions {
     /// Bytes of a segment file, 8 KiB to 1 GiB. A record that is longer gets a segment of its own.
     pub segment_bytes: u64,
-    /// Bytes that may wait to be written before appending waits, too.
+    /// Bytes that may wait to be written before appending waits, too; one record more may wait, however long it is.
     pub buffer_bytes: usize,
     /// The first LSN of a log that has no segments yet.
     pub first_lsn: Lsn,
@@ -103,7 +105,7 @@ pub enum LogError {
     Disk(#[from] DiskError),
     /// Bytes that were durable are not what was written.
     #[error(
-        "the log {} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (salvage)",
+        "the log {} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (--salvage)",
         path.display()
     )]
     Damaged {
@@ -204,12 +206,12 @@ impl Log {
     /// Appends a record, whose payload is given in parts, and returns its LSN. It is not yet written; see [`Log::write`] and
     /// [`Log::sync`].
     ///
-    /// Waits while more than [`LogOptions::buffer_bytes`] wait to be written.
+    /// Waits while [`LogOptions::buffer_bytes`] or more wait to be written.
     ///
     /// # Errors
     ///
-    /// A full disk ([`DiskError::Full`]) or too many open files, if the record needs another segment: it then has no LSN, and appending may
-    /// be tried again. A poisoned or sealed log, and a record above [`RECORD_BYTES_MAX`].
+    /// That of the disk, most likely a full one ([`DiskError::Full`]), if the record needs another segment and none can be made: it then has
+    /// no LSN, and appending may be tried again. A poisoned or sealed log, and a record above [`RECORD_BYTES_MAX`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<Lsn, LogError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if bytes > RECORD_BYTES_MAX {
@@ -223,17 +225,18 @@ impl Log {
             if buffer.is_sealed {
                 return Err(LogError::Sealed);
             }
-            if !buffer.has_room(bytes, self.buffer_bytes) {
+            if !buffer.has_room(self.buffer_bytes) {
                 self.write_or_wait(&mut buffer)?;
             } else if buffer.fits_segment(bytes) {
                 let lsn = buffer.push(parts, bytes, payload_crc, self.durable_lsn());
                 self.waiting_bytes.store(buffer.buffered_bytes, Ordering::Relaxed);
+                buffer.refusal = None;
                 break lsn;
             } else if let Some(spare) = spare.take() {
                 buffer.switch_to(spare);
             } else {
                 let taken = MutexGuard::unlocked(&mut buffer, || self.segments.take_spare(bytes));
-                spare = Some(buffer.poison_unless_refused(taken.map_err(LogError::from))?);
+                spare = Some(buffer.note_unmade(taken)?);
             }
         };
         drop(buffer);
@@ -300,13 +303,22 @@ impl Log {
             return Err(LogError::Sealed);
         }
         let last_lsn = buffer.next_lsn - 1;
-        MutexGuard::unlocked(&mut buffer, || self.sync(last_lsn))?;
+        let synced = MutexGuard::unlocked(&mut buffer, || self.sync(last_lsn));
         while buffer.writing || buffer.syncing {
             self.changed.wait(&mut buffer);
         }
+        // A segment may be still to be begun, without a record.
+        let is_written = synced.is_err() || buffer.is_empty();
+        let written = if is_written { synced } else { self.write_or_wait(&mut buffer) };
+        if let Err(error) = written {
+            buffer.is_sealed = false;
+            return Err(error);
+        }
         let entry = buffer.seal_entry();
         let outcome = self.writer.lock().seal(&entry);
-        outcome.map_err(|error| buffer.poison(error))
+        let sealed = buffer.poison_unless_refused(outcome);
+        buffer.is_sealed = sealed.is_ok();
+        sealed
     }
 
     /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say; durable when it
@@ -316,10 +328,33 @@ impl Log {
         self.buffer.lock().poison_unless_refused(outcome)
     }
 
-    /// Makes a spare segment if there is none, so that no append has to.
+    /// Makes a spare segment if there is none, so that no append has to. A failure is of no record, and poisons nothing, but for a failed sync.
     pub fn prepare_segment(&self) -> Result<(), LogError> {
-        let outcome = self.segments.prepare().map_err(LogError::from);
-        self.buffer.lock().poison_unless_refused(outcome)
+        let prepared = self.segments.prepare();
+        if matches!(prepared, Ok(false)) {
+            return Ok(());
+        }
+        let mut buffer = self.buffer.lock();
+        match prepared {
+            Err(error) if error.is_of_sync() => return Err(buffer.poison(error.into())),
+            Err(error) => return Err(error.into()),
+            Ok(_) => buffer.refusal = None,
+        }
+        Ok(())
+    }
+
+    /// Begins the first segment since the log was opened; if there is no room for it, the first append that finds some does.
+    fn begin_segment(&self) -> Result<(), LogError> {
+        let spare = self.segments.take_spare(0);
+        let mut buffer = self.buffer.lock();
+        let begun = buffer.note_unmade(spare).and_then(|spare| {
+            buffer.switch_to(spare);
+            self.write_or_wait(&mut buffer)
+        });
+        match begun {
+            Err(LogError::Disk(error)) if error.is_refusal() => Ok(()),
+            begun => begun,
+        }
     }
 
     /// The newest LSN that was handed out; 0 if none ever was.
@@ -342,9 +377,15 @@ impl Log {
         self.buffer.lock().failure.clone()
     }
 
+    /// Why the last record was refused, if it was, or why none could be appended if any had come: the disk is full, say. Nothing is lost, and
+    /// the next one may be taken.
+    pub fn refusal(&self) -> Option<String> {
+        self.buffer.lock().refusal.clone()
+    }
+
     /// What makes records durable here, in words: `fdatasync`, or instructions on persistent memory that is mapped.
     pub fn durable_after(&self) -> String {
-        self.writer.lock().file().durable_after()
+        self.writer.lock().file().map_or_else(|| "fdatasync".to_owned(), |file| file.durable_after())
     }
 
     /// What the log has done.
@@ -381,7 +422,12 @@ impl Log {
                 self.durable_lsn.fetch_max(durable_lsn, Ordering::Release);
                 Ok(())
             }
-            Err(error) => Err(buffer.poison(error)),
+            Err(error) => {
+                buffer.put_back(chunks);
+                self.waiting_bytes.store(buffer.buffered_bytes, Ordering::Relaxed);
+                let told = buffer.poison_unless_refused(Err(error));
+                buffer.note_refusal(told)
+            }
         }
     }
 
@@ -391,7 +437,7 @@ impl Log {
         let written_lsn = buffer.written_lsn;
         // Records in earlier segments are durable since these were left.
         let file = self.writer.lock().file();
-        let outcome = MutexGuard::unlocked(buffer, || file.sync());
+        let outcome = MutexGuard::unlocked(buffer, || file.map_or(Ok(()), |file| file.sync()));
         buffer.syncing = false;
         self.changed.notify_all();
         match outcome {

@@ -108,12 +108,12 @@ fn another_version_is_refused_by_name() {
     let disk = sealed();
     let path = disk.paths()[0].clone();
     let mut bytes = disk.contents(&path).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let crc = crc32c::crc32c(&bytes[..4092]);
     bytes[4092..4096].copy_from_slice(&crc.to_le_bytes());
     disk.put(&path, bytes);
     let error = check(Arc::new(disk), OPTIONS).err().unwrap();
-    assert!(error.to_string().ends_with("it has version 2, this program reads version 1"), "{error}");
+    assert!(error.to_string().ends_with("it has version 3, this program reads versions 1 to 2"), "{error}");
 }
 
 #[test]

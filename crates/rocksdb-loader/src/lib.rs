@@ -176,27 +176,73 @@ fn load() -> Result<(), Failure> {
     if plugin.is_some() {
         return Ok(());
     }
-    let version = version_function().ok_or(Failure::NoRocksdb).map(version_of)?;
+    let rocksdb = rocksdb()?;
+    let version = version_of(rocksdb.version);
     if version != VERSION {
         return Err(Failure::Other(format!(
             "the plugin was made for RocksDB {VERSION}, and this process has {version}; nothing was registered"
         )));
     }
+    if let Some(name) = &rocksdb.hidden_in {
+        publish(name);
+    }
     *plugin = Some(open(&beside_this()?)?);
     Ok(())
 }
 
-/// RocksDB's function that tells the version, visible to everyone from now on.
-fn version_function() -> Option<*mut c_void> {
-    let find = || {
-        // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, VERSION_SYMBOL.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    };
-    find().or_else(|| {
-        loaded_objects().iter().filter(|name| is_rocksdb(name)).for_each(|name| publish(name));
-        find()
-    })
+/// The RocksDB of the process.
+struct Rocksdb {
+    /// Its function that tells the version.
+    version: *mut c_void,
+    /// The object whose symbols nobody else sees yet.
+    hidden_in: Option<CString>,
+}
+
+/// Finds the one RocksDB. What is loaded privately stays so: were several copies made visible, one would call functions of the other.
+fn rocksdb() -> Result<Rocksdb, Failure> {
+    // SAFETY: the name is a C string.
+    let visible = unsafe { libc::dlsym(libc::RTLD_DEFAULT, VERSION_SYMBOL.as_ptr()) };
+    if !visible.is_null() {
+        return Ok(Rocksdb { version: visible, hidden_in: None });
+    }
+    let mut found = Vec::<Rocksdb>::new();
+    for name in loaded_objects().into_iter().filter(|name| is_rocksdb(name)) {
+        // An object may find the function in another one that it needs.
+        if let Some(version) = version_function_in(&name)
+            && found.iter().all(|other| other.version != version)
+        {
+            found.push(Rocksdb { version, hidden_in: Some(name) });
+        }
+    }
+    match found.len() {
+        0 => Err(Failure::NoRocksdb),
+        1 => Ok(found.remove(0)),
+        count => {
+            let describe = |copy: &Rocksdb| {
+                let name = copy.hidden_in.as_deref().unwrap_or_default().to_string_lossy();
+                format!("{} in {name}", version_of(copy.version))
+            };
+            let copies: Vec<String> = found.iter().map(describe).collect();
+            Err(Failure::Other(format!(
+                "this process has {count} copies of RocksDB ({}), which the plugin cannot tell apart; nothing was \
+                 registered; load ziptier before the second one",
+                copies.join(", ")
+            )))
+        }
+    }
+}
+
+/// The function in an object that is loaded, whoever may see its symbols.
+fn version_function_in(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name is a C string; nothing is loaded that was not there, and nothing becomes visible.
+    let handle =
+        unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the handle is open, the name a C string. The handle stays open, so that the object does.
+    let found = unsafe { libc::dlsym(handle, VERSION_SYMBOL.as_ptr()) };
+    (!found.is_null()).then_some(found)
 }
 
 fn version_of(function: *mut c_void) -> String {

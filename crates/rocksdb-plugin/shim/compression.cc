@@ -107,7 +107,7 @@ class ZiptierDecompressor : public Decompressor {
     Status status = Decompressor::ExtractUncompressedSize(args);
     // RocksDB makes room for as many bytes as the block says.
     const auto type = static_cast<uint8_t>(args.compression_type);
-    if (status.ok() && args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.size())) {
+    if (status.ok() && args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.data(), args.compressed_data.size())) {
       return Status::Corruption("a block cannot hold as many bytes as it says");
     }
     return status;
@@ -120,11 +120,16 @@ class ZiptierDecompressor : public Decompressor {
       return builtin_->DecompressBlock(args, out);
     }
     Message error;
-    if (zt_unpack(codec_.get(), generation_.get(), type, args.compressed_data.data(), args.compressed_data.size(), out,
-                  args.uncompressed_size, error.data(), error.size())) {
-      return Status::OK();
+    switch (zt_unpack(codec_.get(), generation_.get(), type, args.compressed_data.data(), args.compressed_data.size(),
+                      out, args.uncompressed_size, error.data(), error.size())) {
+      case 0:
+        return Status::OK();
+      case 1:
+        return Status::Corruption(error.data());
+      default:
+        // Not Corruption, for which RocksDB may stop all writes and people throw files away.
+        return Status::Aborted(error.data());
     }
-    return Status::Corruption(error.data());
   }
 
  private:
@@ -159,14 +164,14 @@ class ZiptierCompressor : public Compressor {
       return DictDisabled{};
     }
     size_t sample_bytes = 0;
-    GenerationPtr generation = Own(zt_codec_guidance(codec_.get(), &sample_bytes));
+    GenerationPtr generation = Own(zt_codec_guidance(codec_.get(), may_sample_, &sample_bytes));
     if (generation != nullptr) {
       const Slice bytes = BytesOf(generation);
       std::lock_guard<std::mutex> lock(guided_mutex_);
       guided_ = std::move(generation);
       return DictPreDefined{bytes.ToString()};
     }
-    if (sample_bytes > 0 && may_sample_) {
+    if (sample_bytes > 0) {
       return DictSampling{sample_bytes};
     }
     return DictDisabled{};
@@ -290,12 +295,16 @@ class ZiptierManager : public CompressionManager {
     return CompressorFor(options, preferred, true);
   }
 
-  // A file that no flush and no compaction writes (`SstFileWriter`) has no bound, and so has what RocksDB keeps of it while it is sampled,
-  // unless the options name one.
+  // While RocksDB samples a file it keeps as much of it as the file may have, unless the options name a bound. Two kinds of files have none:
+  // those that no flush and no compaction writes (`SstFileWriter`), and those that a universal compaction writes to level 0, which are
+  // all of the data where there is one level.
   std::unique_ptr<Compressor> GetCompressorForSST(const FilterBuildingContext& context, const CompressionOptions& options,
                                                   CompressionType preferred) override {
-    const bool is_bounded = context.reason != TableFileCreationReason::kMisc || options.max_dict_buffer_bytes > 0;
-    return CompressorFor(options, preferred, is_bounded);
+    const bool has_end = context.reason != TableFileCreationReason::kMisc;
+    const bool is_universal = context.compaction_style == kCompactionStyleUniversal;
+    const bool is_everything = context.reason == TableFileCreationReason::kCompaction && is_universal &&
+                               context.level_at_creation <= 0;
+    return CompressorFor(options, preferred, (has_end && !is_everything) || options.max_dict_buffer_bytes > 0);
   }
 
   std::shared_ptr<Decompressor> GetDecompressor() override {

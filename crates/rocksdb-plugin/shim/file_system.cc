@@ -208,7 +208,8 @@ class ZiptierFileSystem : public FileSystemWrapper {
                     IODebugContext* context) override {
     IOStatus status = target_->LockFile(path, options, lock, context);
     if (status.ok()) {
-      zt_reader_stop_following();
+      const size_t end = path.rfind('/');
+      zt_reader_stop_following(end == std::string::npos ? "." : path.substr(0, end + 1).c_str());
     }
     return status;
   }

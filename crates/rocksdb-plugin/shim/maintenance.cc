@@ -6,12 +6,13 @@
 #include <rocksdb/utilities/options_util.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "answer.h"
 
 namespace {
 
@@ -27,6 +28,16 @@ struct Opened {
     }
   }
 };
+
+// The options that a database was opened with last.
+Status LoadOptions(const ConfigOptions& config, const std::string& dir, DBOptions* db_options,
+                   std::vector<ColumnFamilyDescriptor>* families) {
+  const Status status = LoadLatestOptions(config, dir, db_options, families);
+  if (!status.IsNotFound()) {
+    return status;
+  }
+  return Status::InvalidArgument("looked for a database of RocksDB in " + dir + ", found no OPTIONS file; name its folder");
+}
 
 bool IsBuiltin(CompressionType type) { return static_cast<unsigned char>(type) < 0x80; }
 
@@ -106,7 +117,7 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
   // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten without it.
   ConfigOptions config;
   config.ignore_unsupported_options = false;
-  Status status = LoadLatestOptions(config, dir, &db_options, &families);
+  Status status = LoadOptions(config, dir, &db_options, &families);
   if (!status.ok()) {
     return status;
   }
@@ -154,7 +165,7 @@ struct Sum {
 Status Inspect(const std::string& dir, std::string* report) {
   DBOptions db_options;
   std::vector<ColumnFamilyDescriptor> families;
-  Status status = LoadLatestOptions(ConfigOptions(), dir, &db_options, &families);
+  Status status = LoadOptions(ConfigOptions(), dir, &db_options, &families);
   if (!status.ok()) {
     return status;
   }
@@ -184,32 +195,16 @@ Status Inspect(const std::string& dir, std::string* report) {
   return Status::OK();
 }
 
-// The bytes that `answer` takes as a C string, of which `message` gets as many as there is room for.
-size_t Tell(const std::string& answer, char* message, size_t room) {
-  const size_t length = answer.size() < room ? answer.size() : room - 1;
-  std::memcpy(message, answer.data(), length);
-  message[length] = 0;
-  return answer.size() + 1;
-}
-
 }  // namespace
 
 // Both return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
 
 extern "C" int zt_migrate_off(const char* dir, const char* compression, char* message, size_t room) {
-  const Status status = MigrateOff(dir, compression);
-  Tell(status.ok() ? "" : status.ToString(), message, room);
-  return status.ok() ? 0 : 1;
+  return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOff(dir, compression); });
 }
 
 // A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs. `needed` gets the
 // bytes that the whole takes, if it is not null.
 extern "C" int zt_inspect(const char* dir, char* message, size_t room, size_t* needed) {
-  std::string report;
-  const Status status = Inspect(dir, &report);
-  const size_t bytes = Tell(status.ok() ? report : status.ToString(), message, room);
-  if (needed != nullptr) {
-    *needed = bytes;
-  }
-  return status.ok() ? 0 : 1;
+  return ziptier::Answer(message, room, needed, [&](std::string* report) { return Inspect(dir, report); });
 }

@@ -9,10 +9,12 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <new>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "answer.h"
 #include "cache_options.h"
 #include "rust.h"
 
@@ -40,9 +42,12 @@ struct Copy {
 
   static void Take(void* state, const char* block, size_t length, uint8_t, uint8_t) {
     auto* copy = static_cast<Copy*>(state);
-    copy->bytes.reset(new char[length]);
-    std::memcpy(copy->bytes.get(), block, length);
-    copy->size = length;
+    // Rust calls this, and no exception may go through its frames.
+    copy->bytes.reset(new (std::nothrow) char[length]);
+    if (copy->bytes != nullptr) {
+      std::memcpy(copy->bytes.get(), block, length);
+      copy->size = length;
+    }
   }
 };
 
@@ -63,7 +68,7 @@ class ZiptierPersistentCache : public PersistentCache {
   Status Lookup(const Slice& block, std::unique_ptr<char[]>* data, size_t* size) override {
     const Key key(block);
     Copy copy;
-    if (!zt_cache_get(cache_.get(), key.data(), key.size(), Copy::Take, &copy)) {
+    if (!zt_cache_get(cache_.get(), key.data(), key.size(), Copy::Take, &copy) || copy.bytes == nullptr) {
       return Status::NotFound();
     }
     *data = std::move(copy.bytes);
@@ -127,17 +132,7 @@ Status Make(const char* text, std::shared_ptr<PersistentCache>* cache) {
 
 // Puts a cache into the `std::shared_ptr<PersistentCache>` at `cache`. 0, or 1 and the reason in `message`, a C string cut to `room` bytes.
 extern "C" int zt_persistent_cache(const char* options, void* cache, char* message, size_t room) {
-  const auto status =
-      ziptier::Make(options, static_cast<std::shared_ptr<ROCKSDB_NAMESPACE::PersistentCache>*>(cache));
-  if (status.ok()) {
-    return 0;
-  }
-  const char* state = status.getState();
-  const std::string reason = state != nullptr ? state : status.ToString();
-  if (room > 0) {
-    const size_t length = reason.size() < room ? reason.size() : room - 1;
-    std::memcpy(message, reason.data(), length);
-    message[length] = 0;
-  }
-  return 1;
+  return ziptier::Answer(message, room, nullptr, [&](std::string*) {
+    return ziptier::Make(options, static_cast<std::shared_ptr<ROCKSDB_NAMESPACE::PersistentCache>*>(cache));
+  });
 }

@@ -16,8 +16,9 @@ void zt_codec_close(ZtCodec*);
 // RocksDB's type that blocks get, or -1 if they are left to RocksDB.
 int zt_codec_takes(const ZtCodec*, uint8_t preferred, bool force);
 bool zt_codec_unpacks_standard(const ZtCodec*, uint8_t type);
-// Either a generation, which the caller must close, or the bytes of samples that are asked for, or neither.
-ZtGeneration* zt_codec_guidance(const ZtCodec*, size_t* sample_bytes);
+// Either a generation, which the caller must close, or the bytes of samples that are asked for, or neither. None are asked for where the
+// file may not be sampled.
+ZtGeneration* zt_codec_guidance(const ZtCodec*, bool may_sample, size_t* sample_bytes);
 // Takes the generation of a file for new files, too, if there is none yet.
 void zt_codec_adopt(const ZtCodec*, const ZtGeneration*);
 ZtGeneration* zt_codec_train(const ZtCodec*, const char* samples, const size_t* lengths, size_t count);
@@ -30,8 +31,10 @@ const char* zt_generation_bytes(const ZtGeneration*, size_t* length);
 // The type of the packed block, with its length in `*out_bytes` (which says how much there is room for), or -1: declined.
 int zt_pack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* raw, size_t raw_bytes, char* out,
             size_t* out_bytes);
-size_t zt_raw_bytes_max(uint8_t type, size_t packed_bytes);
-bool zt_unpack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* packed, size_t packed_bytes,
+// The most bytes that a block holds by what follows its length.
+size_t zt_raw_bytes_max(uint8_t type, const char* packed, size_t packed_bytes);
+// 0, or 1: the block is damaged, or 2: it may be sound, and could not be unpacked.
+int zt_unpack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* packed, size_t packed_bytes,
                char* out, size_t out_bytes, char* error, size_t error_bytes);
 
 struct ZtCache;

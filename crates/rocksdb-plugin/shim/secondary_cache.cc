@@ -58,13 +58,20 @@ struct Maker {
   Cache::CreateContext* context;
   Cache::ObjectPtr object = nullptr;
   size_t charge = 0;
+  bool is_damaged = false;
 
   static void Take(void* state, const char* bytes, size_t length, uint8_t compression, uint8_t tier) {
     auto* maker = static_cast<Maker*>(state);
-    const Status status = maker->helper->create_cb(
-        Slice(bytes, length), static_cast<CompressionType>(compression), static_cast<CacheTier>(tier), maker->context,
-        /*allocator=*/nullptr, &maker->object, &maker->charge);
-    if (!status.ok()) {
+    // Rust calls this, and no exception may go through its frames: whoever has no memory for a block reads it from the file.
+    try {
+      const Status status = maker->helper->create_cb(
+          Slice(bytes, length), static_cast<CompressionType>(compression), static_cast<CacheTier>(tier), maker->context,
+          /*allocator=*/nullptr, &maker->object, &maker->charge);
+      maker->is_damaged = !status.ok();
+    } catch (...) {
+      maker->object = nullptr;
+    }
+    if (maker->is_damaged) {
       maker->object = nullptr;
     }
   }
@@ -86,7 +93,8 @@ class ZiptierSecondaryCache : public SecondaryCache {
   Status Open() { return cache_ != nullptr ? Status::OK() : OpenCache(options_, &cache_); }
 
   Status Insert(const Slice& key, Cache::ObjectPtr object, const Cache::CacheItemHelper* helper, bool force) override {
-    if (!Wants(key, force)) {
+    // The keys of values in blob files begin with what RocksDB draws at each opening: no later process would find them.
+    if (helper->role == CacheEntryRole::kBlobValue || !Wants(key, force)) {
       return Status::OK();
     }
     const size_t length = helper->size_cb(object);
@@ -114,8 +122,10 @@ class ZiptierSecondaryCache : public SecondaryCache {
     if (cache_ == nullptr || !zt_cache_get(cache_.get(), key.data(), key.size(), Maker::Take, &maker)) {
       return nullptr;
     }
-    if (maker.object == nullptr) {
+    if (maker.is_damaged) {
       Erase(key);
+    }
+    if (maker.object == nullptr) {
       return nullptr;
     }
     return std::make_unique<Found>(maker.object, maker.charge);

@@ -28,5 +28,5 @@ int zt_reader_read(const ZtReader*, uint64_t offset, char* target, size_t count,
 int zt_reader_bytes(const ZtReader*, uint64_t* found, char* error, size_t error_bytes);
 void zt_reader_close(ZtReader*);
 // Logs that nobody writes are all of their files again, for readers that are opened from now on.
-void zt_reader_stop_following();
+void zt_reader_stop_following(const char* dir);
 }

@@ -202,7 +202,13 @@ fn leaves(private: &str, named: &str) {
     assert!(refused.contains("no compression of RocksDB's own"), "{refused}");
     let migrated = migrate_off(&dir);
     assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
-    let after = String::from_utf8(migrated.stdout).unwrap();
+    let report = String::from_utf8(migrated.stdout).unwrap();
+    let (was, after) = report.split_once("after\n").unwrap();
+    assert_eq!(was, format!("before\n{before}"));
+    // What the files save is what they hold less what they take, but for how it is rounded.
+    let mib: Vec<f64> = before.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [_, data, raw, _, saved] = mib[..] else { panic!("{before}") };
+    assert!(saved > 0.5 && (raw - data - saved).abs() < 0.2, "{before}");
     assert!(after.contains(" zstd ") && !after.contains("ziptier"), "{after}");
     printed(run(stock, "read", &dir, "", &[]));
     // The options that were written down name no manager any more, either.
@@ -315,6 +321,23 @@ fn what_cannot_be_is_refused_in_a_sentence() {
     ));
     assert!(!complaint.is_empty());
     assert!(fs::read_dir(dir.path()).unwrap().flatten().all(|file| !file.path().ends_with(".sst")));
+}
+
+/// While RocksDB samples a file it keeps all of the file in memory. Where there is one level, a compaction's file is the whole database.
+#[test]
+fn a_compaction_of_everything_keeps_little_in_memory() {
+    let mib = std::env::var("ZIPTIER_MIB").unwrap_or_else(|_| "32".to_owned());
+    let universal = "compaction_style=kCompactionStyleUniversal;num_levels=1;disable_auto_compactions=true;\
+                     level0_stop_writes_trigger=1000;level0_slowdown_writes_trigger=1000";
+    for more in ["", ";compression_opts={max_dict_buffer_bytes=4194304}"] {
+        let dir = in_folder();
+        let options = format!("{TOKEN};{universal}{more}");
+        let arguments = ["buffered", dir.path().to_str().unwrap(), &options, &mib];
+        let kept = printed(with_plugin(&compiled("database.cc"), &arguments));
+        let kept_bytes: u64 = kept.trim().parse().unwrap();
+        // Buffers, samples, and what a dictionary is made with.
+        assert!(kept_bytes < 16 << 20, "{kept_bytes} bytes of {mib} MiB{more}");
+    }
 }
 
 #[test]

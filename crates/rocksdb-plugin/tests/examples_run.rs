@@ -37,6 +37,24 @@ fn in_cpp() {
     assert!(report.contains("ZiptierV1;") && report.contains("failures 0"), "{report}");
 }
 
+/// Compilers drop a library that a program calls no function of.
+#[test]
+fn a_program_that_calls_nothing_of_ziptiers_is_linked_as_the_readme_says() {
+    let (dir, objects) = (in_folder(), objects());
+    plugin();
+    let more = [
+        "-Wl,--as-needed".to_owned(),
+        format!("-L{}", objects.display()),
+        "-Wl,--push-state,--no-as-needed,-lziptier_rocksdb,--pop-state".to_owned(),
+        format!("-Wl,-rpath,{}", objects.display()),
+    ];
+    let readme = std::fs::read_to_string("../../README.md").unwrap();
+    assert!(readme.contains(&more[2]), "the README has another line");
+    let program = linked(Path::new("tests/programs/stranger.cc"), &more.each_ref().map(String::as_str));
+    let names = printed(stock(&program, &[dir.path().to_str().unwrap(), OPTIONS]));
+    assert!(names.contains("ZiptierV1;"), "{names}");
+}
+
 #[test]
 fn in_c() {
     let dir = in_folder();
@@ -77,7 +95,7 @@ fn in_java() {
     let (sizes, files): (Vec<&str>, Vec<&str>) =
         report.lines().partition(|line| line.starts_with("log ") || line.starts_with("cache "));
     assert!(!files.is_empty() && files.iter().all(|file| file.starts_with("ZiptierV1;")), "{report}");
-    // The log has room behind its only record, and blocks came to the cache's files.
+    // The log has room behind its few records, and blocks came to the cache's files.
     let bytes: Vec<u64> = sizes.iter().filter_map(|line| line.split_once(' ')?.1.parse().ok()).collect();
     assert!(bytes.len() == 2 && bytes[0] > 10_000 && bytes[1] > 100_000, "{report}");
 }

@@ -10,7 +10,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{compiled, compiled_alone, complaint, plugin, printed, stock, with_plugin, ziptier};
+use support::{compiled, compiled_alone, complaint, plugin, printed, rocksdb, stock, with_plugin, ziptier};
 use tempfile::TempDir;
 
 const PRIVATE: &str = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
@@ -24,7 +24,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// The program without RocksDB.
-fn loader(library: &Path, rocksdb: Option<&Path>) -> Command {
+fn loader(library: &Path, rocksdb: &[&Path]) -> Command {
     let mut command = Command::new(compiled_alone("loader.cc", &["-ldl"]));
     command.arg(library).args(rocksdb);
     command
@@ -43,7 +43,7 @@ fn other_version(name: &str) -> PathBuf {
 /// What each function of the loader answers: the same sentence, cut to the room there is, and no counters.
 fn is_told(answers: &str, sentence: &str) {
     let start = &sentence[..7];
-    let expected = format!("1 {sentence}\n{start}\n1 {sentence}\n1 {sentence}\n0\n");
+    let expected = format!("1 {sentence}\n{start}\n1 {sentence}\n1 {sentence}\n0\nprivate\n");
     assert_eq!(answers, expected);
 }
 
@@ -52,7 +52,7 @@ fn another_version_is_named() {
     let sentence =
         "the plugin was made for RocksDB 11.8.1, and this process has 9.2.1; nothing was registered";
     // Loaded privately, as Java does, under a name of its own.
-    let mut command = loader(&plugin(), Some(&other_version("librocksdbjni123.so")));
+    let mut command = loader(&plugin(), &[&other_version("librocksdbjni123.so")]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     is_told(&String::from_utf8(output.stdout).unwrap(), sentence);
@@ -64,9 +64,28 @@ fn another_version_is_named() {
     is_told(&String::from_utf8(output.stdout).unwrap(), sentence);
 }
 
+/// As in a JVM with two applications: were both made visible, calls of one would end in the other.
+#[test]
+fn two_private_copies_stay_private() {
+    let (other, right) = (other_version("librocksdbjni456.so"), rocksdb().join("librocksdbjni.so"));
+    for copies in [[&*other, &*right], [&right, &other]] {
+        let output = loader(&plugin(), &copies).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let version = |path: &Path| if path == right { "11.8.1" } else { "9.2.1" };
+        let found = copies.map(|path| format!("{} in {}", version(path), path.display())).join(", ");
+        is_told(
+            &String::from_utf8(output.stdout).unwrap(),
+            &format!(
+                "this process has 2 copies of RocksDB ({found}), which the plugin cannot tell apart; nothing was \
+                 registered; load ziptier before the second one"
+            ),
+        );
+    }
+}
+
 #[test]
 fn a_process_without_rocksdb_is_left_alone() {
-    let output = loader(&plugin(), None).output().unwrap();
+    let output = loader(&plugin(), &[]).output().unwrap();
     let sentence = "looked for RocksDB 11.8.1 in this process, found none; load it first (in Java: RocksDB.loadLibrary())";
     is_told(&printed(output), sentence);
     // A shell on the way to a tool.
@@ -148,6 +167,19 @@ fn a_database_with_classes_of_its_application_leaves_in_its_process_alone() {
             printed(stock(&compiled("application.cc"), &["read-stock", text(dir.path()), kind]));
         }
     }
+}
+
+/// An exception through the frames of Rust would end the process.
+#[test]
+fn a_class_of_the_application_that_throws_is_told() {
+    let dir = in_folder();
+    let application =
+        |command: &str| with_plugin(&compiled("application.cc"), &[command, text(dir.path()), "merge"]);
+    // Recovery writes the log's records to a file, and merges them for that.
+    printed(application("log"));
+    let told = complaint(application("leave-throwing"));
+    assert_eq!(told, "leave: a class of the application threw: cannot merge\n");
+    printed(application("read-log"));
 }
 
 #[test]

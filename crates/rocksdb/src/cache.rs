@@ -64,6 +64,8 @@ const SCRATCH_BYTES_MAX: usize = 4 << 20;
 pub struct Cache {
     shared: Arc<Shared>,
     settings: Settings,
+    /// The process that opened it. One that is forked has none of its threads.
+    process: u32,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn DirLock>,
     /// Behind the lock, so that it goes after it.
@@ -201,6 +203,11 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The files are the parent's, and whoever held a lock when it forked still holds it here.
+            std::mem::forget((self.writer.take(), self.shares.take()));
+            return;
+        }
         {
             let mut tail = self.shared.tail();
             tail.flush();

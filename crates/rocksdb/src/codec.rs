@@ -6,9 +6,9 @@ use crate::generation::Generation;
 use crate::lifecycle::{Lifecycle, Way};
 use crate::rows;
 use crate::settings::{self, Output, Private, Settings};
-use std::cell::RefCell;
-use std::sync::Arc;
-use ziptier_codec::block::{BlockError, Engine, Path, Setting, parts};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
+use ziptier_codec::block::{BlockError, Engine, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
@@ -30,9 +30,6 @@ pub const CANNED: BlockType = 0x82;
 /// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
-/// The longest block inside a zstd frame (RFC 8878, section 3.1.1.2.3).
-const ZSTD_INNER_BLOCK_BYTES: usize = 128 << 10;
-
 /// What a block came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
@@ -52,15 +49,30 @@ pub enum Guidance {
     Use(Arc<Generation>),
 }
 
-/// Why a block cannot be unpacked: what is wrong with it, or that the engine failed.
+/// Why a block cannot be unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnpackError(String);
+pub enum UnpackError {
+    /// What is wrong with it.
+    #[error("{0}")]
+    Damaged(String),
+    /// An engine failed, for want of memory or of a device, which says nothing against the block.
+    #[error("{0}; the block itself may be sound, so try again")]
+    Engine(String),
+}
+
+impl UnpackError {
+    fn of(error: &BlockError) -> UnpackError {
+        match error {
+            BlockError::Engine { .. } => UnpackError::Engine(error.to_string()),
+            _ => UnpackError::Damaged(error.to_string()),
+        }
+    }
+}
 
 /// A compression manager's engines, shared by all its threads.
 pub struct Codec {
     settings: Settings,
-    zstd: Contexts,
+    zstd: Arc<Contexts>,
     standard: Option<Standard>,
     lifecycle: Lifecycle,
     counters: Arc<Counters>,
@@ -82,14 +94,39 @@ struct Scratch {
     check: Vec<u8>,
 }
 
+/// A thread keeps no more scratch than this between two blocks.
+const SCRATCH_BYTES_MAX: usize = 4 << 20;
+
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// Lets `work` have the thread's scratch. A thread that ends has none any more, and destructors may still read: they get a new one.
+fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
+    let result = work(&mut scratch);
+    let kept_bytes = scratch.bytes.capacity() + scratch.check.capacity() + scratch.encoder.memory_bytes();
+    if kept_bytes <= SCRATCH_BYTES_MAX {
+        let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
+    }
+    result
+}
+
+/// zstd without a dictionary, for all managers of the process: RocksDB opens one for each file where the database has none.
+fn shared_zstd() -> Result<Arc<Contexts>, String> {
+    static ZSTD: Mutex<Option<Arc<Contexts>>> = Mutex::new(None);
+    let mut zstd = ZSTD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(zstd) = &*zstd {
+        return Ok(Arc::clone(zstd));
+    }
+    let engine = Setting::new(Format::Zstd).engine().map_err(|error| error.to_string())?;
+    Ok(Arc::clone(zstd.insert(Arc::new(Contexts::new(engine)))))
 }
 
 impl Codec {
     /// Opens the engines, or says in one sentence why one cannot work.
     pub fn open(settings: Settings) -> Result<Codec, String> {
-        let zstd = Contexts::new(Setting::new(Format::Zstd).engine().map_err(|error| error.to_string())?);
+        let zstd = shared_zstd()?;
         let counters = Counters::of_process();
         let has_standard = settings.private() != Some(Private::Tokens);
         let standard = has_standard.then(|| Standard::open(&settings, &counters)).transpose()?;
@@ -123,9 +160,10 @@ impl Codec {
             && (packed_as == ZLIB || packed_as == LZ4 && self.settings.output == Output::Lz4)
     }
 
-    /// What the next file is to be packed with.
-    pub fn guidance(&self) -> Guidance {
-        if self.settings.private().is_some() { self.lifecycle.guidance() } else { Guidance::Plain }
+    /// What the next file is to be packed with: one that may not be sampled, because all of it would be kept meanwhile, takes the generation
+    /// that there is.
+    pub fn guidance(&self, may_sample: bool) -> Guidance {
+        if self.settings.private().is_some() { self.lifecycle.guidance(may_sample) } else { Guidance::Plain }
     }
 
     /// Takes the generation of a file that was opened for new files, too, if there is none yet.
@@ -149,7 +187,7 @@ impl Codec {
         max_bytes: usize,
         take: impl FnOnce(&[u8]),
     ) -> Packed {
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_scratch(|scratch| {
             scratch.bytes.clear();
             append_varint(raw.len(), &mut scratch.bytes);
             let made = self.append(packed_as, generation, raw, scratch, max_bytes);
@@ -276,19 +314,19 @@ impl Codec {
         same
     }
 
-    /// The most bytes that a block of so many can hold: whoever is told of more need not make room for them.
-    pub fn raw_bytes_max(packed_as: BlockType, packed_bytes: usize) -> usize {
+    /// The most bytes that a block can hold by what follows its length: whoever is told of more need not make room for them.
+    pub fn raw_bytes_max(packed_as: BlockType, packed: &[u8]) -> usize {
         let per_byte = match packed_as {
             // A whole number at least for a token.
             TOKENS => TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1,
             // Two bits at least for a match of 258 bytes.
             ZLIB | CANNED => 258 * 4,
             LZ4 => 255,
-            // Three bytes at least for an inner block.
-            ZSTD => ZSTD_INNER_BLOCK_BYTES / 3,
+            // Each inner block says how much it holds.
+            ZSTD => return zstd::raw_bytes_max(packed),
             _ => 0,
         };
-        packed_bytes.saturating_mul(per_byte)
+        packed.len().saturating_mul(per_byte)
     }
 
     /// Unpacks what follows a block's length, which is `raw_bytes`, and lets `take` have the block.
@@ -300,18 +338,18 @@ impl Codec {
         raw_bytes: usize,
         take: impl FnOnce(&[u8]),
     ) -> Result<(), UnpackError> {
-        if raw_bytes > Codec::raw_bytes_max(packed_as, packed.len()) {
+        if raw_bytes > Codec::raw_bytes_max(packed_as, packed) {
             let packed_bytes = packed.len();
-            return Err(UnpackError(format!(
+            return Err(UnpackError::Damaged(format!(
                 "{packed_bytes} bytes of type {packed_as:#04x} cannot hold a block of {raw_bytes}"
             )));
         }
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_scratch(|scratch| {
             scratch.bytes.clear();
             self.append_unpacked(packed_as, generation, packed, raw_bytes, &mut scratch.bytes)?;
             if scratch.bytes.len() != raw_bytes {
                 let found = scratch.bytes.len();
-                return Err(UnpackError(format!("a block of {raw_bytes} bytes unpacks to {found}")));
+                return Err(UnpackError::Damaged(format!("a block of {raw_bytes} bytes unpacks to {found}")));
             }
             take(&scratch.bytes);
             self.counters.unpacked(packed_as, packed.len(), raw_bytes);
@@ -336,7 +374,7 @@ impl Codec {
                 let tokens = tokens.ok_or_else(|| without_dictionary("tokens"))?;
                 out.reserve(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
                 let unpacked = tokens.decode_append(packed, out, raw_bytes);
-                return unpacked.map(|_| ()).map_err(|error| UnpackError(error.to_string()));
+                return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
             }
             ZSTD => (generation.and_then(Generation::zstd).unwrap_or(&self.zstd), None),
             CANNED => {
@@ -369,16 +407,18 @@ impl Codec {
             }
             (unpacked, _) => unpacked,
         };
-        unpacked.map_err(|error| UnpackError(error.to_string()))
+        unpacked.map_err(|error| UnpackError::of(&error))
     }
 }
 
 fn without_dictionary(of: &str) -> UnpackError {
-    UnpackError(format!("a block of {of} in a file without their dictionary"))
+    UnpackError::Damaged(format!("a block of {of} in a file without their dictionary"))
 }
 
 fn no_such(packed_as: BlockType) -> UnpackError {
-    UnpackError(format!("a block of type {packed_as:#04x}, which the format of this manager does not have"))
+    UnpackError::Damaged(format!(
+        "a block of type {packed_as:#04x}, which the format of this manager does not have"
+    ))
 }
 
 impl Standard {

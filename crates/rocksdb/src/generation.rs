@@ -117,10 +117,15 @@ impl Generation {
 
     /// The generation that these bytes describe. Any bytes may be given; lengths are checked before anything is allocated.
     pub fn load(bytes: &[u8]) -> Result<Arc<Generation>, GenerationError> {
-        let hash = xxhash_rust::xxh3::xxh3_128(bytes);
+        Generation::load_hashed(bytes, xxhash_rust::xxh3::xxh3_128(bytes))
+    }
+
+    /// Files may come from strangers, who can make two dictionaries with one hash: bytes are the same, or they are another generation.
+    fn load_hashed(bytes: &[u8], hash: u128) -> Result<Arc<Generation>, GenerationError> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = in_use.get_or_insert_default();
-        if let Some(known) = in_use.get(&hash).and_then(Weak::upgrade) {
+        let known = in_use.get(&hash).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| *known.bytes == *bytes) {
             return Ok(known);
         }
         let loaded = Arc::new(Generation::parse(bytes)?);
@@ -298,6 +303,15 @@ mod tests {
         let bytes = first.as_bytes().to_vec();
         drop(first);
         assert_eq!(Generation::load(&bytes).unwrap().as_bytes(), bytes);
+    }
+
+    #[test]
+    fn other_bytes_of_the_same_hash_are_another_generation() {
+        let (first, other) = (one(), Generation::new(None, Some(&blocks(Format::Deflate))).unwrap());
+        let hash = 7;
+        let kept = Generation::load_hashed(first.as_bytes(), hash).unwrap();
+        assert_eq!(Generation::load_hashed(other.as_bytes(), hash).unwrap().as_bytes(), other.as_bytes());
+        assert_eq!(kept.as_bytes(), first.as_bytes());
     }
 
     #[test]

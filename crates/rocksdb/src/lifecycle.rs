@@ -172,12 +172,13 @@ impl Lifecycle {
     }
 
     /// What the next file is to be packed with.
-    pub(crate) fn guidance(&self) -> Guidance {
+    pub(crate) fn guidance(&self, may_sample: bool) -> Guidance {
         let state = self.state();
         match &state.current {
-            Some(current) if !state.files_are_small && !self.is_due(&state) => {
+            Some(current) if !may_sample || !state.files_are_small && !self.is_due(&state) => {
                 Guidance::Use(Arc::clone(current))
             }
+            None if !may_sample => Guidance::Plain,
             _ => Guidance::Sample(SAMPLE_BYTES),
         }
     }

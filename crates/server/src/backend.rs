@@ -50,6 +50,14 @@ pub enum Update {
     Keep,
 }
 
+/// A value as [`Backend::update`] finds it.
+pub enum Old<'a> {
+    /// All of its bytes, which are few.
+    Whole(&'a [u8]),
+    /// A large value, of which nothing was read: there may be no room for it.
+    Large(Box<dyn ValueReader>),
+}
+
 /// One step of [`Backend::write`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -132,6 +140,8 @@ pub struct MemoryUse {
     pub logical_bytes: u64,
     /// What the store holds for them: index, bodies, dictionaries, slack.
     pub held_bytes: u64,
+    /// What it holds for them in places below DRAM: far memory in use, and live bytes on SSD.
+    pub held_below_bytes: u64,
     /// The limit on `held_bytes`, if there is one.
     pub limit_bytes: Option<u64>,
     /// `held_bytes` by purpose; the names appear in `INFO memory`.
@@ -233,7 +243,8 @@ pub trait Backend: Send + Sync {
     /// Removes a key; `true` if it existed.
     fn delete(&self, key: &[u8]) -> Result<bool, BackendError>;
 
-    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts.
+    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts. It gets
+    /// values above some KiB opened, not read: whoever wants their bytes sees first whether there is room.
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError>;
 
     /// As [`Backend::update`], for changes that need only length and expiry. A store that keeps those apart from the
@@ -267,6 +278,11 @@ pub trait Backend: Send + Sync {
         self.len() == 0
     }
 
+    /// Number of keys, if that takes no longer than a few requests; otherwise the error is about that number.
+    fn len_if_quick(&self) -> Result<u64, u64> {
+        Ok(self.len())
+    }
+
     /// Removes every key.
     fn clear(&self) -> Result<(), BackendError>;
 
@@ -285,7 +301,8 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and reads go on.
+    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and so are those who read if
+    /// [`Backend::waits_for_disk`]: what they saw may not last. Where nobody waits for the disk reads go on.
     fn wait(&self) -> Result<(), BackendError> {
         Ok(())
     }
@@ -349,4 +366,4 @@ pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) 
 pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;
 
 /// Decides what becomes of a key in [`Backend::update`].
-pub type Change<'a> = dyn FnMut(Option<(&[u8], Meta)>) -> Update + 'a;
+pub type Change<'a> = dyn FnMut(Option<(Old<'_>, Meta)>) -> Update + 'a;

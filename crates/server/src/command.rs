@@ -2,6 +2,7 @@
 
 mod client;
 mod config;
+mod config_set;
 mod connection;
 mod counters;
 mod docs;
@@ -16,14 +17,15 @@ mod rename;
 mod scan;
 mod server;
 mod set;
+mod transactions;
 
 use std::sync::Arc;
 
 use crate::backend::Access;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
-use crate::request::{Announced, Args, Parser};
-use crate::shared::{ClientInfo, Counters, Shared, UNMEASURED_BYTES_MAX};
+use crate::request::{Announced, Args, OwnedArgs, Parser};
+use crate::shared::{ClientInfo, Counters, Shared};
 use crate::streaming::Streaming;
 
 /// A connection as commands see it.
@@ -31,10 +33,53 @@ pub(crate) struct Client {
     pub(crate) info: Arc<ClientInfo>,
     /// Close once the replies have left.
     pub(crate) closing: bool,
-    /// Some command since replies were last released may have written.
-    pub(crate) wrote: bool,
+    /// Some command since replies were last released may have written, or has read what may not be durable yet and was promised to be.
+    pub(crate) rests_on_log: bool,
     /// The reply to the last command is still being produced; later commands wait.
     pub(crate) streaming: Option<Box<Streaming>>,
+    /// It sent the password, or connected when there was none.
+    pub(crate) authenticated: bool,
+    /// It sent `MULTI`: no command runs up to `EXEC` or `DISCARD`.
+    pub(crate) in_transaction: bool,
+    /// It may have cursors.
+    pub(crate) scans: bool,
+    /// The last command was not run: it is for a thread of its own.
+    pub(crate) deferred: bool,
+}
+
+impl Client {
+    pub(crate) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+        Self {
+            info,
+            closing: false,
+            rests_on_log: false,
+            streaming: None,
+            authenticated,
+            in_transaction: false,
+            scans: false,
+            deferred: false,
+        }
+    }
+
+    /// The same client as a request sees it that runs on another thread.
+    pub(crate) fn twin(&self) -> Self {
+        let Self { in_transaction, scans, .. } = *self;
+        Self { in_transaction, scans, ..Self::new(Arc::clone(&self.info), self.authenticated) }
+    }
+
+    /// Takes over what a request on another thread made of the client.
+    pub(crate) fn take_over(&mut self, twin: Self) {
+        self.closing |= twin.closing;
+        self.streaming = twin.streaming;
+        self.authenticated = twin.authenticated;
+        self.in_transaction = twin.in_transaction;
+        self.scans = twin.scans;
+    }
+
+    /// Whether nothing is done for it until it sends the password.
+    pub(crate) fn must_authenticate(&self, shared: &Shared) -> bool {
+        !self.authenticated && shared.settings.requires_password()
+    }
 }
 
 /// Everything a command works with.
@@ -45,6 +90,15 @@ pub(crate) struct Session<'a> {
     pub(crate) reply: &'a mut Reply,
     /// Scratch for one value; its contents mean nothing between commands.
     pub(crate) value: &'a mut Vec<u8>,
+    /// The request, if it runs on a thread of its own; nothing on a worker, whose other clients wait.
+    pub(crate) request: Option<&'a Arc<OwnedArgs>>,
+}
+
+impl Session<'_> {
+    /// The request for a reply that is made later. On a worker it is short, and copied.
+    fn own(&self, args: &Args<'_>) -> Arc<OwnedArgs> {
+        self.request.map_or_else(|| Arc::new(OwnedArgs::copy(args)), Arc::clone)
+    }
 }
 
 /// A command writes its reply or refuses; one that refuses has written nothing.
@@ -78,15 +132,70 @@ impl Command {
         }
     }
 
+    fn is(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// Whether it may run while the store recovers. Redis says so of each subcommand of a container.
+    fn runs_while_loading(&self) -> bool {
+        self.is("loading") || matches!(self.name, "client" | "config")
+    }
+
+    /// Refuses what the state of client or server forbids, in Redis's order.
+    fn admit(&self, session: &Session<'_>) -> Result<(), Refusal> {
+        let (shared, client) = (session.shared, &*session.client);
+        if client.authenticated && !client.in_transaction && !shared.backend.is_loading() {
+            return Ok(());
+        }
+        if client.must_authenticate(shared) && !self.is("no_auth") {
+            return Err(Refusal::NO_AUTH);
+        }
+        if client.in_transaction && self.is("no_multi") {
+            return Err(transactions::NOT_INSIDE);
+        }
+        if shared.backend.is_loading() && !self.runs_while_loading() {
+            return Err(Refusal::LOADING);
+        }
+        if client.in_transaction && !transactions::may_run(self.name) {
+            return Err(transactions::NOT_RUN);
+        }
+        Ok(())
+    }
+
+    /// Whether a worker's other clients would wait too long for it.
+    fn runs_apart(&self, args: &Args<'_>) -> bool {
+        let is = |word: &[u8]| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+        args.len() > ARGUMENTS_INLINE_MAX
+            || args.text_len() > APART_BYTES
+            || match self.name {
+                "save" | "flushall" | "flushdb" | "shutdown" => true,
+                "client" => is(b"list"),
+                _ => false,
+            }
+    }
+
+    /// Bytes that a run takes besides the request, the store and the reply to a read.
+    fn bytes_needed(&self, args: &Args<'_>, shared: &Shared) -> usize {
+        let text = args.text_len();
+        match self.is("denyoom") {
+            // A log has a copy until it is written.
+            true => text * (1 + usize::from(shared.backend.holds_replies())) + args.len() * ARGUMENT_BYTES,
+            // Those that repeat what they were told.
+            false if self.keys.0 == 0 => 2 * text,
+            false => 0,
+        }
+    }
+
     /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
     fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-        if args.text_len() > UNMEASURED_BYTES_MAX && self.flags.contains(&"denyoom") {
-            // A log has a copy until it is written.
-            let copies = 1 + usize::from(session.shared.holds_replies);
-            session.shared.check_room(copies * args.text_len())?;
-        }
+        let _room = session.shared.reserve(self.bytes_needed(args, session.shared))?;
         let outcome = (self.run)(session, args);
-        session.client.wrote |= outcome.is_ok() && self.flags.first() == Some(&"write");
+        session.client.rests_on_log |= outcome.is_ok()
+            && match self.flags.first() {
+                Some(&"write") => true,
+                Some(&"readonly") => session.shared.backend.waits_for_disk(),
+                _ => false,
+            };
         outcome
     }
 }
@@ -116,6 +225,8 @@ const REMOVE: &[&str] = &["write"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 const SAVE: &[&str] = &["admin", "noscript", "no_async_loading", "no_multi"];
 const BGSAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
+const TRANSACT: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
+const EXECUTE: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
 const GREET: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
 const ALWAYS: &[&str] = &["loading", "stale"];
 const ALWAYS_FAST: &[&str] = &["loading", "stale", "fast"];
@@ -171,7 +282,15 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("echo", 2, ALWAYS_FAST, NO_KEYS, connection::echo),
     command("select", 2, ALWAYS_FAST, NO_KEYS, connection::select),
     command("hello", -1, GREET, NO_KEYS, connection::hello),
+    command("auth", -2, GREET, NO_KEYS, connection::auth),
     command("quit", -1, GREET, NO_KEYS, connection::quit),
+    command("reset", 1, GREET, NO_KEYS, connection::reset),
+    command("multi", 1, TRANSACT, NO_KEYS, transactions::multi),
+    command("exec", 1, EXECUTE, NO_KEYS, transactions::exec),
+    command("discard", 1, TRANSACT, NO_KEYS, transactions::discard),
+    command("watch", -2, TRANSACT, ALL_KEYS, transactions::watch),
+    command("unwatch", 1, TRANSACT, NO_KEYS, transactions::unwatch),
+    command("time", 1, ALWAYS_FAST, NO_KEYS, server::time),
     command("client", -2, CONTAINER, NO_KEYS, client::client),
     command("command", -1, ALWAYS, NO_KEYS, introspection::command),
     command("config", -2, CONTAINER, NO_KEYS, config::config),
@@ -183,6 +302,13 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("lastsave", 1, ALWAYS_FAST, NO_KEYS, server::lastsave),
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];
+
+/// Requests with more text, values that are changed and have more bytes, and requests with more arguments run on threads of their own:
+/// a value of so many bytes is coded in some milliseconds.
+const APART_BYTES: usize = 256 << 10;
+const ARGUMENTS_INLINE_MAX: usize = 1024;
+/// What a write of several keys takes for each argument on its way: 500 bytes were measured for a key and its value.
+const ARGUMENT_BYTES: usize = 320;
 
 /// Requests of a pipeline that the store is told of at a time.
 const ANNOUNCED_MAX: usize = 16;
@@ -248,18 +374,34 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize 
     count
 }
 
-/// Runs one request and writes its reply.
+/// Runs one request and writes its reply, or says that it must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
-    session.counters.commands.add(1);
     let outcome = match find(args.at(0)) {
-        Some(command) if command.takes(args.len()) => command.run(session, args),
-        Some(command) => Err(Refusal::wrong_arity(command.name)),
+        Some(command) => {
+            let admitted = match command.takes(args.len()) {
+                true => command.admit(session),
+                false => Err(Refusal::wrong_arity(command.name)),
+            };
+            match admitted {
+                Ok(()) if session.request.is_none() && command.runs_apart(args) => {
+                    session.client.deferred = true;
+                    return;
+                }
+                Ok(()) => command.run(session, args),
+                Err(refusal) if command.name == "exec" => Err(transactions::abort(session.client, &refusal)),
+                refused => refused,
+            }
+        }
         None => {
             // A web page that makes a browser post to this port must not get a command through.
             session.client.closing |= is_http(args.at(0));
             Err(Refusal::unknown_command(args.at(0), args.from(1)))
         }
     };
+    if session.client.deferred {
+        return;
+    }
+    session.counters.commands.add(1);
     if let Err(refusal) = outcome {
         session.counters.errors.add(1);
         session.reply.error(&refusal);

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use crate::password::Password;
+
 /// A server's settings. `Config::default()` listens where Redis does, for this machine only.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -12,12 +14,18 @@ pub struct Config {
     pub bind: IpAddr,
     /// TCP port; 0 takes a free one.
     pub port: u16,
-    /// Refuses addresses that other machines can reach. There is no password yet.
+    /// Refuses addresses that other machines can reach, unless there is a password.
     pub protected_mode: bool,
+    /// What clients must send with `AUTH` first; `None` lets everybody in.
+    pub password: Option<Password>,
     /// Worker threads, each with its own event loop; at least 1.
     pub threads: usize,
     /// Connections at a time; more are answered with an error and closed.
     pub clients_max: usize,
+    /// Seconds after which an idle client is disconnected; 0 for never.
+    pub timeout_s: u64,
+    /// Seconds of silence after which the system asks whether a client is still there; 0 for never.
+    pub keepalive_s: u64,
     /// Bytes of memory that the process may have, without what belongs to files: the store gets what everything else
     /// leaves of it. Writes that do not fit are refused; requests too large to be kept are read and dropped.
     pub memory_limit_bytes: Option<u64>,
@@ -37,8 +45,11 @@ impl Default for Config {
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 6379,
             protected_mode: true,
+            password: None,
             threads: cores.min(4),
             clients_max: 10_000,
+            timeout_s: 0,
+            keepalive_s: 300,
             memory_limit_bytes: None,
             release_memory: None,
             client_bytes_max: 2 << 30,
@@ -55,7 +66,7 @@ impl Config {
     /// When protected mode forbids it or there would be no thread to serve it.
     pub(crate) fn address(&self) -> Result<SocketAddr, ServeError> {
         let address = SocketAddr::new(self.bind, self.port);
-        if self.protected_mode && !self.bind.is_loopback() {
+        if self.is_exposed(self.password.is_some()) {
             return Err(ServeError::NotLoopback { address });
         }
         if self.threads == 0 {
@@ -63,13 +74,18 @@ impl Config {
         }
         Ok(address)
     }
+
+    /// Whether protected mode forbids to listen there, with a password or without.
+    pub(crate) fn is_exposed(&self, has_password: bool) -> bool {
+        self.protected_mode && !has_password && !self.bind.is_loopback()
+    }
 }
 
 /// Why a server did not start, or stopped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The address is reachable from other machines and protected mode is on.
+    /// The address is reachable from other machines, there is no password, and protected mode is on.
     NotLoopback {
         /// What was asked for.
         address: SocketAddr,
@@ -102,8 +118,8 @@ impl fmt::Display for ServeError {
         match self {
             Self::NotLoopback { address } => write!(
                 f,
-                "refused to listen on {address}: other machines can reach it and there is no password; bind \
-                 127.0.0.1 or, on a network you trust, say --protected-mode no"
+                "refused to listen on {address}: other machines can reach it and there is no password; set one \
+                 (--requirepass), bind 127.0.0.1 or, on a network you trust, say --protected-mode no"
             ),
             Self::NoThreads => f.write_str("cannot serve with 0 threads; ask for at least 1"),
             Self::AddressInUse { address } => write!(

@@ -3,7 +3,9 @@
 //! Sockets are edge-triggered, so a connection remembers whether there may be more to read and room to write. A turn
 //! is bounded; a connection with work left asks for another one after all others have had theirs.
 
-use std::io::{self, ErrorKind, Read, Write};
+mod holding;
+
+use std::io;
 use std::mem;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -12,10 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use mio::net::TcpStream;
 
 use crate::command::{self, Client, Session};
+use crate::jobs::{Done, Job};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
-use crate::request::{Discard, Parser};
+use crate::request::{Discard, OwnedArgs, Parser, Taken};
 use crate::shared::{ClientInfo, Counters, Shared};
+use crate::socket::{Gone, Socket};
 
 /// Bytes read at a time into the buffer that a worker's connections share.
 const READ_BYTES: usize = 64 << 10;
@@ -28,13 +32,25 @@ const WRITE_BYTES: usize = 64 << 10;
 /// Unsent replies at which a client's further requests wait: enough for clients that send a long pipeline before
 /// they read the first reply.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// And no more than one part in so many of what all clients may hold.
+const OUTPUT_PART: usize = 8;
 /// The same when all connections together hold too much.
 const OUTPUT_BYTES_MAX_CROWDED: usize = 64 << 10;
+/// The same, and when they are written, for clients that have not sent the password: strangers hold next to nothing.
+const OUTPUT_BYTES_MAX_STRANGER: usize = 1 << 10;
 /// Buffers of replies that a worker keeps for the next ones that have to wait, and how large.
 const KEPT_OUTPUTS: usize = 64;
 const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 /// Reads, or pieces of a large reply, in one turn.
 const STEPS_PER_TURN: usize = 16;
+/// Bytes of requests and replies after which a turn ends.
+const TURN_BYTES: usize = 1 << 20;
+/// What a connection may hold of a request without asking: its first line, and the parser's place.
+const FREE_BYTES: usize = 512;
+/// What a piece of a reply counts of a turn, however long it is: it takes some time.
+const STREAM_STEP_BYTES: usize = 128 << 10;
+/// Scratch that a worker keeps for the next value.
+const KEPT_VALUE_BYTES: usize = 256 << 10;
 
 /// Buffers that all connections of a worker use in turn.
 pub(crate) struct Workspace {
@@ -69,10 +85,18 @@ pub(crate) enum Next {
     Close,
 }
 
+/// Where a connection is served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) worker: usize,
+    pub(crate) key: usize,
+}
+
 /// A client's connection.
 pub(crate) struct Connection {
     socket: Socket,
     client: Client,
+    place: Place,
     resp3: bool,
     /// Bytes that no request was made of yet.
     input: Vec<u8>,
@@ -80,109 +104,44 @@ pub(crate) struct Connection {
     parser: Option<Box<Parser>>,
     /// The rest of a request that there is no room for.
     discard: Option<Discard>,
+    /// A request that another thread is to run.
+    deferred: Option<Taken>,
+    /// Bytes of the request that another thread runs; later ones wait for its reply.
+    job_bytes: Option<usize>,
+    /// Bytes of requests and replies in this turn.
+    turn_bytes: usize,
     /// `input` may hold whole requests, left because a reply had to leave first.
     unparsed: bool,
     /// Replies that the socket has not taken.
     output: Output,
-    /// What this connection adds to the server's sum.
+    /// What this connection has taken of the budget.
     held_bytes: usize,
+    /// Since when it has had more unsent replies than the soft limit allows, in [`Shared::seconds`].
+    slow_since_s: Option<u64>,
     /// A further turn is due.
     pub(crate) queued: bool,
     /// The worker knows that replies have to wait.
     pub(crate) held: bool,
 }
 
-struct Socket {
-    stream: TcpStream,
-    readable: bool,
-    writable: bool,
-    /// The client will send nothing more: read to the end, there will be no further event.
-    half_closed: bool,
-}
-
-/// The socket failed or its peer went away: there is nobody to tell.
-struct Gone;
-
-impl Socket {
-    /// Writes as much of what may leave as the socket takes.
-    fn flush(&mut self, output: &mut Output, counters: &Counters) -> Result<(), Gone> {
-        while self.writable && !output.sendable().is_empty() {
-            match self.stream.write(output.sendable()) {
-                Ok(0) => return Err(Gone),
-                Ok(count) => {
-                    counters.bytes_out.add(count as u64);
-                    output.advance(count);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(Gone),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads once into `buffer`; 0 when there is nothing now, `Gone` at the end of the stream or on failure.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Gone> {
-        loop {
-            return match self.stream.read(buffer) {
-                Ok(0) => Err(Gone),
-                Ok(count) => {
-                    // A short read has emptied the socket; what comes later makes a new event.
-                    self.readable = count == buffer.len() || self.half_closed;
-                    Ok(count)
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    Ok(0)
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => Err(Gone),
-            };
-        }
-    }
-
-    /// Appends at most `limit` bytes to `buffer`, which grows with what arrives.
-    fn read_more(&mut self, buffer: &mut Vec<u8>, limit: usize) -> Result<usize, Gone> {
-        let before = buffer.len();
-        let outcome = (&mut self.stream).take(limit as u64).read_to_end(buffer);
-        let count = buffer.len() - before;
-        match outcome {
-            // At the end of the stream this may be the last request; the next read finds nothing.
-            Ok(_) if count > 0 => Ok(count),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
-                Ok(count)
-            }
-            // The request can't be completed any more.
-            Ok(_) | Err(_) => Err(Gone),
-        }
-    }
-
-    /// Ends the stream after its last byte. What the client has sent meanwhile is read and dropped: closing over
-    /// unread bytes would reset the connection and could destroy the last reply on its way.
-    fn end(&mut self, scratch: &mut [u8]) {
-        if self.stream.shutdown(Shutdown::Write).is_ok() {
-            for _ in 0..STEPS_PER_TURN {
-                if !matches!(self.stream.read(scratch), Ok(1..)) {
-                    break;
-                }
-            }
-        }
-    }
-}
-
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, info: Arc<ClientInfo>) -> Self {
+    /// A client that is `trusted` need not send a password.
+    pub(crate) fn new(stream: TcpStream, info: Arc<ClientInfo>, place: Place, trusted: bool) -> Self {
         Self {
-            socket: Socket { stream, readable: false, writable: true, half_closed: false },
-            client: Client { info, closing: false, wrote: false, streaming: None },
+            socket: Socket::new(stream),
+            client: Client::new(info, trusted),
+            place,
             resp3: false,
             input: Vec::new(),
             parser: None,
             discard: None,
+            deferred: None,
+            job_bytes: None,
+            turn_bytes: 0,
             unparsed: false,
             output: Output::default(),
             held_bytes: 0,
+            slow_since_s: None,
             queued: false,
             held: false,
         }
@@ -196,6 +155,14 @@ impl Connection {
         self.client.info.id
     }
 
+    /// Takes the reply to a request that another thread has run. Another turn is due.
+    pub(crate) fn resume(&mut self, done: Done) {
+        self.job_bytes = None;
+        self.resp3 = done.resp3;
+        self.client.take_over(done.client);
+        self.output.append(done.output);
+    }
+
     /// Notes what an event said.
     pub(crate) fn notice(&mut self, event: &mio::event::Event) {
         self.socket.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -205,12 +172,17 @@ impl Connection {
 
     /// Reads, runs and answers what there is, within bounds.
     pub(crate) fn turn(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Next {
+        if self.client.info.killed.load(Relaxed) {
+            return Next::Close;
+        }
+        self.client.info.active_s.store(shared.seconds(), Relaxed);
         // Replies gather in the worker's buffer, or behind those that wait already.
         let waiting = !self.output.is_empty();
         if waiting {
             mem::swap(&mut self.output, &mut space.reply.output);
         }
         space.reply.resp3 = self.resp3;
+        self.turn_bytes = 0;
         let next = self.work(space, shared, counters).unwrap_or(Next::Close);
         self.resp3 = space.reply.resp3;
         if waiting {
@@ -226,8 +198,39 @@ impl Connection {
             }
         }
         space.reply.output.recycle(4 * WRITE_BYTES);
-        self.account(shared);
-        next
+        self.output.fit();
+        if space.value.capacity() > KEPT_VALUE_BYTES {
+            space.value = Vec::new();
+        }
+        let stays = next != Next::Close && self.keeps_within(shared) && !self.is_too_slow(shared);
+        if stays { next } else { Next::Close }
+    }
+
+    /// Whether the client was killed, was idle for too long, or takes its replies too slowly. A client that waits for
+    /// the disk, or for a request that runs, is not idle.
+    pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
+        let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
+        let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));
+        info.killed.load(Relaxed)
+            || (timeout_s > 0 && idle_s > timeout_s && !self.held && self.job_bytes.is_none())
+            || self.is_too_slow(shared)
+    }
+
+    /// Whether the client has more unsent replies than `client-output-buffer-limit` allows, or has had for too long.
+    fn is_too_slow(&mut self, shared: &Shared) -> bool {
+        let Some(limit) = shared.settings.normal_output_limit() else {
+            self.slow_since_s = None;
+            return false;
+        };
+        let unsent = self.output.unsent().len() as u64;
+        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
+            self.slow_since_s = None;
+        }
+        let is_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes && {
+            let now_s = shared.seconds();
+            now_s.saturating_sub(*self.slow_since_s.get_or_insert(now_s)) > limit.soft_s
+        };
+        is_soft || (limit.hard_bytes > 0 && unsent > limit.hard_bytes)
     }
 
     /// Whether there are replies that must wait for what they say to be durable.
@@ -235,10 +238,11 @@ impl Connection {
         self.output.is_held()
     }
 
-    /// What the replies say is durable, or that cannot be known: then those who wrote are told so, and no more. Another turn is due.
+    /// What the replies say is durable, or that cannot be known: then those whose replies rest on it are told so, and no more. Another turn
+    /// is due.
     pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
         if let Err(refusal) = durable
-            && self.client.wrote
+            && self.client.rests_on_log
         {
             self.output.drop_held();
             let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
@@ -247,7 +251,7 @@ impl Connection {
             self.client.streaming = None;
             self.client.closing = true;
         }
-        self.client.wrote = false;
+        self.client.rests_on_log = false;
         self.output.release();
     }
 
@@ -269,8 +273,11 @@ impl Connection {
                 self.socket.end(&mut space.input);
                 return Ok(Next::Close);
             }
-            if unsent > output_bytes_max(shared) {
+            if self.job_bytes.is_some() || !self.may_answer(&space.reply.output, shared) {
                 return Ok(Next::Wait);
+            }
+            if self.turn_bytes > TURN_BYTES {
+                break;
             }
             if self.unparsed {
                 self.run_own(space, shared, counters)?;
@@ -286,9 +293,16 @@ impl Connection {
         Ok(Next::Again)
     }
 
+    /// Whether one more reply may be added to `output`, or must wait until more of it has been sent.
+    fn may_answer(&mut self, output: &Output, shared: &Shared) -> bool {
+        let unsent = output.unsent().len();
+        unsent <= self.output_bytes_max(shared)
+            && (unsent < WRITE_BYTES || self.takes_for(output.held_bytes(), shared))
+    }
+
     /// Writes what the socket takes, of replies that need not wait.
     fn flush(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
-        if !shared.holds_replies {
+        if !shared.backend.holds_replies() {
             space.reply.output.release();
         }
         self.socket.flush(&mut space.reply.output, counters)
@@ -298,8 +312,15 @@ impl Connection {
     fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
         let more = streaming.next(shared, counters, &mut space.reply, &mut space.value);
-        if !more.map_err(|_| Gone)? {
+        let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
+        self.turn_bytes += STREAM_STEP_BYTES;
+        if !more {
             self.client.streaming = None;
+        } else if !self.takes_for(held, shared)
+            && let Some(streaming) = &mut self.client.streaming
+        {
+            // What a walk has found is kept until its end.
+            streaming.refuse(&mut space.reply);
         }
         Ok(())
     }
@@ -322,12 +343,16 @@ impl Connection {
             return Ok(());
         }
         counters.bytes_in.add(count as u64);
+        self.turn_bytes += count;
         let input = mem::take(&mut space.input);
         let commands_before = counters.commands.get();
         let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
         shared.note_requests(counters.commands.get() - commands_before, count);
         self.input.clear();
         if let Ok(consumed) = consumed {
+            if let Some(taken) = self.deferred.take() {
+                self.hand_over(taken.copy_from(&input), shared);
+            }
             self.input.extend_from_slice(&input[consumed..left + count]);
         }
         space.input = input;
@@ -343,37 +368,72 @@ impl Connection {
         shared: &Shared,
         counters: &Counters,
     ) -> Result<(), Gone> {
-        if !shared.has_room(LARGE_READ_BYTES)
-            || shared.client_bytes.load(Relaxed) > shared.config.client_bytes_max
-        {
-            self.give_up();
-            if self.discard.is_some() {
-                return Ok(());
-            }
-        }
         // Not beyond the argument that is arriving: what follows belongs into the shared buffer.
         let held = self.input.len();
         let wanted = self.parser.as_ref().and_then(|parser| parser.bytes_wanted()).unwrap_or(0);
-        let limit = wanted.saturating_sub(held).clamp(READ_BYTES, LARGE_READ_BYTES);
+        let rest = wanted.saturating_sub(held).min(LARGE_READ_BYTES);
+        let mut limit = rest.max(READ_BYTES);
+        let fits = wanted <= shared.budget.limit_bytes() && shared.has_room(LARGE_READ_BYTES);
+        let mut is_grown = fits && self.grow_input(limit, wanted, shared);
+        if fits && !is_grown && rest > 0 && rest < limit {
+            // What follows the argument has to wait where there is no room for it.
+            limit = rest;
+            is_grown = self.grow_input(limit, wanted, shared);
+        }
+        if !is_grown {
+            if fits {
+                shared.note_refusal(wanted.max(held + limit));
+            }
+            if !self.give_up() {
+                // Nothing else can be dropped than an inline command, and the client with it.
+                space.reply.error(&Refusal::OUT_OF_MEMORY);
+                self.client.closing = true;
+            }
+            return Ok(());
+        }
         let Ok(count) = self.socket.read_more(&mut self.input, limit) else {
             self.client.closing = true;
             return Ok(());
         };
         counters.bytes_in.add(count as u64);
-        self.account(shared);
+        self.turn_bytes += count;
         self.run_own(space, shared, counters)
     }
 
-    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes.
-    fn give_up(&mut self) {
+    /// Makes room for `more` bytes of a request that will have `wanted` before its next argument begins.
+    fn grow_input(&mut self, more: usize, wanted: usize, shared: &Shared) -> bool {
+        let (len, capacity) = (self.input.len(), self.input.capacity());
+        let needed = len + more;
+        if needed <= capacity {
+            return true;
+        }
+        // Much more than before, so that little is copied, but never more than is to come, if that is known.
+        let generous = if wanted > len { wanted.min(2 * capacity) } else { capacity + capacity / 2 };
+        let mut sizes = [needed.max(generous), needed].into_iter();
+        let Some(capacity) = sizes.find(|&capacity| self.takes_for(capacity, shared)) else { return false };
+        self.input.reserve_exact(capacity - len);
+        true
+    }
+
+    /// Hands a request over to a thread of its own.
+    fn hand_over(&mut self, request: OwnedArgs, shared: &Shared) {
+        let request = Arc::new(request);
+        self.job_bytes = Some(request.held_bytes());
+        let Place { worker, key } = self.place;
+        shared.jobs.push(Job { worker, key, client: self.client.twin(), resp3: self.resp3, request });
+    }
+
+    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if nothing is.
+    fn give_up(&mut self) -> bool {
         let Some((position, mut discard)) = self.parser.as_mut().and_then(|parser| parser.abandon()) else {
-            return;
+            return false;
         };
         // The input ends within the request, perhaps within the line that announces an argument.
         let (done, _) = discard.feed(&self.input[position..]).unwrap_or_default();
         self.input = self.input[position + done..].to_vec();
         self.parser = None;
         self.discard = Some(discard);
+        true
     }
 
     /// Drops the rest of a request that was given up and refuses it; then runs what is complete. Returns how many
@@ -406,8 +466,12 @@ impl Connection {
     /// Runs the complete requests of the connection's own buffer.
     fn run_own(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let mut input = mem::take(&mut self.input);
-        let consumed = self.run(&input, space, shared, counters)?;
-        if consumed > 0 {
+        let consumed = self.run_or_drop(&input, space, shared, counters)?;
+        if let Some(taken) = self.deferred.take() {
+            let (request, rest) = taken.move_from(input);
+            self.hand_over(request, shared);
+            input = rest;
+        } else if consumed > 0 {
             let rest = input.len() - consumed;
             if rest < SMALL_REQUEST_BYTES && input.capacity() > 2 * READ_BYTES {
                 input = input[consumed..].to_vec();
@@ -435,10 +499,12 @@ impl Connection {
         let mut outcome = Ok(());
         let mut announced = 0;
         self.unparsed = loop {
-            if announced == 0 {
+            let is_stranger = self.client.must_authenticate(shared);
+            parser.restrict(is_stranger);
+            if announced == 0 && !is_stranger {
                 announced = command::announce(&parser, input, shared).max(1);
             }
-            announced -= 1;
+            announced = usize::saturating_sub(announced, 1);
             let args = match parser.next(input) {
                 Ok(Some(args)) => args,
                 Ok(None) => break false,
@@ -455,14 +521,22 @@ impl Connection {
                 client: &mut self.client,
                 reply: &mut space.reply,
                 value: &mut space.value,
+                request: None,
             };
+            let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
-            if self.client.closing || self.client.streaming.is_some() {
+            self.turn_bytes += space.reply.output.unsent().len() - unsent;
+            if mem::take(&mut self.client.deferred) {
+                self.deferred = Some(parser.take());
                 break true;
             }
-            if space.reply.output.unsent().len() >= WRITE_BYTES {
+            if self.client.closing || self.client.streaming.is_some() || self.turn_bytes > TURN_BYTES {
+                break true;
+            }
+            let write_bytes = if is_stranger { OUTPUT_BYTES_MAX_STRANGER } else { WRITE_BYTES };
+            if space.reply.output.unsent().len() >= write_bytes {
                 outcome = self.flush(space, shared, counters);
-                if outcome.is_err() || space.reply.output.unsent().len() > output_bytes_max(shared) {
+                if outcome.is_err() || !self.may_answer(&space.reply.output, shared) {
                     break true;
                 }
             }
@@ -476,6 +550,7 @@ impl Connection {
                 space.parsers.push(parser);
             }
         } else {
+            parser.fit();
             self.parser = Some(Box::new(parser));
         }
         outcome.map(|()| consumed)
@@ -488,21 +563,12 @@ impl Connection {
         }
     }
 
-    /// Brings the server's sum of connection memory up to date.
-    fn account(&mut self, shared: &Shared) {
-        let parser = self.parser.as_ref().map_or(0, |parser| parser.held_bytes());
-        let reply = self.client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
-        let held = self.input.capacity() + self.output.held_bytes() + parser + reply;
-        if held != self.held_bytes {
-            shared.client_bytes.fetch_add(held.wrapping_sub(self.held_bytes), Relaxed);
-            self.held_bytes = held;
-        }
-    }
-
     /// Gives up what the connection counted for; it is dropped next.
     pub(crate) fn retire(&mut self, shared: &Shared) {
-        shared.client_bytes.fetch_sub(self.held_bytes, Relaxed);
-        self.held_bytes = 0;
+        if self.client.scans {
+            shared.cursors.orphan(self.id());
+        }
+        self.free(0, shared);
     }
 
     /// Last words at a stop: what may leave and the socket takes at once.
@@ -511,11 +577,15 @@ impl Connection {
         let _ = self.socket.flush(&mut self.output, counters);
         let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
     }
-}
 
-fn output_bytes_max(shared: &Shared) -> usize {
-    match shared.clients_over_budget() {
-        true => OUTPUT_BYTES_MAX_CROWDED,
-        false => OUTPUT_BYTES_MAX.min(shared.config.client_bytes_max),
+    /// Unsent replies at which further requests wait.
+    fn output_bytes_max(&self, shared: &Shared) -> usize {
+        if self.client.must_authenticate(shared) {
+            return OUTPUT_BYTES_MAX_STRANGER;
+        }
+        match shared.clients_over_budget() {
+            true => OUTPUT_BYTES_MAX_CROWDED,
+            false => OUTPUT_BYTES_MAX.min(shared.budget.limit_bytes() / OUTPUT_PART),
+        }
     }
 }

@@ -1,18 +1,33 @@
 //! Where every `SCAN` in progress stands.
 //!
-//! Keys are walked in order, so a position is a key, and a cursor must be a number: this table maps one to the other.
-//! A scan holds two entries at a time, its newest and the one before, so that a client whose reply got lost may ask
-//! again. The table is bounded; when it overflows the entry that was made longest ago goes, and a scan that comes
-//! back for it is told `invalid cursor` instead of being led past keys.
+//! Keys are walked in order, so a position is a key of any length, and a cursor is a number of 64 bits: this table maps
+//! one to the other. A scan holds two positions at a time, its newest and the one before, so that a client whose reply
+//! got lost may ask again. A cursor that the table no longer has is refused with `invalid cursor`, so that no client is
+//! led past keys.
+//!
+//! No client may end another client's scan:
+//!
+//! 1. Each position belongs to the connection that made it, and a connection loses its own oldest one when it has too
+//!    many.
+//! 2. Positions of connections that have closed are kept, because clients with pools go on elsewhere. They go first when
+//!    the table is full.
+//! 3. After them, the connection whose positions have the most bytes loses its oldest one. A connection that holds less
+//!    than its share of the table therefore loses nothing.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Most positions kept.
-const ENTRIES_MAX: usize = 8192;
-/// Most bytes of keys kept.
-const KEY_BYTES_MAX: usize = 16 << 20;
+/// Most positions of one connection: 64 scans side by side.
+const OWN_POSITIONS_MAX: usize = 128;
+/// Most positions of connections that have closed.
+const ORPHANED_POSITIONS_MAX: usize = 8192;
+/// Most bytes of all positions.
+const BYTES_MAX: usize = 16 << 20;
+/// What a position takes besides its key: its place in three trees.
+const POSITION_BYTES: usize = 160;
+/// The owner of the positions of closed connections. No connection has this number.
+const NOBODY: u64 = 0;
 
 /// The positions of all scans.
 #[derive(Debug)]
@@ -20,19 +35,30 @@ pub(crate) struct Cursors {
     table: Mutex<Table>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table {
     next: u64,
-    key_bytes: usize,
-    entries: BTreeMap<u64, Entry>,
+    bytes: usize,
+    positions: HashMap<u64, Position>,
+    owners: HashMap<u64, Owner>,
+    /// Bytes and number of every connection that has positions.
+    by_bytes: BTreeSet<(usize, u64)>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Position {
     /// The last key that was looked at.
     after: Box<[u8]>,
     /// The cursor that led here.
     previous: u64,
+    owner: u64,
+}
+
+#[derive(Debug, Default)]
+struct Owner {
+    bytes: usize,
+    /// Its cursors, and the bytes of each.
+    cursors: BTreeMap<u64, usize>,
 }
 
 impl Cursors {
@@ -41,37 +67,95 @@ impl Cursors {
         // stays below 2^53 because some clients hold cursors in doubles.
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let next = ((seconds & 0x7fff_ffff) << 21) | 1;
-        Self { table: Mutex::new(Table { next, key_bytes: 0, entries: BTreeMap::new() }) }
+        Self { table: Mutex::new(Table { next, ..Table::default() }) }
     }
 
     /// The key after which the scan of `cursor` goes on. Its predecessor is forgotten.
     pub(crate) fn position(&self, cursor: u64) -> Option<Box<[u8]>> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = table.entries.get(&cursor)?;
-        let (after, previous) = (entry.after.clone(), entry.previous);
+        let mut table = self.table();
+        let position = table.positions.get(&cursor)?;
+        let (after, previous) = (position.after.clone(), position.previous);
         table.remove(previous);
         Some(after)
     }
 
-    /// A new cursor for a scan that has come from `previous` (0 at its start) to the key `after`.
-    pub(crate) fn advance(&self, previous: u64, after: &[u8]) -> u64 {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A new cursor of connection `owner` for a scan that has come from `previous` (0 at its start) to the key `after`.
+    pub(crate) fn advance(&self, owner: u64, previous: u64, after: &[u8]) -> u64 {
+        let mut table = self.table();
         let cursor = table.next;
         table.next += 1;
-        table.key_bytes += after.len();
-        table.entries.insert(cursor, Entry { after: after.into(), previous });
-        while table.entries.len() > ENTRIES_MAX || table.key_bytes > KEY_BYTES_MAX {
-            let Some((&oldest, _)) = table.entries.first_key_value() else { break };
-            table.remove(oldest);
-        }
+        table.insert(cursor, Position { after: after.into(), previous, owner });
+        table.keep_bounds(owner, OWN_POSITIONS_MAX);
         cursor
+    }
+
+    /// Connection `owner` has closed.
+    pub(crate) fn orphan(&self, owner: u64) {
+        let mut table = self.table();
+        let Some(cursors) = table.owners.get(&owner).map(|owner| owner.cursors.keys().copied()) else {
+            return;
+        };
+        for cursor in cursors.collect::<Vec<_>>() {
+            if let Some(position) = table.remove(cursor) {
+                table.insert(cursor, Position { owner: NOBODY, ..position });
+            }
+        }
+        table.keep_bounds(NOBODY, ORPHANED_POSITIONS_MAX);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    fn remove(&mut self, cursor: u64) {
-        if let Some(entry) = self.entries.remove(&cursor) {
-            self.key_bytes -= entry.after.len();
+    fn insert(&mut self, cursor: u64, position: Position) {
+        let (bytes, owner) = (position.after.len() + POSITION_BYTES, position.owner);
+        self.change_owner(owner, |owner| {
+            owner.bytes += bytes;
+            owner.cursors.insert(cursor, bytes);
+        });
+        self.bytes += bytes;
+        self.positions.insert(cursor, position);
+    }
+
+    fn remove(&mut self, cursor: u64) -> Option<Position> {
+        let position = self.positions.remove(&cursor)?;
+        let bytes = position.after.len() + POSITION_BYTES;
+        self.change_owner(position.owner, |owner| {
+            owner.bytes -= bytes;
+            owner.cursors.remove(&cursor);
+        });
+        self.bytes -= bytes;
+        Some(position)
+    }
+
+    fn change_owner(&mut self, number: u64, change: impl FnOnce(&mut Owner)) {
+        let owner = self.owners.entry(number).or_default();
+        self.by_bytes.remove(&(owner.bytes, number));
+        change(owner);
+        if owner.cursors.is_empty() {
+            self.owners.remove(&number);
+        } else if number != NOBODY {
+            self.by_bytes.insert((owner.bytes, number));
+        }
+    }
+
+    /// Forgets what `owner` has beyond `positions_max` positions, and what all have beyond their bytes.
+    fn keep_bounds(&mut self, owner: u64, positions_max: usize) {
+        while self.owners.get(&owner).is_some_and(|owner| owner.cursors.len() > positions_max) {
+            self.remove_oldest(owner);
+        }
+        while self.bytes > BYTES_MAX {
+            let largest = self.by_bytes.last().map_or(NOBODY, |&(_, number)| number);
+            self.remove_oldest(if self.owners.contains_key(&NOBODY) { NOBODY } else { largest });
+        }
+    }
+
+    fn remove_oldest(&mut self, owner: u64) {
+        let oldest = self.owners.get(&owner).and_then(|owner| owner.cursors.first_key_value());
+        if let Some((&cursor, _)) = oldest {
+            self.remove(cursor);
         }
     }
 }
@@ -83,8 +167,8 @@ mod tests {
     #[test]
     fn a_lost_reply_can_be_asked_for_again() {
         let cursors = Cursors::new();
-        let first = cursors.advance(0, b"a");
-        let second = cursors.advance(first, b"b");
+        let first = cursors.advance(1, 0, b"a");
+        let second = cursors.advance(1, first, b"b");
         assert_eq!(cursors.position(first).unwrap().as_ref(), b"a");
         assert_eq!(cursors.position(second).unwrap().as_ref(), b"b");
         assert!(cursors.position(first).is_none());
@@ -92,16 +176,54 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_scans_do_not_pile_up() {
+    fn a_connection_that_abandons_scans_loses_its_own_only() {
         let cursors = Cursors::new();
-        let first = cursors.advance(0, b"first");
-        for _ in 0..ENTRIES_MAX {
-            cursors.advance(0, b"abandoned");
+        let others = cursors.advance(1, 0, b"others");
+        let own = cursors.advance(2, 0, b"own");
+        for _ in 0..OWN_POSITIONS_MAX {
+            cursors.advance(2, 0, b"abandoned");
         }
-        assert!(cursors.position(first).is_none());
-        for _ in 0..1000 {
-            cursors.advance(0, &[b'k'; 64 << 10]);
+        assert!(cursors.position(own).is_none());
+        assert!(cursors.position(others).is_some());
+    }
+
+    #[test]
+    fn a_closed_connection_leaves_its_scans_to_others_for_a_while() {
+        let cursors = Cursors::new();
+        let (live, left) = (cursors.advance(1, 0, b"live"), cursors.advance(2, 0, b"left"));
+        cursors.orphan(2);
+        cursors.orphan(3);
+        assert!(cursors.position(left).is_some());
+        for connection in 4..4 + ORPHANED_POSITIONS_MAX as u64 {
+            cursors.advance(connection, 0, b"abandoned");
+            cursors.orphan(connection);
         }
-        assert!(cursors.table.lock().unwrap().key_bytes <= KEY_BYTES_MAX);
+        assert!(cursors.position(left).is_none());
+        assert!(cursors.position(live).is_some());
+        assert_eq!(cursors.table().positions.len(), ORPHANED_POSITIONS_MAX + 1);
+    }
+
+    #[test]
+    fn long_keys_of_many_cost_nobody_a_small_share() {
+        let cursors = Cursors::new();
+        let small = cursors.advance(1, 0, b"small");
+        let left = cursors.advance(2, 0, b"left");
+        cursors.orphan(2);
+        for connection in 3..1000 {
+            cursors.advance(connection, 0, &vec![b'k'; 64 << 10]);
+        }
+        assert!(cursors.table().bytes <= BYTES_MAX);
+        assert!(cursors.position(small).is_some());
+        assert!(cursors.position(left).is_none());
+    }
+
+    #[test]
+    fn an_empty_table_holds_nothing() {
+        let cursors = Cursors::new();
+        let first = cursors.advance(1, 0, b"a");
+        let second = cursors.advance(1, first, b"b");
+        let mut table = cursors.table();
+        assert!(table.remove(first).is_some() && table.remove(second).is_some());
+        assert!(table.owners.is_empty() && table.by_bytes.is_empty() && table.bytes == 0);
     }
 }

@@ -1,84 +1,179 @@
 //! Glob patterns of `SCAN MATCH` and `CONFIG GET`: `*`, `?`, `[a-c]`, `[^a]`, `\` before a literal.
 //!
-//! Only the last `*` is ever retried, so a hostile pattern costs pattern times text, never an exponential.
+//! A pattern is compiled once into an automaton whose states are bits, one per element: for each byte of a text every
+//! word of states is shifted once, whatever the pattern says. So a text costs its length times the pattern's words,
+//! and a hostile pattern no more than another one of its length (Baeza-Yates and Gonnet, "A new approach to text
+//! searching", 1992).
 
-/// Whether the whole of `text` matches `pattern`.
-pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    // Where to go on after the last `*`, should it have to swallow one more byte.
-    let mut retry: Option<(usize, usize)> = None;
-    while from < text.len() || at < pattern.len() {
-        if pattern.get(at) == Some(&b'*') {
-            retry = Some((at + 1, from));
-            at += 1;
-            continue;
+use crate::refusal::Refusal;
+
+/// Most elements, besides stars, behind the plain beginning of a pattern. A text of 64 KiB takes some milliseconds then.
+pub(crate) const ELEMENTS_MAX: usize = 4096;
+/// Bits of a word of states.
+const BITS: usize = 64;
+
+/// A compiled pattern.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    /// Literal bytes that every match starts with.
+    prefix: Box<[u8]>,
+    /// Elements besides stars behind them: no match is shorter.
+    elements: usize,
+    /// Words of states.
+    words: usize,
+    /// For each byte, as many words: element `i` takes the byte if bit `i` is set.
+    takes: Vec<u64>,
+    /// State `i`, in which `i` elements have been matched, takes any byte and stays if bit `i` is set: a star comes next.
+    stays: Vec<u64>,
+}
+
+/// What one element of a pattern matches, as 256 bits.
+type Class = [u64; 4];
+
+impl Pattern {
+    /// # Errors
+    ///
+    /// If it has more than [`ELEMENTS_MAX`] elements behind its plain beginning.
+    pub(crate) fn new(pattern: &[u8]) -> Result<Self, Refusal> {
+        let prefix = literal_prefix(pattern);
+        let rest = &pattern[prefix.len()..];
+        let mut elements = 0;
+        for_each_element(rest, |class| elements += usize::from(class.is_some()));
+        if elements > ELEMENTS_MAX {
+            return Err(Refusal::said(format!(
+                "ERR the pattern has {elements} elements behind its plain beginning; at most {ELEMENTS_MAX} are matched"
+            )));
         }
-        if let Some(&byte) = text.get(from)
-            && let Some(next) = one(pattern, at, byte)
-        {
-            at = next;
-            from += 1;
-            continue;
-        }
-        match retry {
-            Some((star, swallowed)) if swallowed < text.len() => {
-                retry = Some((star, swallowed + 1));
-                at = star;
-                from = swallowed + 1;
+        let words = elements / BITS + 1;
+        let (mut takes, mut stays) = (vec![0; 256 * words], vec![0; words]);
+        let mut at = 0;
+        for_each_element(rest, |class| match class {
+            None => stays[at / BITS] |= 1 << (at % BITS),
+            Some(class) => {
+                for byte in (0..256).filter(|byte| class[byte / 64] >> (byte % 64) & 1 == 1) {
+                    takes[byte * words + at / BITS] |= 1 << (at % BITS);
+                }
+                at += 1;
             }
-            _ => return false,
-        }
+        });
+        Ok(Self { prefix: prefix.into(), elements, words, takes, stays })
     }
-    true
+
+    /// The literal bytes that every match starts with.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// Words looked at for each byte of a text.
+    pub(crate) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.prefix.len() + (self.takes.capacity() + self.stays.capacity()) * size_of::<u64>()
+    }
+
+    /// Whether the whole of `text` matches. `states` is scratch.
+    pub(crate) fn matches(&self, text: &[u8], states: &mut Vec<u64>) -> bool {
+        self.matches_counted(text, states).0
+    }
+
+    /// The same, and how many words of states were looked at.
+    fn matches_counted(&self, text: &[u8], states: &mut Vec<u64>) -> (bool, usize) {
+        let Some(text) = text.strip_prefix(&*self.prefix) else { return (false, 0) };
+        if text.len() < self.elements {
+            return (false, 0);
+        }
+        if self.elements == 0 {
+            return (text.is_empty() || self.stays[0] & 1 == 1, 0);
+        }
+        states.clear();
+        states.resize(self.words, 0);
+        states[0] = 1;
+        let mut steps = 0;
+        for &byte in text {
+            let takes = &self.takes[usize::from(byte) * self.words..][..self.words];
+            let (mut carry, mut any) = (0, 0);
+            for ((state, takes), stays) in states.iter_mut().zip(takes).zip(&self.stays) {
+                let taken = *state & takes;
+                *state = taken << 1 | carry | *state & stays;
+                carry = taken >> (BITS - 1);
+                any |= *state;
+            }
+            steps += self.words;
+            if any == 0 {
+                return (false, steps);
+            }
+        }
+        (states[self.elements / BITS] >> (self.elements % BITS) & 1 == 1, steps)
+    }
 }
 
-/// Matches the pattern element at `at`, which is no `*`, against `byte`; returns where the next element starts.
-fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
-    match *pattern.get(at)? {
-        b'?' => Some(at + 1),
-        b'[' => {
-            let (matched, next) = class(pattern, at + 1, byte);
-            matched.then_some(next)
+/// Calls `each` with what each element of `pattern` matches; `None` for a star.
+fn for_each_element(pattern: &[u8], mut each: impl FnMut(Option<Class>)) {
+    let mut at = 0;
+    while let Some(&byte) = pattern.get(at) {
+        at += 1;
+        match byte {
+            b'*' => each(None),
+            b'?' => each(Some([u64::MAX; 4])),
+            b'[' => {
+                let (class, next) = class(pattern, at);
+                at = next;
+                each(Some(class));
+            }
+            b'\\' if at < pattern.len() => {
+                each(Some(range(pattern[at], pattern[at])));
+                at += 1;
+            }
+            literal => each(Some(range(literal, literal))),
         }
-        b'\\' if at + 1 < pattern.len() => (pattern[at + 1] == byte).then_some(at + 2),
-        literal => (literal == byte).then_some(at + 1),
     }
 }
 
-/// Whether `byte` is in the class that opens before `at`, and where the class ends. One that stays open ends with
-/// the pattern.
-fn class(pattern: &[u8], mut at: usize, byte: u8) -> (bool, usize) {
+/// The bytes from `low` to `high`.
+fn range(low: u8, high: u8) -> Class {
+    let mut class = [0; 4];
+    for (index, word) in class.iter_mut().enumerate() {
+        let first = usize::from(low).max(64 * index);
+        let last = usize::from(high).min(64 * index + 63);
+        if first <= last {
+            *word = (u64::MAX >> (63 - (last - first))) << (first % 64);
+        }
+    }
+    class
+}
+
+/// What the class that opens before `at` matches, and where it ends. One that stays open ends with the pattern.
+fn class(pattern: &[u8], mut at: usize) -> (Class, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     if negated {
         at += 1;
     }
-    let mut matched = false;
+    let mut matched = [0; 4];
     loop {
-        match pattern.get(at..).unwrap_or_default() {
+        let (more, len) = match pattern.get(at..).unwrap_or_default() {
             [] => break,
             [b']', ..] => {
                 at += 1;
                 break;
             }
-            [b'\\', literal, ..] => {
-                matched |= *literal == byte;
-                at += 2;
-            }
-            [low, b'-', high, ..] => {
-                matched |= (*low.min(high)..=*low.max(high)).contains(&byte);
-                at += 3;
-            }
-            [literal, ..] => {
-                matched |= *literal == byte;
-                at += 1;
-            }
-        }
+            [b'\\', literal, ..] => (range(*literal, *literal), 2),
+            [low, b'-', high, ..] => (range(*low.min(high), *low.max(high)), 3),
+            [literal, ..] => (range(*literal, *literal), 1),
+        };
+        matched.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+        at += len;
     }
-    (matched != negated, at)
+    if negated {
+        matched.iter_mut().for_each(|word| *word = !*word);
+    }
+    (matched, at)
 }
 
 /// The literal bytes that every match starts with.
-pub(crate) fn literal_prefix(pattern: &[u8]) -> &[u8] {
+fn literal_prefix(pattern: &[u8]) -> &[u8] {
     let end = memchr::memchr3(b'*', b'?', b'[', pattern).unwrap_or(pattern.len());
     let end = memchr::memchr(b'\\', &pattern[..end]).unwrap_or(end);
     &pattern[..end]
@@ -87,6 +182,10 @@ pub(crate) fn literal_prefix(pattern: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        Pattern::new(pattern).unwrap().matches(text, &mut Vec::new())
+    }
 
     #[test]
     fn patterns() {
@@ -116,10 +215,71 @@ mod tests {
         }
     }
 
+    /// The definition, which takes for ever on hostile patterns.
+    fn by_definition(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.first() {
+            None => text.is_empty(),
+            Some(b'*') => (0..=text.len()).any(|skipped| by_definition(&pattern[1..], &text[skipped..])),
+            Some(_) => {
+                let Some((&byte, text)) = text.split_first() else { return false };
+                let (is_match, next) = match pattern {
+                    [b'?', ..] => (true, 1),
+                    [b'[', ..] => {
+                        let (class, next) = class(pattern, 1);
+                        (class[usize::from(byte / 64)] >> (byte % 64) & 1 == 1, next)
+                    }
+                    [b'\\', literal, ..] => (*literal == byte, 2),
+                    [literal, ..] => (*literal == byte, 1),
+                    [] => (false, 1),
+                };
+                is_match && by_definition(&pattern[next..], text)
+            }
+        }
+    }
+
     #[test]
-    fn many_stars_stay_quick() {
-        let pattern = b"*a".repeat(500);
-        assert!(!matches(&[&pattern[..], b"b"].concat(), &vec![b'a'; 20_000]));
+    fn random_patterns_match_as_they_are_defined_to() {
+        let mut random = fastrand::Rng::with_seed(0x610b);
+        let mut matched = 0;
+        for _ in 0..20_000 {
+            let draw = |random: &mut fastrand::Rng, of: &[u8], len_max| -> Vec<u8> {
+                (0..random.usize(..=len_max)).map(|_| of[random.usize(..of.len())]).collect()
+            };
+            let (pattern, text) = (draw(&mut random, b"aab*?[]^-\\", 10), draw(&mut random, b"aabb-", 8));
+            let expected = by_definition(&pattern, &text);
+            let named = (String::from_utf8_lossy(&pattern), String::from_utf8_lossy(&text));
+            assert_eq!(matches(&pattern, &text), expected, "{named:?}");
+            matched += usize::from(expected);
+        }
+        assert!(matched > 500, "{matched}");
+        // States of several words.
+        for len in [62, 63, 64, 65, 127, 128, 129, 500] {
+            let text = vec![b'a'; len];
+            let tail = [&b"*"[..], &vec![b'?'; len]].concat();
+            assert!(matches(&tail, &text) && !matches(&tail, &text[1..]), "{len}");
+            assert!(matches(&[&tail[..], b"*"].concat(), &[&text[..], b"bb"].concat()), "{len}");
+            assert!(!matches(&[&tail[..], b"b"].concat(), &text), "{len}");
+        }
+    }
+
+    #[test]
+    fn hostile_patterns_cost_a_step_a_byte_and_word() {
+        let long_class = [&b"*["[..], &vec![b'a'; 1 << 20], b"]b"].concat();
+        let stars = [&b"*a".repeat(1000)[..], b"b"].concat();
+        let segment = [&b"*"[..], &vec![b'a'; 1000], b"b"].concat();
+        let text = vec![b'a'; 64 << 10];
+        for pattern in [&long_class, &stars, &segment] {
+            let compiled = Pattern::new(pattern).unwrap();
+            let (matched, steps) = compiled.matches_counted(&text, &mut Vec::new());
+            assert!(!matched);
+            assert!(steps <= text.len() * compiled.words(), "{steps}");
+            assert!(compiled.held_bytes() < 64 << 10, "{}", compiled.held_bytes());
+        }
+        // What is longer than the text takes no look at it.
+        let compiled = Pattern::new(&segment).unwrap();
+        assert_eq!(compiled.matches_counted(&text[..1000], &mut Vec::new()), (false, 0));
+        assert!(Pattern::new(&[&b"*"[..], &vec![b'a'; 1 << 20]].concat()).is_err());
+        assert!(Pattern::new(&vec![b'a'; 1 << 20]).is_ok_and(|plain| plain.words == 1));
     }
 
     #[test]

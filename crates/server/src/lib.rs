@@ -43,20 +43,26 @@
 //! - `streaming`: replies that are made or sent in pieces
 //! - `walk`: the keys in order, as `SCAN` and `KEYS` need them
 //! - `cursors`: where every `SCAN` stands
-//! - `connection`, `worker`, [`server`]: sockets, event loops, start and stop
+//! - [`password`]: what clients must send first
+//! - `opened`: the store, and what stands in for it while it recovers
+//! - `settings`: what `CONFIG SET` changes
+//! - `socket`, `connection`, `worker`, [`server`]: sockets, event loops, start and stop
+//! - `jobs`: threads for requests that take long
+//! - `budget`: what all clients together may make the server hold
 //! - `store_backend`: the ziptier store as a [`Backend`]
 //! - `memory_limit`: what the store may hold so that the process keeps its limit
 //! - `shared`, `process`: state of all workers; what the system says about this process
 //!
 //! # When not to use it
 //!
-//! Commands run to their end on the worker that read them. A store that blocks for long, on a disk for instance,
-//! needs a hand-over to other threads that is not here.
+//! Commands with few and short arguments run to their end on the worker that read them, others on the threads of `jobs`.
+//! A store that blocks for long on every read, on a disk for instance, would stall the workers.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod backend;
+mod budget;
 mod command;
 pub mod config;
 mod connection;
@@ -64,24 +70,30 @@ mod cursors;
 mod glob;
 mod inline;
 mod integer;
+mod jobs;
 mod long_double;
 mod memory_limit;
+mod opened;
+pub mod password;
 mod process;
 mod refusal;
 mod reply;
 pub mod request;
 pub mod server;
+mod settings;
 mod shared;
+mod socket;
 mod store_backend;
 mod streaming;
 mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update,
-    ValueReader,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Old, Operation, Saving, Transfer, Transferred,
+    Update, ValueReader,
 };
 pub use config::{Config, ServeError};
+pub use password::{Password, PasswordError};
 pub use process::raise_open_files;
-pub use server::{Server, Stopper};
+pub use server::{Opener, Server, Stopper};
 pub use store_backend::StoreBackend;

@@ -41,10 +41,20 @@ pub(crate) fn store_bytes_at_start(limit_bytes: u64) -> u64 {
     limit_bytes.saturating_sub(process::anonymous_bytes()).max(STORE_BYTES_MIN)
 }
 
+/// Nobody has said whether there is a limit: the store may have one of its own.
+const UNSET: u64 = u64::MAX;
+
+/// What tells how much memory the process has that belongs to no file.
+pub(crate) type Meter = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// The limit of the process, and what it leaves to the store.
 pub(crate) struct MemoryLimit {
-    limit_bytes: Option<u64>,
+    /// 0 for none, [`UNSET`] where nobody has said.
+    limit_bytes: AtomicU64,
     release: Option<fn()>,
+    meter: Meter,
+    /// What requests that are being run have been promised.
+    reserved_bytes: AtomicU64,
     store_bytes: AtomicU64,
     room_bytes: AtomicU64,
     /// Of requests since the last measurement.
@@ -55,9 +65,16 @@ pub(crate) struct MemoryLimit {
 
 impl MemoryLimit {
     pub(crate) fn new(limit_bytes: Option<u64>, release: Option<fn()>) -> Self {
+        Self::with_meter(limit_bytes, release, Box::new(process::anonymous_bytes))
+    }
+
+    /// One that believes `meter`.
+    pub(crate) fn with_meter(limit_bytes: Option<u64>, release: Option<fn()>, meter: Meter) -> Self {
         Self {
-            limit_bytes,
+            limit_bytes: AtomicU64::new(limit_bytes.unwrap_or(UNSET)),
             release,
+            meter,
+            reserved_bytes: AtomicU64::new(0),
             store_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             room_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             request_bytes: AtomicU64::new(0),
@@ -67,17 +84,36 @@ impl MemoryLimit {
 
     /// The limit of the process, if it has one of its own.
     pub(crate) fn limit_bytes(&self) -> Option<u64> {
-        self.limit_bytes
+        self.set_bytes().filter(|&bytes| bytes > 0)
+    }
+
+    /// The limit that was set, 0 for none; `None` where nobody has said.
+    pub(crate) fn set_bytes(&self) -> Option<u64> {
+        Some(self.limit_bytes.load(Relaxed)).filter(|&bytes| bytes != UNSET)
+    }
+
+    /// Changes the limit; 0 lifts it.
+    pub(crate) fn set(&self, limit_bytes: u64, backend: &dyn Backend) {
+        let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit_bytes = limit_bytes.min(UNSET - 1);
+        self.limit_bytes.store(limit_bytes, Relaxed);
+        if limit_bytes == 0 {
+            self.store_bytes.store(u64::MAX, Relaxed);
+            self.room_bytes.store(u64::MAX, Relaxed);
+            backend.set_memory_limit(None);
+        } else {
+            self.measure(limit_bytes, &mut released, 0, backend);
+        }
     }
 
     /// What the store may hold, as of the last measurement.
     pub(crate) fn store_bytes(&self) -> Option<u64> {
-        self.limit_bytes.map(|_| self.store_bytes.load(Relaxed))
+        self.limit_bytes().map(|_| self.store_bytes.load(Relaxed))
     }
 
     /// When to measure again; never without a limit.
     pub(crate) fn tick(&self) -> Option<Duration> {
-        let limit_bytes = self.limit_bytes?;
+        let limit_bytes = self.limit_bytes()?;
         Some(match self.room_bytes.load(Relaxed) {
             room if room < limit_bytes / 32 => TICK_FULL,
             room if room < limit_bytes / 4 => TICK_TIGHT,
@@ -87,19 +123,21 @@ impl MemoryLimit {
 
     /// Little was left at the last measurement.
     pub(crate) fn is_tight(&self) -> bool {
-        self.limit_bytes.is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
+        self.limit_bytes().is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
     }
 
     /// Counts requests of so many bytes together, and measures when it is time to.
     pub(crate) fn note_requests(&self, requests: u64, bytes: u64, backend: &dyn Backend) {
-        let Some(limit_bytes) = self.limit_bytes else { return };
+        let Some(limit_bytes) = self.limit_bytes() else { return };
         let part = if self.is_tight() { REQUESTS_PART_TIGHT } else { REQUESTS_PART };
         let due_bytes = limit_bytes / part;
         let counted = requests * REQUEST_BYTES + bytes;
         let since_bytes = self.request_bytes.fetch_add(counted, Relaxed) + counted;
         if since_bytes > due_bytes * OVERDUE_PARTS {
             let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.request_bytes.load(Relaxed) > due_bytes {
+            if self.request_bytes.load(Relaxed) > due_bytes
+                && let Some(limit_bytes) = self.limit_bytes()
+            {
                 self.measure(limit_bytes, &mut released, 0, backend);
             }
         } else if since_bytes > due_bytes {
@@ -109,16 +147,39 @@ impl MemoryLimit {
 
     /// Measures, unless somebody does, and sets the store's limit.
     pub(crate) fn keep(&self, backend: &dyn Backend) {
-        if let (Some(limit_bytes), Ok(mut released)) = (self.limit_bytes, self.released.try_lock()) {
+        if let Ok(mut released) = self.released.try_lock()
+            && let Some(limit_bytes) = self.limit_bytes()
+        {
             self.measure(limit_bytes, &mut released, 0, backend);
         }
     }
 
     /// Measures, sets the store's limit, and tells whether there is room for `bytes` more.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
-        let Some(limit_bytes) = self.limit_bytes else { return true };
+        if self.limit_bytes().is_none() {
+            return true;
+        }
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have been lifted meanwhile.
+        let Some(limit_bytes) = self.limit_bytes() else { return true };
         self.measure(limit_bytes, &mut released, bytes, backend)
+    }
+
+    /// Promises `bytes` to a request, if there is room for them beside what others have been promised.
+    pub(crate) fn reserve(&self, bytes: u64, backend: &dyn Backend) -> Option<Reservation<'_>> {
+        let unlimited = Reservation { limit: self, bytes: 0 };
+        if self.limit_bytes().is_none() {
+            return Some(unlimited);
+        }
+        let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have been lifted meanwhile.
+        let Some(limit_bytes) = self.limit_bytes() else { return Some(unlimited) };
+        let wanted = bytes.saturating_add(self.reserved_bytes.load(Relaxed));
+        if !self.measure(limit_bytes, &mut released, wanted, backend) {
+            return None;
+        }
+        self.reserved_bytes.fetch_add(bytes, Relaxed);
+        Some(Reservation { limit: self, bytes })
     }
 
     fn measure(
@@ -132,12 +193,12 @@ impl MemoryLimit {
         self.request_bytes.store(0, Relaxed);
         let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
         // Files in memory are none of it, a NUMA node's memory is.
-        let resident = || process::anonymous_bytes().saturating_sub(far_anonymous_bytes);
+        let resident = || (self.meter)().saturating_sub(far_anonymous_bytes);
         let mut resident_bytes = resident();
         // Free pages that the allocator keeps would be taken for memory that something else needs.
-        let is_pressed = resident_bytes + bytes + limit_bytes / 16 > limit_bytes
+        let is_pressed = resident_bytes.saturating_add(bytes) > limit_bytes - limit_bytes / 16
             || resident_bytes > held_bytes + limit_bytes / 16;
-        let pause = if resident_bytes + bytes > limit_bytes { RELEASE_FULL } else { RELEASE };
+        let pause = if resident_bytes.saturating_add(bytes) > limit_bytes { RELEASE_FULL } else { RELEASE };
         if is_pressed
             && let Some(release) = self.release
             && released.is_none_or(|last| last.elapsed() >= pause)
@@ -154,6 +215,19 @@ impl MemoryLimit {
         self.room_bytes.store(room_bytes, Relaxed);
         backend.set_memory_limit(Some(store_bytes));
         bytes <= room_bytes || backend.make_room(bytes)
+    }
+}
+
+/// Bytes promised to a request that is being run. Once it has them they count twice, until it ends.
+#[must_use]
+pub(crate) struct Reservation<'a> {
+    limit: &'a MemoryLimit,
+    bytes: u64,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.limit.reserved_bytes.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -184,6 +258,58 @@ mod tests {
         let unlimited = MemoryLimit::new(None, None);
         unlimited.note_requests(1, 1 << 40, &backend);
         assert_eq!(unlimited.request_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_promised_to_one_is_not_promised_to_another() {
+        let resident = std::sync::Arc::new(AtomicU64::new(100 << 20));
+        let seen = resident.clone();
+        let limit = MemoryLimit::with_meter(Some(800 << 20), None, Box::new(move || seen.load(Relaxed)));
+        let backend = backend();
+        // An eighth stays free: 600 MiB are there.
+        let first = limit.reserve(400 << 20, &backend);
+        assert!(first.is_some() && limit.reserve(400 << 20, &backend).is_none());
+        let second = limit.reserve(200 << 20, &backend);
+        assert!(second.is_some() && limit.reserve(1 << 20, &backend).is_none());
+        drop(first);
+        assert!(limit.reserve(400 << 20, &backend).is_some());
+        // They have been given back, and what others have taken meanwhile counts.
+        resident.fetch_add(100 << 20, Relaxed);
+        assert!(limit.reserve(301 << 20, &backend).is_none() && limit.reserve(300 << 20, &backend).is_some());
+        assert!(limit.reserve(u64::MAX, &backend).is_none());
+        drop(second);
+        assert_eq!(limit.reserved_bytes.load(Relaxed), 0);
+        let unlimited = MemoryLimit::new(None, None);
+        assert!(unlimited.reserve(u64::MAX, &backend).is_some());
+    }
+
+    #[test]
+    fn a_store_that_is_filled_leaves_room_for_everything_else() {
+        const LIMIT: u64 = 32 << 20;
+        let backend = std::sync::Arc::new(backend());
+        let other = std::sync::Arc::new(AtomicU64::new(2 << 20));
+        let (metered, others) = (backend.clone(), other.clone());
+        let meter = move || metered.memory().held_bytes + others.load(Relaxed);
+        let limit = MemoryLimit::with_meter(Some(LIMIT), None, Box::new(meter));
+        let mut random = fastrand::Rng::with_seed(0x11a1);
+        let (mut most, mut refused, mut value) = (0, 0, vec![0; 4000]);
+        for number in 0..100_000u32 {
+            if refused >= 50 {
+                break;
+            }
+            // A step of the clock every 64 requests, and memory that something else takes or frees.
+            if number % 64 == 0 {
+                other.store(random.u64(2 << 20..5 << 20), Relaxed);
+                limit.keep(&*backend);
+            }
+            value.fill_with(|| random.u8(..));
+            let written = backend.put(&number.to_be_bytes(), &value[..random.usize(1..4000)], None);
+            refused += u32::from(written.is_err());
+            most = most.max(backend.memory().held_bytes + other.load(Relaxed));
+        }
+        // The eighth that is left free is more than what something else takes at a step.
+        assert!(most <= LIMIT, "{most}");
+        assert!(refused >= 50 && most > LIMIT * 3 / 4, "{refused} refused, at most {most}");
     }
 
     #[test]

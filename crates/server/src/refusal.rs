@@ -22,6 +22,10 @@ impl Refusal {
     pub(crate) const DB_INDEX: Self = Self::fixed("ERR DB index is out of range");
     pub(crate) const OUT_OF_MEMORY: Self =
         Self::fixed("OOM command not allowed when used memory > 'maxmemory'.");
+    pub(crate) const NO_AUTH: Self = Self::fixed("NOAUTH Authentication required.");
+    pub(crate) const WRONG_PASSWORD: Self =
+        Self::fixed("WRONGPASS invalid username-password pair or user is disabled.");
+    pub(crate) const LOADING: Self = Self::fixed("LOADING Redis is loading the dataset in memory");
     pub(crate) const INVALID_CURSOR: Self = Self::fixed("ERR invalid cursor");
 
     pub(crate) const fn fixed(words: &'static str) -> Self {
@@ -32,9 +36,14 @@ impl Refusal {
         Self(words.into_bytes().into())
     }
 
-    /// Words around a client's own, which need not be text.
+    /// Words around the beginning of a client's own, which need not be text.
     pub(crate) fn quoting(before: &str, text: &[u8], after: &str) -> Self {
-        Self([before.as_bytes(), c_text(text, text.len()), after.as_bytes()].concat().into())
+        Self([before.as_bytes(), c_text(text, QUOTED_BYTES_MAX), after.as_bytes()].concat().into())
+    }
+
+    /// What those who wrote are told when the store cannot say whether it is durable.
+    pub(crate) fn not_known(error: &BackendError) -> Self {
+        Self::said(format!("ERR whether the last writes are kept is not known: {error}"))
     }
 
     pub(crate) fn wrong_arity(command: &str) -> Self {
@@ -66,6 +75,9 @@ impl Refusal {
         Self(shown.into())
     }
 }
+
+/// Bytes of a client's own words in an error: Redis shows as many of an unknown command.
+const QUOTED_BYTES_MAX: usize = 128;
 
 /// What C's `%.*s` would print of `bytes`.
 fn c_text(bytes: &[u8], bytes_max: usize) -> &[u8] {

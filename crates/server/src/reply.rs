@@ -5,6 +5,9 @@
 
 use crate::refusal::Refusal;
 
+/// Memory that is not worth a copy.
+const FIT_BYTES: usize = 4 << 10;
+
 /// Bytes for one client, of which a part may have left already, and a part may have to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -31,6 +34,25 @@ impl Output {
     /// Whether something has to wait.
     pub(crate) fn is_held(&self) -> bool {
         self.released < self.bytes.len()
+    }
+
+    /// Gives back memory of what was sent, if that is most of it.
+    pub(crate) fn fit(&mut self) {
+        let unsent = self.bytes.len() - self.sent;
+        if self.bytes.capacity() > 2 * unsent + FIT_BYTES {
+            self.bytes.drain(..self.sent);
+            (self.sent, self.released) = (0, self.released - self.sent);
+            self.bytes.shrink_to_fit();
+        }
+    }
+
+    /// Adds what `other` has unsent.
+    pub(crate) fn append(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+        } else {
+            self.bytes.extend_from_slice(other.unsent());
+        }
     }
 
     /// Lets everything leave.
@@ -147,13 +169,18 @@ impl Reply {
 
     /// Text for people, which RESP3 marks as such.
     pub(crate) fn text(&mut self, text: &str) {
+        self.text_header(text.len());
+        self.raw(text.as_bytes());
+        self.raw(b"\r\n");
+    }
+
+    /// Announces text of `len` bytes, which follow, and a line end.
+    pub(crate) fn text_header(&mut self, len: usize) {
         if self.resp3 {
-            self.header(b'=', text.len() as i64 + 4);
+            self.header(b'=', len as i64 + 4);
             self.raw(b"txt:");
-            self.raw(text.as_bytes());
-            self.raw(b"\r\n");
         } else {
-            self.bulk(text.as_bytes());
+            self.bulk_header(len as u64);
         }
     }
 }
@@ -198,7 +225,12 @@ mod tests {
         assert_eq!((output.sendable().len(), output.unsent().len()), ((1 << 20) - 10, (1 << 20) - 9));
         output.drop_held();
         assert!(!output.is_held());
-        output.advance((1 << 20) - 10);
+        output.advance(1 << 19);
+        output.fit();
+        let left = (1 << 19) - 10;
+        assert_eq!((output.sendable().len(), output.unsent().len()), (left, left));
+        assert!(output.held_bytes() < left + FIT_BYTES);
+        output.advance(left);
         assert!(output.is_empty());
         output.recycle(1 << 10);
         assert!(output.held_bytes() <= 1 << 10);

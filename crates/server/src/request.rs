@@ -5,10 +5,13 @@
 //! byte. Every announced length is checked against [`REQUEST_BYTES_MAX`] and its kin before it means anything, and
 //! nothing is ever reserved because of it.
 
+mod owned;
+
 use std::fmt;
 
 use crate::inline;
 use crate::integer::strict_i64;
+pub(crate) use owned::{OwnedArgs, Taken};
 
 /// Longest bulk string: 512 MiB.
 pub const BULK_BYTES_MAX: usize = 512 << 20;
@@ -18,6 +21,10 @@ pub const ARGUMENTS_MAX: usize = 1 << 20;
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Longest request, framing included: 1 GiB. It also keeps offsets within 32 bits.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
+
+/// Most arguments, and longest one, of clients that have not sent the password: Redis's.
+const ARGUMENTS_MAX_STRANGER: i64 = 10;
+const BULK_BYTES_MAX_STRANGER: i64 = 16 << 10;
 
 /// Most arguments of a request that [`Parser::look_ahead`] understands.
 const ANNOUNCED_ARGUMENTS_MAX: i64 = 8;
@@ -33,6 +40,10 @@ pub enum ProtocolError {
     MultibulkLength,
     /// The length after `$` is no number, negative, or above what a request may hold.
     BulkLength,
+    /// A client that has not sent the password announces more than 10 arguments.
+    StrangerMultibulkLength,
+    /// A client that has not sent the password announces an argument of more than 16 KiB.
+    StrangerBulkLength,
     /// An argument starts with another byte than `$`.
     ExpectedBulk(u8),
     /// A bulk string is not followed by CR LF.
@@ -49,6 +60,8 @@ impl fmt::Display for ProtocolError {
         match self {
             Self::MultibulkLength => f.write_str("invalid multibulk length"),
             Self::BulkLength => f.write_str("invalid bulk length"),
+            Self::StrangerMultibulkLength => f.write_str("unauthenticated multibulk length"),
+            Self::StrangerBulkLength => f.write_str("unauthenticated bulk length"),
             Self::ExpectedBulk(got) => write!(f, "expected '$', got '{}'", char::from(*got)),
             Self::ExpectedLineEnd => f.write_str("expected CRLF after a bulk string"),
             Self::InlineTooLong => f.write_str("too big inline request"),
@@ -162,12 +175,21 @@ pub struct Parser {
     bulk: Option<usize>,
     /// The request that ends at `position` has been handed out.
     complete: bool,
+    /// The client has not sent the password: requests are small.
+    is_restricted: bool,
+    /// And it was an inline command.
+    inline_is_current: bool,
     spans: Vec<Span>,
     /// Text of an inline command with its quotes and escapes resolved.
     inline: Vec<u8>,
 }
 
 impl Parser {
+    /// Says whether requests that are announced from now on must be small, as those of strangers.
+    pub(crate) fn restrict(&mut self, is_restricted: bool) {
+        self.is_restricted = is_restricted;
+    }
+
     /// The next complete request of `input`, or `None` when more bytes are needed.
     ///
     /// `input` must start with the bytes of the call before, less what [`Parser::release`] took away.
@@ -190,7 +212,7 @@ impl Parser {
                         self.begin(self.position);
                         continue;
                     }
-                    self.complete = true;
+                    (self.complete, self.inline_is_current) = (true, true);
                     return Ok(Some(Args { text: &self.inline, spans: &self.spans }));
                 }
                 let Some((count, next)) = number_line(input, self.position + 1)
@@ -200,6 +222,9 @@ impl Parser {
                 };
                 if count > ARGUMENTS_MAX as i64 {
                     return Err(ProtocolError::MultibulkLength);
+                }
+                if self.is_restricted && count > ARGUMENTS_MAX_STRANGER {
+                    return Err(ProtocolError::StrangerMultibulkLength);
                 }
                 self.position = next;
                 if count <= 0 {
@@ -211,7 +236,7 @@ impl Parser {
             if !self.read_bulks(input)? {
                 return Ok(None);
             }
-            self.complete = true;
+            (self.complete, self.inline_is_current) = (true, false);
             return Ok(Some(Args { text: &input[self.start..], spans: &self.spans }));
         }
     }
@@ -247,6 +272,9 @@ impl Parser {
                             && next - self.start + len as usize + 2 <= REQUEST_BYTES_MAX;
                         if !fits {
                             return Err(ProtocolError::BulkLength);
+                        }
+                        if self.is_restricted && len > BULK_BYTES_MAX_STRANGER {
+                            return Err(ProtocolError::StrangerBulkLength);
                         }
                         self.position = next;
                         len as usize
@@ -329,6 +357,23 @@ impl Parser {
         let position = self.position;
         self.reset();
         Some((position, discard))
+    }
+
+    /// Takes the request out that was handed out last: the next call goes on behind it.
+    pub(crate) fn take(&mut self) -> Taken {
+        debug_assert!(self.complete);
+        let (start, end) = (self.start, self.position);
+        let is_inline = self.inline_is_current;
+        let inline = is_inline.then(|| std::mem::take(&mut self.inline));
+        Taken { start, end, spans: std::mem::take(&mut self.spans), inline }
+    }
+
+    /// Gives back memory that an unfinished request does not need.
+    pub(crate) fn fit(&mut self) {
+        self.spans.shrink_to(2 * self.spans.len());
+        if self.missing > 0 || self.complete {
+            self.inline = Vec::new();
+        }
     }
 
     /// How long the buffer must be before the argument that is now arriving is whole, where that is known.

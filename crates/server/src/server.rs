@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,17 @@ use mio::{Events, Interest, Poll, Waker};
 
 use crate::backend::Backend;
 use crate::config::{Config, ServeError};
+use crate::jobs;
 use crate::process;
-use crate::shared::Shared;
+use crate::shared::{Message, Shared};
 use crate::worker::{LISTEN, WAKE, Worker};
 
 /// Open files that connections leave to everything else, beside those that are open when it begins to listen: the backend's.
 const OTHER_FILES: u64 = 64;
+/// The part of the open files, one in so many, that connections may have while a backend opens its own.
+const LOADING_PART: u64 = 4;
+/// How often idle clients are looked for.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A server that listens; [`Server::run`] makes it serve.
 pub struct Server {
@@ -26,18 +31,33 @@ pub struct Server {
     poll: Poll,
     shared: Arc<Shared>,
     worker_polls: Vec<Poll>,
+    /// What workers receive.
+    received: Vec<Receiver<Message>>,
 }
 
 impl Server {
-    /// Listens as `config` says. Clients that connect from now on wait until [`Server::run`].
+    /// Listens as `config` says, in front of a store that is open. Clients that connect from now on wait until
+    /// [`Server::run`].
     ///
     /// # Errors
     ///
     /// When the address is taken, forbidden by protected mode or refused by the system.
-    pub fn bind(mut config: Config, backend: Arc<dyn Backend>) -> Result<Self, ServeError> {
+    pub fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, ServeError> {
+        let server = Self::listen(config)?;
+        server.opener().open(backend);
+        Ok(server)
+    }
+
+    /// Listens as `config` says, for a store that is still to come: until [`Opener::open`], commands that need one are
+    /// answered with `LOADING`.
+    ///
+    /// # Errors
+    ///
+    /// When the address is taken, forbidden by protected mode or refused by the system.
+    pub fn listen(config: Config) -> Result<Self, ServeError> {
         let address = config.address()?;
         let free = process::raise_open_files().saturating_sub(process::open_files() + OTHER_FILES);
-        config.clients_max = config.clients_max.min(usize::try_from(free).unwrap_or(usize::MAX).max(1));
+        let clients_possible = usize::try_from(free / LOADING_PART).unwrap_or(usize::MAX).max(1);
 
         let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::AddressInUse { address },
@@ -55,9 +75,9 @@ impl Server {
             worker_polls.push(poll);
         }
         wakers.push(Waker::new(poll.registry(), WAKE).map_err(failed)?);
-        let shared = Arc::new(Shared::new(backend, config, address, wakers));
-        shared.has_room(0);
-        Ok(Self { listener, poll, shared, worker_polls })
+        let (inboxes, received): (Vec<_>, _) = (0..config.threads).map(|_| channel()).unzip();
+        let shared = Arc::new(Shared::new(config, clients_possible, address, wakers, inboxes));
+        Ok(Self { listener, poll, shared, worker_polls, received })
     }
 
     /// Where it listens; tells the port when the configuration left it open.
@@ -70,16 +90,21 @@ impl Server {
         Stopper { shared: Arc::clone(&self.shared) }
     }
 
+    /// A handle that brings the store.
+    pub fn opener(&self) -> Opener {
+        Opener { shared: Arc::clone(&self.shared) }
+    }
+
     /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns.
     ///
     /// # Errors
     ///
     /// When the system refuses threads or events, or a worker panicked.
     pub fn run(self) -> Result<(), ServeError> {
-        let Self { listener, poll, shared, worker_polls } = self;
-        let mut workers = Workers { shared: Arc::clone(&shared), inboxes: Vec::new(), threads: Vec::new() };
-        let accepted =
-            workers.start(worker_polls).and_then(|()| accept(&listener, poll, &shared, &workers.inboxes));
+        let Self { listener, poll, shared, worker_polls, received } = self;
+        let mut workers = Workers { shared: Arc::clone(&shared), threads: Vec::new() };
+        let started = workers.start(worker_polls.into_iter().zip(received));
+        let accepted = started.and_then(|()| accept(&listener, poll, &shared));
         let stopped = workers.stop();
         accepted.map_err(|source| ServeError::EventLoop { source })?;
         stopped
@@ -99,24 +124,60 @@ impl Stopper {
     }
 }
 
+/// Brings a server its store, from the thread that recovers it.
+#[derive(Clone)]
+pub struct Opener {
+    shared: Arc<Shared>,
+}
+
+impl Opener {
+    /// Tells clients how far the recovery has come, by `INFO persistence`.
+    pub fn progress(&self, done_bytes: u64, all_bytes: u64) {
+        self.shared.backend.progress(done_bytes, all_bytes);
+    }
+
+    /// Serves from `backend` from now on. Only the first one is taken.
+    pub fn open(&self, backend: Arc<dyn Backend>) {
+        let shared = &self.shared;
+        shared.backend.set(backend);
+        // The backend has opened its files; those of connections are counted by themselves.
+        let connections = shared.connections_open.load(Relaxed) as u64;
+        let others = process::open_files().saturating_sub(connections) + OTHER_FILES;
+        let free = process::raise_open_files().saturating_sub(others);
+        let clients_possible = usize::try_from(free).unwrap_or(usize::MAX).max(1);
+        shared.settings.set_clients_possible(clients_possible);
+        // `CONFIG SET` may have changed the limit meanwhile.
+        if let Some(limit_bytes) = shared.memory_limit.set_bytes() {
+            shared.memory_limit.set(limit_bytes, &*shared.backend);
+        }
+        shared.wake_acceptor();
+    }
+}
+
 /// The running workers.
 struct Workers {
     shared: Arc<Shared>,
-    inboxes: Vec<Sender<TcpStream>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Workers {
-    fn start(&mut self, polls: Vec<Poll>) -> io::Result<()> {
-        for (index, poll) in polls.into_iter().enumerate() {
-            let (inbox, received) = channel();
+    fn start(&mut self, loops: impl Iterator<Item = (Poll, Receiver<Message>)>) -> io::Result<()> {
+        for number in 0..jobs::THREADS {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name(format!("job-{number}")).spawn(move || {
+                let _stop = StopOnDrop { shared: &shared };
+                shared.jobs.run(number, &shared);
+                Ok(())
+            })?;
+            self.threads.push(thread);
+        }
+        for (index, (poll, received)) in loops.enumerate() {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
                 // However the thread ends, its clients are not left hanging.
                 let _stop = StopOnDrop { shared: &shared };
                 Worker::new(index, poll, received, Arc::clone(&shared)).run()
             })?;
-            self.inboxes.push(inbox);
             self.threads.push(thread);
         }
         Ok(())
@@ -147,19 +208,15 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Accepts connections and deals them to the workers; keeps the memory limit in between.
-fn accept(
-    listener: &TcpListener,
-    mut poll: Poll,
-    shared: &Shared,
-    inboxes: &[Sender<TcpStream>],
-) -> io::Result<()> {
+fn accept(listener: &TcpListener, mut poll: Poll, shared: &Shared) -> io::Result<()> {
     let mut events = Events::with_capacity(8);
     // Set while the system has no room for another connection: no event will tell when it has.
     let mut retry = None;
-    let mut measured = Instant::now();
+    let (mut measured, mut counted) = (Instant::now(), Instant::now());
     while !shared.is_stopping() {
-        let tick = shared.memory_limit.tick();
-        let wait = [retry.take(), tick.map(|tick| tick.saturating_sub(measured.elapsed()))];
+        let tick = shared.memory_limit.tick().filter(|_| !shared.backend.is_loading());
+        let measure = tick.map(|tick| tick.saturating_sub(measured.elapsed()));
+        let wait = [retry.take(), measure, Some(SECOND.saturating_sub(counted.elapsed()))];
         match poll.poll(&mut events, wait.into_iter().flatten().min()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,
@@ -168,16 +225,18 @@ fn accept(
             shared.has_room(0);
             measured = Instant::now();
         }
+        let seconds = counted.elapsed().as_secs();
+        if seconds > 0 {
+            counted += Duration::from_secs(seconds);
+            shared.pass_seconds(seconds);
+        }
         loop {
             match listener.accept() {
-                Ok((stream, _)) if shared.connections_open.load(Relaxed) >= shared.config.clients_max => {
+                Ok((stream, _)) if shared.connections_open.load(Relaxed) >= shared.settings.clients_max() => {
                     reject(stream, shared);
                 }
                 Ok((stream, _)) => {
-                    let worker = shared.deal();
-                    // A worker that is gone has stopped the server.
-                    let _ = inboxes[worker].send(stream);
-                    shared.wake(worker);
+                    shared.send(shared.deal(), Message::Connection(stream));
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,
@@ -197,4 +256,86 @@ fn reject(mut stream: TcpStream, shared: &Shared) {
     shared.connections_rejected.fetch_add(1, Relaxed);
     // A fresh socket has room for a line; if not, closing says enough.
     let _ = stream.write_all(b"-ERR max number of clients reached\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::StoreBackend;
+
+    /// Seconds go by when the test says so; the second or two that really do are far from every bound.
+    #[test]
+    fn idle_clients_go_when_their_time_is_over() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let config = Config { port: 0, threads: 2, timeout_s: 100_000, ..Config::default() };
+        let server = Server::bind(config, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let running = thread::spawn(move || server.run());
+        let connect = || {
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+            stream
+        };
+        let ask = |stream: &mut TcpStream, line: &[u8], reply: &[u8]| {
+            stream.write_all(line).unwrap();
+            let mut read = vec![0; reply.len()];
+            stream.read_exact(&mut read).unwrap();
+            assert_eq!(read, reply);
+        };
+        let (mut idle, mut active) = (connect(), connect());
+        ask(&mut idle, b"PING\n", b"+PONG\r\n");
+        for _ in 0..3 {
+            shared.pass_seconds(60_000);
+            ask(&mut active, b"PING\n", b"+PONG\r\n");
+        }
+        // It was sent nothing but the end.
+        assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
+        ask(&mut active, b"CONFIG SET timeout 0\n", b"+OK\r\n");
+        shared.pass_seconds(1_000_000);
+        ask(&mut active, b"PING\n", b"+PONG\r\n");
+        ask(&mut active, b"CONFIG SET timeout 100000\n", b"+OK\r\n");
+        shared.pass_seconds(200_000);
+        assert_eq!(active.read(&mut [0; 8]).unwrap(), 0);
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
+
+    /// A client that is owed more than the soft limit has the time that goes with it, and no more.
+    #[test]
+    fn slow_clients_go_when_their_time_is_over() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        backend.put(b"k", &vec![b'v'; 200 << 10], None).unwrap();
+        let config = Config { port: 0, threads: 1, ..Config::default() };
+        let server = Server::bind(config, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let mut limits = shared.settings.output_limits();
+        (limits[0].soft_bytes, limits[0].soft_s) = (1 << 20, 100_000);
+        shared.settings.set_output_limits(limits);
+        let running = thread::spawn(move || server.run());
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.write_all(&b"GET k\n".repeat(200)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let wait = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(Instant::now() < deadline, "nothing came of it");
+                thread::yield_now();
+            }
+        };
+        let open = || shared.connections_open.load(Relaxed);
+        wait(&|| shared.budget.held_bytes() > 1 << 20);
+        shared.pass_seconds(60_000);
+        let mut other = TcpStream::connect(address).unwrap();
+        other.write_all(b"PING\n").unwrap();
+        other.read_exact(&mut [0; 7]).unwrap();
+        assert_eq!(open(), 2);
+        drop(other);
+        wait(&|| open() == 1);
+        shared.pass_seconds(120_000);
+        wait(&|| open() == 0);
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
 }

@@ -3,31 +3,36 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use mio::Waker;
+use mio::net::TcpStream;
 
-use crate::backend::Backend;
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::cursors::Cursors;
-use crate::memory_limit::MemoryLimit;
+use crate::jobs::{self, Done, Jobs};
+use crate::memory_limit::{MemoryLimit, Reservation};
+use crate::opened::Opened;
 use crate::refusal::Refusal;
+use crate::settings::Settings;
 
 /// What a command may take without a look at the memory limit: the next tick sees it.
-pub(crate) const UNMEASURED_BYTES_MAX: usize = 64 << 10;
+const UNMEASURED_BYTES_MAX: usize = 64 << 10;
 
 /// Clients of one worker that share a wait for the disk: two workers with half of them each would wait twice as often.
 const SHARED_WAIT_CLIENTS: usize = 64;
 
 /// One server's state.
 pub(crate) struct Shared {
-    pub(crate) backend: Arc<dyn Backend>,
+    /// The store, once its recovery is done.
+    pub(crate) backend: Opened,
+    /// How the server was started.
     pub(crate) config: Config,
-    /// Replies wait for what they say to be durable.
-    pub(crate) holds_replies: bool,
-    /// And that takes as long as the disk does.
-    waits_for_disk: bool,
+    /// What may have changed since.
+    pub(crate) settings: Settings,
     pub(crate) address: SocketAddr,
     pub(crate) started: Instant,
     pub(crate) started_unix_ms: u64,
@@ -40,28 +45,40 @@ pub(crate) struct Shared {
     /// Those of each worker.
     worker_connections: Vec<AtomicUsize>,
     /// Bytes of unfinished requests and unsent replies of all connections.
-    pub(crate) client_bytes: AtomicUsize,
+    pub(crate) budget: Budget,
+    /// Requests that run on threads of their own.
+    pub(crate) jobs: Jobs,
+    inboxes: Vec<Sender<Message>>,
     pub(crate) memory_peak_bytes: AtomicU64,
     pub(crate) memory_limit: MemoryLimit,
+    /// What the counters had when they were last reset.
+    pub(crate) counted_before: Mutex<Totals>,
     clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    /// Seconds since the start, as far as idle clients are concerned.
+    seconds: AtomicU64,
+    /// How often workers were asked to look for clients to disconnect.
+    sweeps: AtomicU64,
     stopping: AtomicBool,
     wakers: Vec<Waker>,
 }
 
 impl Shared {
     pub(crate) fn new(
-        backend: Arc<dyn Backend>,
         config: Config,
+        clients_possible: usize,
         address: SocketAddr,
         wakers: Vec<Waker>,
+        inboxes: Vec<Sender<Message>>,
     ) -> Self {
         let memory_limit = MemoryLimit::new(config.memory_limit_bytes, config.release_memory);
         let worker_connections = (0..config.threads).map(|_| AtomicUsize::new(0)).collect();
-        let counters = (0..config.threads).map(|_| Counters::default()).collect();
+        let counters = (0..config.threads + jobs::THREADS).map(|_| Counters::default()).collect();
         Self {
-            holds_replies: backend.holds_replies(),
-            waits_for_disk: backend.waits_for_disk(),
-            backend,
+            backend: Opened::default(),
+            settings: Settings::new(&config, clients_possible),
+            budget: Budget::new(config.client_bytes_max),
+            jobs: Jobs::default(),
+            inboxes,
             config,
             address,
             started: Instant::now(),
@@ -72,10 +89,12 @@ impl Shared {
             connections_rejected: AtomicU64::new(0),
             connections_open: AtomicUsize::new(0),
             worker_connections,
-            client_bytes: AtomicUsize::new(0),
             memory_peak_bytes: AtomicU64::new(0),
             memory_limit,
+            counted_before: Mutex::default(),
             clients: Mutex::new(BTreeMap::new()),
+            seconds: AtomicU64::new(0),
+            sweeps: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             wakers,
         }
@@ -86,7 +105,7 @@ impl Shared {
     pub(crate) fn deal(&self) -> usize {
         let open = |index: &usize| self.worker_connections[*index].load(Relaxed);
         let workers = 0..self.worker_connections.len();
-        let filled = if self.waits_for_disk { SHARED_WAIT_CLIENTS } else { 0 };
+        let filled = if self.backend.waits_for_disk() { SHARED_WAIT_CLIENTS } else { 0 };
         let first = workers.clone().find(|index| open(index) < filled);
         let index = first.or_else(|| workers.min_by_key(open)).unwrap_or_default();
         self.worker_connections[index].fetch_add(1, Relaxed);
@@ -106,6 +125,18 @@ impl Shared {
         for index in 0..self.wakers.len() {
             self.wake(index);
         }
+        self.jobs.wake();
+    }
+
+    /// Hands something to a worker. One that is gone has stopped the server.
+    pub(crate) fn send(&self, worker: usize, message: Message) {
+        let _ = self.inboxes[worker].send(message);
+        self.wake(worker);
+    }
+
+    /// Hands the outcome of a request to the worker whose client sent it.
+    pub(crate) fn finish(&self, worker: usize, done: Done) {
+        self.send(worker, Message::Done(Box::new(done)));
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -122,6 +153,101 @@ impl Shared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Seconds since the start, as far as idle clients are concerned.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.seconds.load(Relaxed)
+    }
+
+    /// So many seconds have gone by. Clients that were idle for too long go.
+    pub(crate) fn pass_seconds(&self, seconds: u64) {
+        self.seconds.fetch_add(seconds, Relaxed);
+        if self.settings.watches_clients() {
+            self.sweep();
+        }
+    }
+
+    /// Workers that saw another number have clients to look at.
+    pub(crate) fn sweeps(&self) -> u64 {
+        self.sweeps.load(Relaxed)
+    }
+
+    /// Makes workers disconnect the clients that have to go.
+    pub(crate) fn sweep(&self) {
+        self.sweeps.fetch_add(1, Relaxed);
+        for index in 0..self.wakers.len() {
+            self.wake(index);
+        }
+    }
+
+    /// Wakes the thread that accepts connections and keeps the memory limit.
+    pub(crate) fn wake_acceptor(&self) {
+        self.wake(self.wakers.len() - 1);
+    }
+
+    /// Sums over the workers since they were last reset.
+    pub(crate) fn totals(&self) -> Totals {
+        let before = self.counted_before.lock().unwrap_or_else(PoisonError::into_inner);
+        self.totals_since_start().less(&before)
+    }
+
+    /// Lets the sums begin anew.
+    pub(crate) fn reset_totals(&self) {
+        let mut before = self.counted_before.lock().unwrap_or_else(PoisonError::into_inner);
+        *before = self.totals_since_start();
+    }
+
+    fn totals_since_start(&self) -> Totals {
+        Totals([
+            self.connections_accepted.load(Relaxed),
+            self.total(|counters| &counters.commands),
+            self.total(|counters| &counters.bytes_in),
+            self.total(|counters| &counters.bytes_out),
+            self.connections_rejected.load(Relaxed),
+            self.backend.evicted_keys(),
+            self.total(|counters| &counters.hits),
+            self.total(|counters| &counters.misses),
+            self.total(|counters| &counters.errors),
+        ])
+    }
+
+    /// Up to `count` clients with numbers above `after`, in their order.
+    pub(crate) fn clients_after(&self, after: u64, count: usize) -> Vec<Arc<ClientInfo>> {
+        self.clients().range(after + 1..).take(count).map(|(_, info)| Arc::clone(info)).collect()
+    }
+
+    /// Chooses the clients that hold most to be disconnected, until the budget has room again.
+    pub(crate) fn evict_clients(&self) {
+        let clients = self.clients();
+        let (mut going, mut staying) = (0, Vec::new());
+        for info in clients.values() {
+            let held = info.held_bytes.load(Relaxed);
+            match info.killed.load(Relaxed) {
+                true => going += held,
+                false if held > 0 => staying.push((held, info)),
+                false => {}
+            }
+        }
+        staying.sort_unstable_by_key(|(held, _)| std::cmp::Reverse(*held));
+        let mut excess = self.budget.excess_bytes(going);
+        for (held, info) in staying {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(held);
+            info.killed.store(true, Relaxed);
+            self.budget.evicted.fetch_add(1, Relaxed);
+        }
+        drop(clients);
+        self.sweep();
+    }
+
+    /// Counts a request that was refused because clients hold all they may, and it lacked `bytes`.
+    pub(crate) fn note_refusal(&self, bytes: usize) {
+        if self.budget.note_refusal(bytes) {
+            self.evict_clients();
+        }
+    }
+
     /// Sum over the workers.
     pub(crate) fn total(&self, counter: impl Fn(&Counters) -> &Counter) -> u64 {
         self.counters.iter().map(|counters| counter(counters).get()).sum()
@@ -129,34 +255,63 @@ impl Shared {
 
     /// Whether the process may hold `bytes` more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.memory_limit.has_room(bytes as u64, &*self.backend)
+        // A recovery keeps the limit by itself, and holds what nobody can tell from free memory.
+        self.backend.is_loading() || self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
     /// Keeps the memory limit beside requests of so many bytes together that were served.
     pub(crate) fn note_requests(&self, requests: u64, bytes: usize) {
-        self.memory_limit.note_requests(requests, bytes as u64, &*self.backend);
+        if !self.backend.is_loading() {
+            self.memory_limit.note_requests(requests, bytes as u64, &*self.backend);
+        }
     }
 
-    /// Refuses what would take `bytes` more than there is room for. Small things go unmeasured.
-    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
-        let fits = bytes <= UNMEASURED_BYTES_MAX || self.has_room(bytes);
-        if fits { Ok(()) } else { Err(Refusal::OUT_OF_MEMORY) }
+    /// Promises `bytes` to a request as long as it holds what this returns, or refuses it. Small things go unmeasured.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Option<Reservation<'_>>, Refusal> {
+        if bytes <= UNMEASURED_BYTES_MAX || self.backend.is_loading() {
+            return Ok(None);
+        }
+        let reserved = self.memory_limit.reserve(bytes as u64, &*self.backend);
+        reserved.map(Some).ok_or(Refusal::OUT_OF_MEMORY)
     }
 
     /// The limit on memory, of the process or of the store alone; 0 for none.
     pub(crate) fn limit_bytes(&self) -> u64 {
-        self.memory_limit.limit_bytes().or(self.backend.memory().limit_bytes).unwrap_or(0)
+        self.memory_limit.set_bytes().or(self.backend.memory().limit_bytes).unwrap_or(0)
     }
 
     /// Connections together hold more than they may.
     pub(crate) fn clients_over_budget(&self) -> bool {
-        self.client_bytes.load(Relaxed) > self.config.client_bytes_max || self.memory_limit.is_tight()
+        self.budget.is_tight() || self.memory_limit.is_tight()
     }
 }
 
-/// Milliseconds of Unix time.
+/// The names that `INFO stats` has for the sums over all workers.
+pub(crate) const TOTALS: [&str; 9] = [
+    "total_connections_received",
+    "total_commands_processed",
+    "total_net_input_bytes",
+    "total_net_output_bytes",
+    "rejected_connections",
+    "evicted_keys",
+    "keyspace_hits",
+    "keyspace_misses",
+    "total_error_replies",
+];
+
+/// Sums over all workers, in the order of [`TOTALS`].
+#[derive(Debug, Default)]
+pub(crate) struct Totals(pub(crate) [u64; TOTALS.len()]);
+
+impl Totals {
+    fn less(&self, before: &Self) -> Self {
+        Self(std::array::from_fn(|index| self.0[index].saturating_sub(before.0[index])))
+    }
+}
+
+/// Milliseconds of Unix time, by the clock that keys expire by: a time to live must be counted from there.
 pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+    ziptier::Clock::system().now_ms()
 }
 
 /// One worker's counters. The alignment keeps workers out of each other's cache lines.
@@ -169,6 +324,8 @@ pub(crate) struct Counters {
     pub(crate) misses: Counter,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
+    /// Rounds of the event loop.
+    pub(crate) cycles: Counter,
 }
 
 /// A number that one thread adds to and any may read.
@@ -186,13 +343,29 @@ impl Counter {
     }
 }
 
-/// What `CLIENT LIST` tells of a connection.
+/// What a worker finds in its inbox.
+pub(crate) enum Message {
+    /// A new client.
+    Connection(TcpStream),
+    /// What came of a request that ran on another thread.
+    Done(Box<Done>),
+}
+
+/// What is known of a connection outside of its worker.
 #[derive(Debug)]
 pub(crate) struct ClientInfo {
     pub(crate) id: u64,
+    /// What it has of the budget.
+    pub(crate) held_bytes: AtomicUsize,
+    names_bytes: AtomicUsize,
     pub(crate) peer: SocketAddr,
+    pub(crate) address: SocketAddr,
     pub(crate) connected: Instant,
-    pub(crate) names: Mutex<ClientNames>,
+    /// When it was last active, in [`Shared::seconds`].
+    pub(crate) active_s: AtomicU64,
+    /// It is to be disconnected.
+    pub(crate) killed: AtomicBool,
+    names: Mutex<ClientNames>,
 }
 
 /// What a client has said of itself.
@@ -205,6 +378,33 @@ pub(crate) struct ClientNames {
 }
 
 impl ClientInfo {
+    pub(crate) fn new(id: u64, peer: SocketAddr, address: SocketAddr, active_s: u64) -> Self {
+        Self {
+            id,
+            held_bytes: AtomicUsize::new(0),
+            names_bytes: AtomicUsize::new(0),
+            peer,
+            address,
+            active_s: AtomicU64::new(active_s),
+            killed: AtomicBool::new(false),
+            connected: Instant::now(),
+            names: Mutex::default(),
+        }
+    }
+
+    /// Bytes of what it has said of itself.
+    pub(crate) fn names_bytes(&self) -> usize {
+        self.names_bytes.load(Relaxed)
+    }
+
+    /// Changes what it has said of itself.
+    pub(crate) fn rename(&self, change: impl FnOnce(&mut ClientNames)) {
+        let mut names = self.names();
+        change(&mut names);
+        let bytes = names.name.capacity() + names.library.capacity() + names.library_version.capacity();
+        self.names_bytes.store(bytes, Relaxed);
+    }
+
     pub(crate) fn names(&self) -> MutexGuard<'_, ClientNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,12 +5,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
 use ziptier::{
-    Batch, CodecChoice, Condition, Durability, Error, OpenValue, Options, PutMeta, Recovery, Store, Values,
+    Batch, CodecChoice, Condition, Durability, Error, OldValue, OpenValue, Options, PutMeta, Recovery, Store,
+    Values,
 };
 
 use crate::backend::{
-    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Operation, Saving,
-    Transfer, Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Old, Operation,
+    Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -179,7 +180,13 @@ impl Backend for StoreBackend {
     }
 
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
-        self.store.update(key, |old| change(old.map(|(value, meta)| (value, meta.into()))).into())?;
+        self.store.update_opened(key, |old| {
+            let old = old.map(|(value, meta)| match value {
+                OldValue::Inline(bytes) => (Old::Whole(bytes), meta.into()),
+                OldValue::Large(value) => (Old::Large(Box::new(value)), meta.into()),
+            });
+            change(old).into()
+        })?;
         Ok(())
     }
 
@@ -236,6 +243,10 @@ impl Backend for StoreBackend {
         self.store.len()
     }
 
+    fn len_if_quick(&self) -> Result<u64, u64> {
+        self.store.len_if_quick()
+    }
+
     fn set_memory_limit(&self, limit_bytes: Option<u64>) {
         self.store.set_memory_limit(limit_bytes);
     }
@@ -257,11 +268,11 @@ impl Backend for StoreBackend {
     }
 
     fn holds_replies(&self) -> bool {
-        self.store.durable_stats().is_some()
+        self.store.durability().is_some()
     }
 
     fn waits_for_disk(&self) -> bool {
-        self.store.durable_stats().is_some_and(|stats| stats.durability == Durability::Always)
+        self.store.durability() == Some(Durability::Always)
     }
 
     fn wait(&self) -> Result<(), BackendError> {
@@ -289,7 +300,7 @@ impl Backend for StoreBackend {
         let accepted = self.store.stats().logged_bytes;
         let written =
             stats.log_written_bytes + checkpoints.segment_written_bytes + checkpoints.other_written_bytes;
-        let amplification = written as f64 / accepted.max(1) as f64;
+        let amplification = if accepted == 0 { 0.0 } else { written as f64 / accepted as f64 };
         let status = |is_ok: bool| if is_ok { "ok" } else { "err" }.to_owned();
         let (running, last_ok) = (checkpoints.is_running, checkpoints.last_error.is_none());
         // Redis has -1 where there is nothing to tell.
@@ -308,7 +319,7 @@ impl Backend for StoreBackend {
             ("rdb_saves", checkpoints.checkpoints.to_string()),
             ("aof_rewrite_in_progress", "0".to_owned()),
             ("aof_rewrite_scheduled", "0".to_owned()),
-            ("aof_last_write_status", status(stats.failure.is_none())),
+            ("aof_last_write_status", status(stats.failure.is_none() && stats.refusal.is_none())),
             ("aof_current_size", stats.log_allocated_bytes.to_string()),
             ("durability", stats.durability.to_string()),
             ("log_durable_after", stats.durable_after),
@@ -320,9 +331,11 @@ impl Backend for StoreBackend {
             ("log_allocated_bytes", stats.log_allocated_bytes.to_string()),
             ("log_syncs", stats.log_syncs.to_string()),
             ("log_failure", stats.failure.unwrap_or_default()),
+            ("log_refusal", stats.refusal.unwrap_or_default()),
             ("checkpoints", checkpoints.checkpoints.to_string()),
             ("checkpoints_failed", checkpoints.failed.to_string()),
             ("checkpoint_last_failure", checkpoints.last_error.unwrap_or_default()),
+            ("checkpoints_kept_for_dump", checkpoints.kept_for_dump.to_string()),
             ("checkpoint_last_took_ms", checkpoints.last_took_ms.to_string()),
             ("images_written", checkpoints.images.to_string()),
             ("images_kept", checkpoints.images_kept.to_string()),
@@ -341,6 +354,7 @@ impl Backend for StoreBackend {
         MemoryUse {
             logical_bytes: memory.logical_bytes,
             held_bytes: memory.total_bytes(),
+            held_below_bytes: memory.far_used_bytes + self.store.ssd().map_or(0, |ssd| ssd.live_bytes),
             limit_bytes: self.limit_bytes,
             parts: vec![
                 ("index_bytes", memory.index_bytes),
@@ -416,7 +430,9 @@ impl Backend for StoreBackend {
         ];
         let mut shown: Vec<_> = counters.into_iter().map(|(name, count)| (name, count.to_string())).collect();
         if let Some(ssd) = self.store.ssd() {
-            let amplification = ssd.written_bytes as f64 / stats.written_bytes.max(1) as f64;
+            // Before anything was put since the start there is nothing to compare the SSD's head with.
+            let put_bytes = Some(stats.written_bytes).filter(|bytes| *bytes > 0);
+            let amplification = put_bytes.map_or(0.0, |bytes| ssd.written_bytes as f64 / bytes as f64);
             let counters = [
                 ("ssd_limit_bytes", ssd.limit_bytes),
                 ("ssd_allocated_bytes", ssd.allocated_bytes),

@@ -1,14 +1,16 @@
-//! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `KEYS`.
+//! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `COMMAND DOCS` of many names, `KEYS`.
 //!
-//! The next piece is read only when the socket has taken the one before, so a client that asks for much and takes
+//! The next piece is made only when the socket has taken the one before, so a client that asks for much and takes
 //! little holds one piece of memory, and other clients are served in between.
 
-use std::collections::VecDeque;
 use std::mem;
+use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, ValueReader};
+use crate::budget::Budget;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
+use crate::request::OwnedArgs;
 use crate::shared::{Counters, Shared};
 use crate::walk::Walk;
 
@@ -16,6 +18,8 @@ use crate::walk::Walk;
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Keys that one step of `KEYS` looks at. A turn has several steps and takes some milliseconds.
 const KEYS_PER_STEP: usize = 512;
+/// What a row counts besides its bytes: the time it takes.
+const ROW_BYTES: usize = 16;
 /// Keys of one `MGET` that are looked up together: as many as a store overlaps the cache misses of.
 const GROUP: usize = 16;
 
@@ -23,13 +27,22 @@ const GROUP: usize = 16;
 #[derive(Default)]
 pub(crate) struct Streaming {
     value: Option<Value>,
-    /// Keys whose values follow, each as an element of the array that has begun.
-    keys: VecDeque<Box<[u8]>>,
+    rows: Option<Rows>,
     /// A walk over all keys, and those that it has found, as bulk strings.
     walk: Option<(Walk, Vec<u8>)>,
     /// Bytes of the value being sent that this reply alone holds.
     owned_bytes: usize,
 }
+
+/// Arguments of a request that are answered one after the other.
+struct Rows {
+    request: Arc<OwnedArgs>,
+    next: usize,
+    /// Writes the answer to one; keys are looked up without.
+    write: Option<WriteRow>,
+}
+
+type WriteRow = fn(&mut Reply, &[u8]);
 
 struct Value {
     reader: Box<dyn ValueReader>,
@@ -50,26 +63,53 @@ impl Streaming {
         Self { value: Some(Value { reader, offset, end }), ..Self::default() }
     }
 
-    /// A reply of one large value that nobody else holds any more.
-    pub(crate) fn owned(value: Vec<u8>, reply: &mut Reply) -> Self {
-        let owned_bytes = value.capacity();
-        Self { owned_bytes, ..Self::value(Box::new(value), reply) }
+    /// A long text for people, whose header is written here.
+    pub(crate) fn text(text: String, reply: &mut Reply) -> Self {
+        reply.text_header(text.len());
+        Self::owned(text.into_bytes())
     }
 
-    /// The values of `keys`, one after the other.
-    pub(crate) fn keys<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Self {
-        Self { keys: keys.map(Box::from).collect(), ..Self::default() }
+    /// Bytes of a bulk string whose header has been written.
+    fn owned(bytes: Vec<u8>) -> Self {
+        let (owned_bytes, end) = (bytes.capacity(), bytes.len() as u64);
+        Self {
+            owned_bytes,
+            value: Some(Value { reader: Box::new(bytes), offset: 0, end }),
+            ..Self::default()
+        }
+    }
+
+    /// The values of the keys that are the arguments of `request` from `next` on.
+    pub(crate) fn values(request: Arc<OwnedArgs>, next: usize) -> Self {
+        Self { rows: Some(Rows { request, next, write: None }), ..Self::default() }
+    }
+
+    /// What `write` says of the arguments of `request` from `next` on.
+    pub(crate) fn rows(request: Arc<OwnedArgs>, next: usize, write: WriteRow) -> Self {
+        Self { rows: Some(Rows { request, next, write: Some(write) }), ..Self::default() }
     }
 
     /// The keys that match `pattern`.
-    pub(crate) fn matching(pattern: &[u8]) -> Self {
-        Self { walk: Some((Walk::new(pattern, None), Vec::new())), ..Self::default() }
+    ///
+    /// # Errors
+    ///
+    /// If the pattern is too long.
+    pub(crate) fn matching(pattern: &[u8]) -> Result<Self, Refusal> {
+        Ok(Self { walk: Some((Walk::new(pattern, None)?, Vec::new())), ..Self::default() })
     }
 
     /// Bytes of memory that this reply holds beside the store's.
     pub(crate) fn held_bytes(&self) -> usize {
-        let keys: usize = self.keys.iter().map(|key| key.len() + size_of::<Box<[u8]>>()).sum();
-        keys + self.owned_bytes + self.walk.as_ref().map_or(0, |(_, found)| found.capacity())
+        let rows = self.rows.as_ref().map_or(0, |rows| rows.request.held_bytes());
+        let walk = self.walk.as_ref().map_or(0, |(walk, found)| walk.held_bytes() + found.capacity());
+        rows + self.owned_bytes + walk
+    }
+
+    /// Refuses what has not been answered yet, if nothing of it has.
+    pub(crate) fn refuse(&mut self, reply: &mut Reply) {
+        if self.walk.take().is_some() {
+            reply.error(&Refusal::OUT_OF_MEMORY);
+        }
     }
 
     /// Appends about one piece to `reply`, or makes a step towards it; `false` when that was the last one. `scratch`
@@ -106,42 +146,34 @@ impl Streaming {
                 }
                 continue;
             }
-            if self.keys.is_empty() {
-                return Ok(false);
-            }
-            let mut group = [&b""[..]; GROUP];
-            let count = GROUP.min(self.keys.len());
-            for (slot, key) in group.iter_mut().zip(&self.keys) {
-                *slot = key;
-            }
-            let (answered, bytes) = answer_group(backend, counters, reply, &group[..count]);
-            written += bytes;
-            self.keys.drain(..answered);
-            if answered < count
-                && let Some(key) = self.keys.pop_front()
-            {
-                // It may have been deleted or replaced since.
-                match lookup(backend, &key, scratch) {
-                    Ok(Found::Small) => reply.bulk(scratch),
-                    Ok(Found::Large(reader)) => {
-                        reply.bulk_header(reader.len());
-                        self.value = Some(Value { offset: 0, end: reader.len(), reader });
-                    }
-                    Ok(Found::Nothing) => reply.null(),
-                    Err(error) => reply.error(&error.into()),
+            match &mut self.rows {
+                None => return Ok(false),
+                Some(rows) if rows.next >= rows.request.args().len() => {
+                    self.rows = None;
+                    return Ok(false);
                 }
-                counters.hits.add(1);
+                Some(Rows { request, next, write: Some(write) }) => {
+                    let before = reply.output.unsent().len();
+                    write(reply, request.args().at(*next));
+                    *next += 1;
+                    written += ROW_BYTES + reply.output.unsent().len() - before;
+                }
+                Some(rows) => {
+                    let (bytes, large) = rows.answer_keys(backend, counters, reply, scratch);
+                    written += bytes;
+                    self.value = large;
+                }
             }
         }
-        Ok(self.value.is_some() || !self.keys.is_empty())
+        Ok(true)
     }
 
     /// Looks at some more keys. The reply begins when all have been seen, because it begins with their number.
     fn walk_on(&mut self, shared: &Shared, counters: &Counters, reply: &mut Reply) -> bool {
         let Some((walk, found)) = &mut self.walk else { return false };
-        let outcome = walk.advance(&*shared.backend, KEYS_PER_STEP, usize::MAX, found);
-        let refusal = match outcome {
-            Ok(_) if found.len() > shared.config.client_bytes_max || shared.clients_over_budget() => {
+        let bytes_max = found.len() + PIECE_BYTES;
+        let refusal = match walk.advance(&*shared.backend, KEYS_PER_STEP, bytes_max, found) {
+            Ok(_) if is_too_much(found, &shared.budget) => {
                 let bytes = found.len();
                 Refusal::said(format!(
                     "ERR the keys found so far have {bytes} bytes, more than there is room for; use SCAN"
@@ -157,8 +189,7 @@ impl Streaming {
                 }
                 // The line end is written behind the last piece.
                 found.truncate(found.len() - 2);
-                self.owned_bytes = found.capacity();
-                self.value = Some(Value { offset: 0, end: found.len() as u64, reader: Box::new(found) });
+                *self = Self::owned(found);
                 return true;
             }
             Err(error) => error.into(),
@@ -167,6 +198,49 @@ impl Streaming {
         reply.error(&refusal);
         self.walk = None;
         false
+    }
+}
+
+/// Whether a list that grows is more than half of what clients may hold: it is copied when it grows further.
+fn is_too_much(found: &[u8], budget: &Budget) -> bool {
+    found.len() > budget.limit_bytes() / 2
+}
+
+impl Rows {
+    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces.
+    fn answer_keys(
+        &mut self,
+        backend: &dyn Backend,
+        counters: &Counters,
+        reply: &mut Reply,
+        scratch: &mut Vec<u8>,
+    ) -> (usize, Option<Value>) {
+        let args = self.request.args();
+        let mut group = [&b""[..]; GROUP];
+        let count = GROUP.min(args.len() - self.next);
+        for (slot, key) in group.iter_mut().zip(args.from(self.next)) {
+            *slot = key;
+        }
+        let (answered, bytes) = answer_group(backend, counters, reply, &group[..count]);
+        self.next += answered;
+        if answered == count {
+            return (bytes, None);
+        }
+        // It may have been deleted or replaced since.
+        let found = lookup(backend, group[answered], scratch);
+        self.next += 1;
+        counters.hits.add(1);
+        let mut large = None;
+        match found {
+            Ok(Found::Small) => reply.bulk(scratch),
+            Ok(Found::Large(reader)) => {
+                reply.bulk_header(reader.len());
+                large = Some(Value { offset: 0, end: reader.len(), reader });
+            }
+            Ok(Found::Nothing) => reply.null(),
+            Err(error) => reply.error(&error.into()),
+        }
+        (bytes, large)
     }
 }
 
@@ -204,28 +278,28 @@ fn answer_group(
     (answered, written)
 }
 
-/// Answers the first of `keys`, a group at a time, until about one piece is written; the rest, if any.
+/// Answers the first of `keys`, a group at a time, until about one piece is written; how many were answered.
 pub(crate) fn answer_keys<'a>(
     backend: &dyn Backend,
     counters: &Counters,
     reply: &mut Reply,
     mut keys: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
-) -> Option<Streaming> {
-    let mut written = 0;
-    while keys.len() > 0 {
+) -> usize {
+    let (mut written, mut all_answered) = (0, 0);
+    while keys.len() > 0 && written < PIECE_BYTES {
         let mut group = [&b""[..]; GROUP];
         let count = GROUP.min(keys.len());
         for (slot, key) in group.iter_mut().zip(keys.clone()) {
             *slot = key;
         }
         let (answered, bytes) = answer_group(backend, counters, reply, &group[..count]);
-        written += bytes;
+        (written, all_answered) = (written + bytes, all_answered + answered);
         keys.by_ref().take(answered).for_each(drop);
-        if answered < count || (written >= PIECE_BYTES && keys.len() > 0) {
-            return Some(Streaming::keys(keys));
+        if answered < count {
+            break;
         }
     }
-    None
+    all_answered
 }
 
 /// What a key has.

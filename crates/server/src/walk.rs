@@ -3,25 +3,38 @@
 use std::ops::Bound;
 
 use crate::backend::{Backend, BackendError};
-use crate::glob;
+use crate::glob::Pattern;
+use crate::refusal::Refusal;
 
 /// Keys asked of the store at a time: several leaves, for each is read whole.
 const GROUP: usize = 512;
+/// Fewer where keys are long, so that those of a group have about so many bytes.
+const GROUP_BYTES: usize = 1 << 20;
+/// Bytes of keys times words of the pattern that one call looks at, about: some milliseconds.
+const WORK_MAX: usize = 4 << 20;
 
 /// Where a walk over the keys that match a pattern stands.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    pattern: Box<[u8]>,
+    pattern: Pattern,
+    /// Scratch of the matches.
+    states: Vec<u64>,
     /// The last key that was looked at.
     after: Option<Box<[u8]>>,
+    /// Keys of the next group.
+    group: usize,
     /// Matching keys so far.
     pub(crate) found: usize,
 }
 
 impl Walk {
     /// Begins behind the key `after`, or with the first key.
-    pub(crate) fn new(pattern: &[u8], after: Option<Box<[u8]>>) -> Self {
-        Self { pattern: pattern.into(), after, found: 0 }
+    ///
+    /// # Errors
+    ///
+    /// If the pattern is too long.
+    pub(crate) fn new(pattern: &[u8], after: Option<Box<[u8]>>) -> Result<Self, Refusal> {
+        Ok(Self { pattern: Pattern::new(pattern)?, states: Vec::new(), after, group: GROUP / 8, found: 0 })
     }
 
     /// The last key looked at.
@@ -29,8 +42,13 @@ impl Walk {
         self.after.as_deref()
     }
 
-    /// Looks at up to `count` keys, and at no more once `out` has `bytes_max` bytes. Appends those that match to `out`
-    /// as bulk strings. `false` when the walk has come to its end.
+    /// Bytes of memory held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.pattern.held_bytes() + self.after.as_ref().map_or(0, |after| after.len())
+    }
+
+    /// Looks at up to `count` keys, at no more once `out` has `bytes_max` bytes, and at few if that takes long. Appends
+    /// those that match to `out` as bulk strings. `false` when the walk has come to its end.
     pub(crate) fn advance(
         &mut self,
         backend: &dyn Backend,
@@ -38,22 +56,30 @@ impl Walk {
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) -> Result<bool, BackendError> {
-        // Keys come in order, so a pattern that starts with plain text needs only the keys that do.
-        let prefix = glob::literal_prefix(&self.pattern);
-        let mut seen = 0;
-        while seen < count && out.len() < bytes_max {
-            let limit = GROUP.min(count - seen);
-            let mut beyond = false;
+        let (mut seen, mut work) = (0, 0);
+        while seen < count && out.len() < bytes_max && work < WORK_MAX {
+            let limit = self.group.min(count - seen);
+            let (pattern, states, found) = (&self.pattern, &mut self.states, &mut self.found);
+            // Keys come in order, so a pattern that starts with plain text needs only the keys that do.
+            let prefix = pattern.prefix();
+            let (mut beyond, mut stopped) = (false, false);
             let mut last = Vec::new();
+            let mut bytes = 0;
             let from = match &self.after {
                 Some(after) => Bound::Excluded(&after[..]),
                 None if prefix.is_empty() => Bound::Unbounded,
                 None => Bound::Included(prefix),
             };
             let group = backend.keys_from(from, limit, &mut |key| {
-                beyond = beyond || (key > prefix && !key.starts_with(prefix));
-                if !beyond && glob::matches(&self.pattern, key) {
-                    self.found += 1;
+                bytes += key.len();
+                stopped = stopped || work >= WORK_MAX || out.len() >= bytes_max;
+                beyond = beyond || (!stopped && key > prefix && !key.starts_with(prefix));
+                if stopped || beyond {
+                    return;
+                }
+                work += key.len() * pattern.words();
+                if pattern.matches(key, states) {
+                    *found += 1;
                     out.push(b'$');
                     out.extend_from_slice(itoa::Buffer::new().format(key.len()).as_bytes());
                     out.extend_from_slice(b"\r\n");
@@ -64,10 +90,11 @@ impl Walk {
                 last.extend_from_slice(key);
             })?;
             seen += group;
-            if beyond || group < limit {
+            if beyond || (group < limit && !stopped) {
                 return Ok(false);
             }
             self.after = Some(last.into());
+            self.group = (GROUP_BYTES * group / bytes.max(1)).clamp(GROUP / 32, GROUP);
         }
         Ok(true)
     }

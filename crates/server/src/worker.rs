@@ -6,27 +6,31 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use rustix::net::sockopt;
 use slab::Slab;
 
-use crate::connection::{Connection, Next, Workspace};
+use crate::connection::{Connection, Next, Place, Workspace};
 use crate::refusal::Refusal;
-use crate::shared::{ClientInfo, Shared};
+use crate::shared::{ClientInfo, Message, Shared};
 
 /// Events of the waker; connections have the small numbers.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Events of the listening socket.
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 
+/// More seconds than that Linux does not take.
+const KEEPALIVE_S_MAX: u64 = 32_767;
+
 /// A worker's thread.
 pub(crate) struct Worker {
     index: usize,
     poll: Poll,
     /// New connections; the waker says when to look.
-    inbox: Receiver<TcpStream>,
+    inbox: Receiver<Message>,
     shared: Arc<Shared>,
     connections: Slab<Connection>,
     space: Workspace,
@@ -34,10 +38,12 @@ pub(crate) struct Worker {
     ready: VecDeque<usize>,
     /// Connections with replies that wait for what they say to be durable.
     held: Vec<usize>,
+    /// What [`Shared::sweeps`] was when clients were last looked at.
+    swept: u64,
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, poll: Poll, inbox: Receiver<TcpStream>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: usize, poll: Poll, inbox: Receiver<Message>, shared: Arc<Shared>) -> Self {
         Self {
             index,
             poll,
@@ -47,6 +53,7 @@ impl Worker {
             space: Workspace::new(),
             ready: VecDeque::new(),
             held: Vec::new(),
+            swept: 0,
         }
     }
 
@@ -60,9 +67,11 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 outcome => outcome?,
             }
+            self.shared.counters[self.index].cycles.add(1);
             for event in &events {
                 if event.token() == WAKE {
-                    self.adopt();
+                    self.receive();
+                    self.sweep();
                     continue;
                 }
                 let key = event.token().0;
@@ -107,30 +116,71 @@ impl Worker {
     }
 
     fn wait(&self) -> Result<(), Refusal> {
-        self.shared.backend.wait().map_err(|error| {
-            Refusal::said(format!("ERR whether the last writes are kept is not known: {error}"))
-        })
+        self.shared.backend.wait().map_err(|error| Refusal::not_known(&error))
     }
 
-    /// Takes over the connections that were handed to this worker.
-    fn adopt(&mut self) {
-        while let Ok(mut stream) = self.inbox.try_recv() {
-            let id = self.shared.connections_accepted.fetch_add(1, Relaxed) + 1;
-            // Replies are written whole; waiting for more to send would only delay them.
-            let nodelay = stream.set_nodelay(true);
-            let slot = self.connections.vacant_entry();
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            let registered = self.poll.registry().register(&mut stream, Token(slot.key()), interest);
-            let (Ok(()), Ok(()), Ok(peer)) = (nodelay, registered, stream.peer_addr()) else {
-                // It closed before it was served.
-                self.shared.drop_connection(self.index);
-                continue;
-            };
-            let info =
-                Arc::new(ClientInfo { id, peer, connected: Instant::now(), names: Default::default() });
-            self.shared.clients().insert(id, Arc::clone(&info));
-            slot.insert(Connection::new(stream, info));
+    /// Looks at what was handed to this worker.
+    fn receive(&mut self) {
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Message::Connection(stream) => self.adopt(stream),
+                Message::Done(done) => {
+                    let key = done.key;
+                    // The client may have gone, and its place may be another one's.
+                    if let Some(connection) =
+                        self.connections.get_mut(key).filter(|client| client.id() == done.id)
+                    {
+                        connection.resume(*done);
+                        self.turn(key);
+                    }
+                }
+            }
         }
+    }
+
+    /// Takes a new connection over.
+    fn adopt(&mut self, mut stream: TcpStream) {
+        let id = self.shared.connections_accepted.fetch_add(1, Relaxed) + 1;
+        // Replies are written whole; waiting for more to send would only delay them.
+        let nodelay = stream.set_nodelay(true);
+        let slot = self.connections.vacant_entry();
+        // A peer that vanished is still noticed by what is sent to it.
+        let _ = keep_alive(&stream, self.shared.settings.keepalive_s.load(Relaxed));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self.poll.registry().register(&mut stream, Token(slot.key()), interest);
+        let (Ok(()), Ok(()), Ok(peer), Ok(address)) =
+            (nodelay, registered, stream.peer_addr(), stream.local_addr())
+        else {
+            // It closed before it was served.
+            self.shared.drop_connection(self.index);
+            return;
+        };
+        let info = Arc::new(ClientInfo::new(id, peer, address, self.shared.seconds()));
+        self.shared.clients().insert(id, Arc::clone(&info));
+        let place = Place { worker: self.index, key: slot.key() };
+        slot.insert(Connection::new(stream, info, place, !self.shared.settings.requires_password()));
+    }
+
+    /// Drops a connection.
+    fn close(&mut self, key: usize) {
+        let mut connection = self.connections.remove(key);
+        connection.retire(&self.shared);
+        self.shared.clients().remove(&connection.id());
+        // Dropping the socket closes it, which also takes it out of the event loop.
+        let _ = self.poll.registry().deregister(connection.stream());
+        self.shared.drop_connection(self.index);
+    }
+
+    /// Disconnects clients that were killed, were idle for too long or take their replies too slowly, if somebody asked.
+    fn sweep(&mut self) {
+        let asked = self.shared.sweeps();
+        if mem::replace(&mut self.swept, asked) == asked {
+            return;
+        }
+        let has_to_go =
+            |(key, connection): (usize, &mut Connection)| connection.has_to_go(&self.shared).then_some(key);
+        let gone: Vec<usize> = self.connections.iter_mut().filter_map(has_to_go).collect();
+        gone.into_iter().for_each(|key| self.close(key));
     }
 
     fn turn(&mut self, key: usize) {
@@ -143,19 +193,46 @@ impl Worker {
                 connection.queued = true;
                 self.ready.push_back(key);
             }
-            Next::Close => {
-                let mut connection = self.connections.remove(key);
-                connection.retire(&self.shared);
-                self.shared.clients().remove(&connection.id());
-                // Dropping the socket closes it, which also takes it out of the event loop.
-                let _ = self.poll.registry().deregister(connection.stream());
-                self.shared.drop_connection(self.index);
-                return;
-            }
+            Next::Close => return self.close(key),
         }
         if connection.holds_replies() && !connection.held {
             connection.held = true;
             self.held.push(key);
+        }
+    }
+}
+
+/// Asks the system to probe a peer that was silent for so many seconds, three times at a third of that; 0 for never. This
+/// is how Redis does it.
+fn keep_alive(stream: &TcpStream, seconds: u64) -> rustix::io::Result<()> {
+    if seconds == 0 {
+        return Ok(());
+    }
+    let idle_s = seconds.min(KEEPALIVE_S_MAX);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle_s))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs((idle_s / 3).max(1)))?;
+    sockopt::set_tcp_keepcnt(stream, 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_probed_as_often_as_was_said() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let stream = TcpStream::from_std(stream);
+        keep_alive(&stream, 0).unwrap();
+        assert!(!sockopt::socket_keepalive(&stream).unwrap());
+        for (seconds, idle_s, interval_s) in [(300, 300, 100), (1, 1, 1), (1 << 31, 32_767, 10_922)] {
+            keep_alive(&stream, seconds).unwrap();
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(idle_s));
+            assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), Duration::from_secs(interval_s));
+            assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 3);
         }
     }
 }

@@ -6,7 +6,6 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use redis::{Commands, RedisResult, Value};
@@ -59,14 +58,13 @@ fn redis_rs_works_in_both_protocols(server: &TestServer) {
 /// A Python with redis-py: the one that `make test` has set up and named, or one that is made once below the target
 /// directory.
 fn python() -> Command {
-    static MAKING: Mutex<()> = Mutex::new(());
     if let Ok(python) = std::env::var("ZIPTIER_PYTHON")
         && knows_redis_py(Path::new(&python))
     {
         return Command::new(python);
     }
-    let _alone = MAKING.lock().unwrap();
     let folder = scratch("redis-py");
+    let _alone = alone("redis-py");
     let python = folder.join("bin/python");
     if !knows_redis_py(&python) {
         let made = program("python3").args(["-m", "venv", "--clear"]).arg(&folder).status().unwrap();
@@ -76,6 +74,13 @@ fn python() -> Command {
         assert!(installed.success(), "install it with: {} -m pip install {REDIS_PY}", python.display());
     }
     Command::new(python)
+}
+
+/// Lets one test at a time make a thing: tests are processes.
+fn alone(thing: &str) -> std::fs::File {
+    let lock = std::fs::File::create(scratch("locks").join(thing)).unwrap();
+    lock.lock().unwrap();
+    lock
 }
 
 fn knows_redis_py(python: &Path) -> bool {
@@ -94,14 +99,13 @@ fn redis_py_works_in_both_protocols(server: &TestServer) {
 /// The folder of node-redis: the one that `make test` has set up and named, or one that is made once below the target
 /// directory, at the versions of the lock file.
 fn node_modules() -> PathBuf {
-    static MAKING: Mutex<()> = Mutex::new(());
     if let Ok(folder) = std::env::var("ZIPTIER_NODE_MODULES")
         && Path::new(&folder).join("redis").is_dir()
     {
         return folder.into();
     }
-    let _alone = MAKING.lock().unwrap();
     let folder = scratch("node-redis");
+    let _alone = alone("node-redis");
     let modules = folder.join("node_modules");
     if !modules.join("redis").is_dir() {
         for file in ["package.json", "package-lock.json"] {

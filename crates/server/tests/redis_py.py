@@ -80,6 +80,14 @@ with db.pipeline(transaction=False) as pipe:
     replies = pipe.execute()
 assert all(reply.startswith(b"value %d " % number) for number, reply in enumerate(replies))
 
+# A transaction, which this server lacks, leaves nothing behind, and the connection is as good as before.
+try:
+    db.pipeline().set("k", "in a transaction").delete("b").execute()
+    raise AssertionError("a transaction")
+except redis.ResponseError as error:
+    assert "MULTI is not supported" in str(error), error
+assert db.get("k") == b"w" and db.exists("b") == 1
+
 assert db.dbsize() == 20_002
 assert {key for key in db.scan_iter(count=1000)} == {b"k", b"b"} | {b"key:%06d" % n for n in range(20_000)}
 assert sum(1 for _ in db.scan_iter(match="key:0000?5")) == 10

@@ -6,7 +6,7 @@
 mod support;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use support::{Connection, TestServer};
@@ -14,6 +14,7 @@ use support::{Connection, TestServer};
 on_every_backend!(
     keys_that_stay_are_returned_once_while_others_come_and_go,
     scans_side_by_side_do_not_disturb_each_other,
+    abandoned_scans_end_nobody_elses,
     patterns_and_counts_are_honoured,
     unknown_cursors_are_refused
 );
@@ -27,9 +28,18 @@ fn step(connection: &mut Connection, cursor: &str, options: &str) -> (String, Ve
 }
 
 fn scan(connection: &mut Connection, options: &str) -> HashMap<String, usize> {
+    scan_with(connection, options, |_| ())
+}
+
+fn scan_with(
+    connection: &mut Connection,
+    options: &str,
+    mut before_step: impl FnMut(usize),
+) -> HashMap<String, usize> {
     let mut seen = HashMap::new();
     let mut cursor = "0".to_owned();
-    loop {
+    for number in 0.. {
+        before_step(number);
         let (next, keys) = step(connection, &cursor, options);
         for key in keys {
             *seen.entry(key).or_default() += 1;
@@ -39,6 +49,7 @@ fn scan(connection: &mut Connection, options: &str) -> HashMap<String, usize> {
         }
         cursor = next;
     }
+    seen
 }
 
 fn fill(connection: &mut Connection, name: &str, count: usize) {
@@ -51,12 +62,13 @@ fn keys_that_stay_are_returned_once_while_others_come_and_go(server: &TestServer
     let mut connection = server.connect();
     fill(&mut connection, "stay", 3000);
     fill(&mut connection, "go", 3000);
-    let done = AtomicBool::new(false);
+    let (done, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let writing = scope.spawn(|| {
             let mut writer = server.connect();
             let mut number = 0;
             while !done.load(Relaxed) {
+                written.store(number, Relaxed);
                 writer.text(&format!("DEL go:{:05}", number % 3000));
                 writer.text(&format!("SET new:{:05} value", number % 5000));
                 writer.text(&format!("SET stay:{:05} rewritten", number % 3000));
@@ -64,7 +76,14 @@ fn keys_that_stay_are_returned_once_while_others_come_and_go(server: &TestServer
             }
         });
         for count in [1, 7, 100, 1000] {
-            let seen = scan(&mut connection, &format!("COUNT {count}"));
+            // Something is written between every two steps, but for walks of thousands of them.
+            let seen = scan_with(&mut connection, &format!("COUNT {count}"), |step| {
+                let before = written.load(Relaxed);
+                let is_awaited = step < 100 || step % 100 == 0;
+                while is_awaited && written.load(Relaxed) == before && !writing.is_finished() {
+                    thread::yield_now();
+                }
+            });
             let stayed =
                 (0..3000).filter(|number| seen.get(&format!("stay:{number:05}")) == Some(&1)).count();
             assert_eq!(stayed, 3000, "COUNT {count}");
@@ -89,6 +108,36 @@ fn scans_side_by_side_do_not_disturb_each_other(server: &TestServer) {
         }
     }
     assert!(found.iter().all(|&found| found == 500), "{found:?}");
+}
+
+/// Whoever begins scans and never goes on, on one connection or on many, costs nobody else a position.
+fn abandoned_scans_end_nobody_elses(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "key", 60);
+    let mut cursor = "0".to_owned();
+    let mut found = 0;
+    let mut hostile = server.connect();
+    for round in 0.. {
+        let (next, keys) = step(&mut connection, &cursor, "COUNT 10");
+        found += keys.len();
+        if next == "0" {
+            break;
+        }
+        cursor = next;
+        // A client with a pool goes on elsewhere.
+        if round % 2 == 1 {
+            connection = server.connect();
+        }
+        let abandoned = support::request(&[b"SCAN", b"0", b"COUNT", b"1"]);
+        hostile.send(&abandoned.repeat(9_000));
+        (0..9_000).for_each(|_| drop(hostile.reply()));
+        for _ in 0..20 {
+            let mut short = server.connect();
+            short.send(&abandoned.repeat(20));
+            (0..20).for_each(|_| drop(short.reply()));
+        }
+    }
+    assert_eq!(found, 60);
 }
 
 fn patterns_and_counts_are_honoured(server: &TestServer) {

@@ -9,16 +9,17 @@ mod transfer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::core::{Copied, Core, check_key, copy_found};
+use crate::core::{Copied, Core, Unowned, check_key, copy_found};
 use crate::durable;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
+use crate::merge::{Newest, newest};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
-use crate::sync::{MutexGuard, back_off};
+use crate::sync::{MutexGuard, back_off, interleave};
 use crate::write::NewValue;
 
 pub use transfer::Transferred;
@@ -28,6 +29,10 @@ pub use transfer::Transferred;
 const LANDED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a landing that a record takes besides its key and value, at most.
 const LANDED_HEAD_BYTES: usize = 48;
+
+/// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the records are sorted once:
+/// the batch holds its locks meanwhile, and the landing of a batch may have hundreds of thousands.
+const SEARCHES_MAX: usize = 64;
 
 /// What a key must be for a batch to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +101,19 @@ struct Compared {
     is_same: bool,
 }
 
+/// How an attempt to write a batch ended.
+enum Tried {
+    /// Written, or not, since a condition does not hold.
+    Done(bool),
+    /// Memory does not know a key or a value of a condition, which lies on SSD.
+    Unknown,
+    /// The leaf of this key has two full landings, and the batch would make one of them larger still.
+    Full { key_index: usize },
+}
+
+/// What the landings of a leaf say, in the order of its keys, for a batch with many conditions on it.
+type Sorted<'g> = Option<Newest<'g>>;
+
 /// A leaf whose writer lock is held.
 pub(crate) struct Locked<'g> {
     pub(crate) leaf: &'g Leaf,
@@ -123,37 +141,75 @@ impl Core {
         });
         let logged_bytes = bytes.sum();
         // It lies in landings first, and in bodies beside them while these are packed; large values are there already.
-        self.make_room(2 * landed_bytes)?;
+        let room_bytes = 2 * landed_bytes;
 
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
+        let (mut round, mut is_cold) = (0, false);
         loop {
+            self.turns.wait_for_all(operations.iter().map(|(key, ..)| *key));
             let mut compared = Vec::new();
             for (key, operation, _) in &operations {
-                if let Operation::Require(condition) = operation {
+                if let Operation::Require(condition) = operation
+                    && is_cold
+                {
                     self.bring_up(key)?;
                     if let Condition::ValueIs(wanted) = condition {
                         self.compare_on_ssd(key, wanted, &mut compared)?;
                     }
                 }
             }
-            if let Some(written) = self.try_write(&mut operations, logged_bytes, &compared)? {
-                self.tend();
-                return Ok(written);
+            let tried = {
+                // Batches that wait for their turn must not count on the same room.
+                let _one_at_a_time = (self.gauges.limit() < u64::MAX).then(|| self.batch_room.lock());
+                self.make_room(room_bytes)?;
+                self.try_write(&mut operations, logged_bytes, &compared)?
+            };
+            match tried {
+                Tried::Done(written) => {
+                    self.tend();
+                    return Ok(written);
+                }
+                Tried::Unknown => is_cold = true,
+                Tried::Full { key_index } => {
+                    self.pack_full(operations[key_index].0, round)?;
+                    round += 1;
+                }
             }
         }
     }
 
-    /// Writes a batch whose operations are in key order; `None` when memory does not know the key of a condition any more.
+    /// Packs the leaf of `key`, or waits a moment for whoever does. The caller holds no guard and no lock.
+    fn pack_full(&self, key: &[u8], round: u32) -> Result<(), Error> {
+        let guard = self.pin();
+        let (leaf, _) = self.locate(key, &guard);
+        match self.pack_unowned(leaf, false, &guard) {
+            Unowned::Packed => {
+                self.stats.packs_foreground.raise();
+                guard.flush();
+            }
+            Unowned::NoPlace { raised_bytes } => {
+                drop(guard);
+                self.make_room(raised_bytes)?;
+            }
+            Unowned::Busy => {
+                drop(guard);
+                back_off(round);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a batch whose operations are in key order.
     fn try_write(
         &self,
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
         logged_bytes: usize,
         compared: &[Compared],
-    ) -> Result<Option<bool>, Error> {
+    ) -> Result<Tried, Error> {
         let one_at_a_time = self.batches.lock();
-        let guard = pin();
+        let guard = self.pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
         let mut leaf_of = Vec::with_capacity(operations.len());
         for (key, ..) in operations.iter() {
@@ -163,21 +219,26 @@ impl Core {
             }
             leaf_of.push(locked.len() - 1);
         }
-        for ((key, operation, _), leaf) in operations.iter().zip(&leaf_of) {
-            let Operation::Require(condition) = operation else { continue };
-            if self.is_unknown(locked[*leaf].leaf, key, &guard) {
-                return Ok(None);
-            }
-            match self.holds(locked[*leaf].leaf, key, condition, compared, &guard)? {
-                Some(true) => {}
-                Some(false) => return Ok(Some(false)),
-                None => return Ok(None),
-            }
+        match self.all_hold(operations, &leaf_of, &locked, compared, &guard)? {
+            Some(true) => {}
+            Some(false) => return Ok(Tried::Done(false)),
+            None => return Ok(Tried::Unknown),
         }
-
         if operations.iter().all(|(_, operation, _)| matches!(operation, Operation::Require(_))) {
             // Nothing to log, and a record of the log has something.
-            return Ok(Some(true));
+            return Ok(Tried::Done(true));
+        }
+        let mut bytes_of = vec![0; locked.len()];
+        for ((key, _, value), leaf) in operations.iter().zip(&leaf_of) {
+            bytes_of[*leaf] += landed_bytes(key, value);
+        }
+        let grows = |bytes: usize| bytes > self.landing_bytes_max();
+        let is_full = |locked: &Locked<'_>| {
+            let state = locked.leaf.state(&guard);
+            state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
+        };
+        if let Some(full) = (0..locked.len()).find(|leaf| grows(bytes_of[*leaf]) && is_full(&locked[*leaf])) {
+            return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
         }
         if let Some(journal) = self.journal.get() {
             journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
@@ -190,12 +251,8 @@ impl Core {
             self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
-        let mut bytes_of = vec![0; locked.len()];
-        for ((key, _, value), leaf) in operations.iter().zip(&leaf_of) {
-            bytes_of[*leaf] += landed_bytes(key, value);
-        }
         for (locked, bytes) in locked.iter().zip(bytes_of) {
-            if bytes > self.landing_bytes_max() {
+            if grows(bytes) {
                 self.grow_landing(locked.leaf, bytes, &guard);
             }
         }
@@ -214,25 +271,76 @@ impl Core {
             value.written();
         }
         self.commit(number, locked, one_at_a_time, &guard);
+        Ok(Tried::Done(true))
+    }
+
+    /// Whether all conditions of a batch hold; `None` when a key of one is not known, or a value is to be compared first.
+    fn all_hold(
+        &self,
+        operations: &[(&[u8], &Operation, NewValue<'_>)],
+        leaf_of: &[usize],
+        locked: &[Locked<'_>],
+        compared: &[Compared],
+        guard: &Guard,
+    ) -> Result<Option<bool>, Error> {
+        let mut from = 0;
+        for group in leaf_of.chunk_by(|a, b| a == b) {
+            let (of_leaf, leaf) = (&operations[from..from + group.len()], locked[group[0]].leaf);
+            from += group.len();
+            let is_condition = |operation: &&Operation| matches!(operation, Operation::Require(_));
+            let conditions = of_leaf.iter().map(|(_, operation, _)| *operation).filter(is_condition).count();
+            let state = leaf.state(guard);
+            let landed: usize = state.landings().map(Landing::len).sum();
+            // Each search of a landing looks at all its records.
+            let sorted: Sorted<'_> = (conditions > SEARCHES_MAX && landed > SEARCHES_MAX)
+                .then(|| newest(state.landings(), &self.committed));
+            for (key, operation, _) in of_leaf {
+                let Operation::Require(condition) = operation else { continue };
+                let lookup = match &sorted {
+                    Some(sorted) => state.find_in(sorted, key, key_hash(key)),
+                    None => state.find(key, key_hash(key), &self.committed).0,
+                };
+                if state.below.is_some() && matches!(lookup, Lookup::Absent) {
+                    return Ok(None);
+                }
+                match self.holds(lookup, key, condition, compared)? {
+                    Some(true) => {}
+                    other => return Ok(other),
+                }
+            }
+        }
         Ok(Some(true))
     }
 
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
     fn commit(&self, number: u64, locked: Vec<Locked<'_>>, one_at_a_time: MutexGuard<'_, ()>, guard: &Guard) {
+        interleave();
         self.committed.store(number, Ordering::Release);
-        let leaves: Vec<&Leaf> = locked.into_iter().map(|locked| locked.leaf).collect();
+        interleave();
+        // Until the store above, the batch's records were published but did not exist. An update that was decided in between saw
+        // their appends and not their values: another append tells it to look again.
+        locked.iter().for_each(|locked| locked.leaf.note_append());
+        let is_grown = |leaf: &&Leaf| self.seal_grown(leaf, guard);
+        let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
+        drop(locked);
         drop(one_at_a_time);
-        leaves.into_iter().for_each(|leaf| self.pack_grown(leaf, guard));
+        grown.into_iter().for_each(|leaf| self.sealed(leaf, guard));
     }
 
-    /// Has a leaf packed whose landing grew beyond what single writes make of any.
-    pub(crate) fn pack_grown(&self, leaf: &Leaf, guard: &Guard) {
-        let usual_bytes = self.landing_bytes_max();
-        let grown = leaf.state(guard).open.as_ref().is_some_and(|open| open.capacity() > usual_bytes);
-        if grown {
-            self.seal(leaf, guard);
-            self.sealed(leaf, guard);
+    /// Whether a landing has more room than single writes give any.
+    fn is_grown(&self, landing: &Landing) -> bool {
+        landing.capacity() > self.landing_bytes_max()
+    }
+
+    /// Seals the open landing of `leaf`, whose writer lock the caller holds, if it has grown; `true` when the leaf is to be packed for that.
+    ///
+    /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing that nobody packs.
+    pub(crate) fn seal_grown(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        let has_grown = leaf.state(guard).open.as_ref().is_some_and(|open| self.is_grown(open));
+        if has_grown {
+            self.seal_locked(leaf, guard);
         }
+        has_grown
     }
 
     /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its
@@ -261,7 +369,7 @@ impl Core {
     /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.
     fn compare_on_ssd(&self, key: &[u8], wanted: &[u8], compared: &mut Vec<Compared>) -> Result<(), Error> {
         let large = {
-            let guard = pin();
+            let guard = self.pin();
             let (_, state) = self.locate(key, &guard);
             match state.find(key, key_hash(key), &self.committed).0 {
                 Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
@@ -279,14 +387,13 @@ impl Core {
     /// Whether a condition holds; `None` when a value on SSD is to be compared first.
     fn holds(
         &self,
-        leaf: &Leaf,
+        lookup: Lookup<'_>,
         key: &[u8],
         condition: &Condition,
         compared: &[Compared],
-        guard: &Guard,
     ) -> Result<Option<bool>, Error> {
-        let found = match leaf.state(guard).find(key, key_hash(key), &self.committed).0 {
-            Lookup::Found(found) if !found.expired() => Some(found),
+        let found = match lookup {
+            Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
             _ => None,
         };
         Ok(Some(match (condition, found) {
@@ -340,7 +447,7 @@ impl Core {
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
             if leaf.publish(state, new, guard) {
-                return self.note_landing(leaf, guard);
+                return self.note_landing(leaf);
             }
         }
     }

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::body::{Body, BodyLimits};
+use crate::clock::Clock;
 use crate::cold::{Cold, Looked};
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
@@ -22,9 +23,11 @@ use crate::memory::Gauges;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
 use crate::pressure::Pressure;
-use crate::record::{Found, Lookup, Meta, Payload, key_hash, now_ms};
+use crate::reclaim::Epochs;
+use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
+use crate::update::Turns;
 
 /// Raw bytes that a coded inline value may decode to at most: more is damage.
 const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
@@ -49,6 +52,8 @@ pub(crate) struct Core {
     /// Whether hot leaves are kept raw.
     pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
+    /// What expiry goes by.
+    pub(crate) clock: Clock,
     /// How large bodies become.
     pub(crate) limits: BodyLimits,
     pub(crate) has_background: bool,
@@ -71,6 +76,10 @@ pub(crate) struct Core {
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
     pub(crate) batches: Mutex<()>,
+    /// Held by a batch from when it has made room until its records have landed.
+    pub(crate) batch_room: Mutex<()>,
+    /// Which key one of its updates has for itself.
+    pub(crate) turns: Turns,
     /// The log that writes go to, once the store has recovered; never without a folder.
     pub(crate) journal: OnceLock<Journal>,
     /// What keeps the log short.
@@ -79,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) loading: AtomicBool,
     /// Writes repeat what the log says.
     pub(crate) recovering: AtomicBool,
+    /// What readers hold back; the last to go.
+    epochs: Epochs,
 }
 
 impl Core {
@@ -106,6 +117,7 @@ impl Core {
             codec: options.codec,
             heats: options.heats(),
             landing_bytes: options.landing_bytes,
+            clock: options.clock.clone(),
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,
             landing_watermark_pct: usize::from(options.landing_watermark_pct),
@@ -121,11 +133,20 @@ impl Core {
             eviction: options.eviction.then(Box::default),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
+            batch_room: Mutex::new(()),
+            turns: Turns::default(),
             journal: OnceLock::new(),
             checkpointer: OnceLock::new(),
             loading: AtomicBool::new(options.durable.is_some()),
             recovering: AtomicBool::new(options.durable.is_some()),
+            epochs: Epochs::default(),
         }
+    }
+
+    /// Nothing that readers can reach now is freed while the guard lives.
+    #[inline]
+    pub(crate) fn pin(&self) -> Guard {
+        self.epochs.pin()
     }
 
     /// Runs `work` with a packing scratch of this thread.
@@ -162,6 +183,11 @@ impl Core {
         }
     }
 
+    /// Whether `leaf` was joined with its left neighbour and is not in the index any more: nobody may own it again.
+    pub(crate) fn is_gone_leaf(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        leaf.state(guard).closed && !std::ptr::eq(self.index.find(&leaf.low(), guard), leaf)
+    }
+
     /// Looks `key` up and hands what it finds to `take`, under the guard.
     #[inline]
     pub(crate) fn look_up<'g, R>(
@@ -191,7 +217,7 @@ impl Core {
             leaf.prefetch_body();
             let state = leaf.state(guard);
             match state.find(key, hash, committed) {
-                (Lookup::Found(found), place) if !found.expired() => {
+                (Lookup::Found(found), place) if !self.is_over(found.expires_at_ms) => {
                     let reads = match (&found.payload, place) {
                         (Payload::Large(large), _) => {
                             large.note_read();
@@ -295,14 +321,15 @@ impl Core {
         Error::Damaged { key_bytes: key.len(), reason }
     }
 
-    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait. After a failure of the log
-    /// reads go on.
+    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
+    ///
+    /// # Errors
+    /// The log failed, and what was seen may not be durable, which was promised. Where reads promise nothing of that kind they go on.
     #[inline]
-    pub(crate) fn wait_for_seen(&self) {
-        if let Some(journal) = self.journal.get()
-            && journal.waits()
-        {
-            let _ = journal.wait();
+    pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
+        match self.journal.get() {
+            Some(journal) if journal.waits() => journal.wait_for_seen(),
+            _ => Ok(()),
         }
     }
 
@@ -335,12 +362,18 @@ impl Core {
     /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log may
     /// give them a later expiry yet.
     pub(crate) fn expiry_now_ms(&self) -> u64 {
-        if self.recovering.load(Ordering::Relaxed) { 0 } else { now_ms() }
+        if self.recovering.load(Ordering::Relaxed) { 0 } else { self.clock.now_ms() }
+    }
+
+    /// Whether the time of this expiry has come. Reads the clock only where there is one.
+    #[inline]
+    pub(crate) fn is_over(&self, expires_at_ms: Option<u64>) -> bool {
+        expires_at_ms.is_some_and(|at| at <= self.clock.now_ms())
     }
 
     /// Whether a record has expired, and may be taken for gone.
     pub(crate) fn is_gone(&self, found: &Found<'_>) -> bool {
-        !self.recovering.load(Ordering::Relaxed) && found.expired()
+        !self.recovering.load(Ordering::Relaxed) && self.is_over(found.expires_at_ms)
     }
 
     /// A large value coded by the calling thread, which holds no guard.
@@ -451,7 +484,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 impl Drop for Core {
     fn drop(&mut self) {
         // Records own their large values, and leaves know nothing of that.
-        let guard = pin();
+        let guard = self.pin();
         let mut leaf = Some(self.index.find(&[], &guard));
         while let Some(this) = leaf {
             let state = this.state(&guard);

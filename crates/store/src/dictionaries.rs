@@ -1,6 +1,7 @@
 //! The life of dictionaries, of tokens and of blocks: when one is trained, adopted, replaced and freed.
 //!
-//! * None is trained before the raw data is 20 times what it will cost.
+//! * None is trained before the raw data is 20 times what it will cost: 1 MB of keys and values for tokens of 10 bits.
+//! * A training takes a few MB (`Candidate::training_bytes`). A store whose memory is too small for that stays raw.
 //! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
 //!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
@@ -10,20 +11,20 @@
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
+mod sample;
+
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::pin;
 use ziptier_codec::token::{Dictionary, Encoder};
 
 use crate::blocks::{BlockCoding, Effort, lay_out};
 use crate::coding::{BITS_CACHED, Coding};
-use crate::core::{Core, copy_found};
+use crate::core::Core;
 use crate::memory::{Gauges, Total};
 use crate::options::{CodecChoice, Options};
-use crate::record::{Found, Payload};
 use crate::sync::Mutex;
 
 /// Generations that live at the same time.
@@ -38,15 +39,23 @@ const SAVING_MIN_UNCACHED: f64 = 0.1;
 const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
+/// Bytes of a sample: at least, where there is room; at least, where memory is short; and at most.
 const SAMPLE_BYTES_MIN: usize = 512 << 10;
+const SAMPLE_BYTES_SHORT: usize = 128 << 10;
 const SAMPLE_BYTES_MAX: usize = 4 << 20;
+/// A sample has one value for so many of its bytes at most: the lists of small values would take more than they do.
+const SAMPLE_BYTES_PER_VALUE: usize = 32;
+/// What the lists of a sample take for each of its values: where it ends, and a slice.
+const SAMPLE_LIST_BYTES: usize = size_of::<usize>() + size_of::<&[u8]>();
+/// The part of its limit, one in so many, that an evicting store makes free to train a dictionary that it lacks.
+const TRAINING_PART: u64 = 4;
 /// Of a value, at most this much goes into a sample.
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 /// Values that tell whether packing densely pays.
 const DENSE_SAMPLES: usize = 2048;
 /// What is prepared for packing densely is weighed as if it were there for one part in so many of the time.
 const DENSE_COST_SHARE: f64 = 4.0;
-const BITS: [u32; 3] = [12, 14, 16];
+const BITS: [u32; 4] = [10, 12, 14, 16];
 
 /// The dictionaries of a store.
 pub(crate) struct Dictionaries {
@@ -54,6 +63,8 @@ pub(crate) struct Dictionaries {
     /// Every generation that may still live, with the bytes counted for it.
     live: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
     schedule: Mutex<Schedule>,
+    /// A store without a dictionary looks for one from so many bytes of keys and values on.
+    first_bytes: AtomicU64,
     /// A writer packed a body, and no writer looked since whether a dictionary is due.
     packed: AtomicBool,
     /// Bytes given to the encoder, and what it made of them.
@@ -125,17 +136,30 @@ impl Candidate {
         }
     }
 
-    /// Bytes that the training takes at most while it lasts, per byte of its sample.
+    /// Bytes that the training takes at most while it lasts, a sample of `sample_bytes` included.
     ///
-    /// Tokens count pairs of tokens, which are nearly all different in random bytes: 26 at 12 bits, 54 to 58 at 14 and 16
-    /// were measured there, a quarter to a half of that with text. Blocks use zstd's fast cover, whose table of 6 MiB is
-    /// most of what it needs.
-    fn training_cost(&self) -> u64 {
-        match self {
-            Self::Tokens(..=12) => 28,
-            Self::Tokens(_) => 60,
-            Self::Blocks(_) => 20,
-        }
+    /// Blocks use zstd's fast cover, whose table of 6 MiB is most of what it needs: 20 times a small sample was measured.
+    fn training_bytes(&self, sample_bytes: usize) -> u64 {
+        let values = sample_bytes / SAMPLE_BYTES_PER_VALUE;
+        let bytes = match self {
+            Self::Tokens(bits) => {
+                let lists = values * SAMPLE_LIST_BYTES + SAMPLE_VALUE_BYTES_MAX;
+                sample_bytes + lists + Dictionary::training_bytes_expected(*bits, values)
+            }
+            Self::Blocks(_) => 20 * sample_bytes.max(SAMPLE_BYTES_MIN),
+        };
+        bytes as u64
+    }
+
+    /// Bytes of the sample of a store of `logical_bytes` whose training has `room_bytes`: less where memory is short. `None` where it has
+    /// no room for any.
+    fn sample_bytes(&self, logical_bytes: u64, room_bytes: u64) -> Option<usize> {
+        let wanted_bytes =
+            (logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, self.sample_bytes_max() as u64) as usize;
+        let halves = std::iter::successors(Some(wanted_bytes), |bytes| Some(bytes / 2));
+        halves
+            .take_while(|bytes| *bytes >= SAMPLE_BYTES_SHORT)
+            .find(|bytes| self.training_bytes(*bytes) <= room_bytes)
     }
 
     fn sample_bytes_max(&self) -> usize {
@@ -150,10 +174,15 @@ impl Dictionaries {
     pub(crate) fn new(gauges: Arc<Gauges>, options: &Options) -> Self {
         let blocks =
             BlockCoding::first(options).expect("options are checked before anything is made of them");
+        let first_bytes = match options.codec {
+            CodecChoice::None => u64::MAX,
+            _ => COST_FACTOR * Dictionary::memory_bytes_expected(BITS[0]) as u64,
+        };
         Self {
             current: Mutex::new(blocks.map(Coding::Blocks)),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
+            first_bytes: AtomicU64::new(first_bytes),
             packed: AtomicBool::new(false),
             coded_raw: Total::default(),
             coded: Total::default(),
@@ -204,11 +233,17 @@ impl Dictionaries {
     /// Notes how large the store was when it was filled: another dictionary is not due before it has grown.
     pub(crate) fn loaded(&self, logical_bytes: u64) {
         self.schedule.lock().trained_at_bytes = logical_bytes;
+        self.first_bytes.fetch_max(2 * logical_bytes, Relaxed);
     }
 
     /// What new bodies are coded with.
     pub(crate) fn current(&self) -> Option<Coding> {
         self.current.lock().clone()
+    }
+
+    /// The number of what new bodies are coded with.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.current.lock().as_ref().map(Coding::generation)
     }
 
     /// Frees what threads that were idle since the last call keep for blocks.
@@ -238,6 +273,11 @@ impl Dictionaries {
     /// them.
     pub(crate) fn coded_bytes(&self) -> (u64, u64) {
         (self.coded_raw.get(), self.coded.get())
+    }
+
+    /// Whether there is no dictionary, and the store is large enough for one.
+    pub(crate) fn lacks_first(&self, logical_bytes: u64) -> bool {
+        logical_bytes >= self.first_bytes.load(Relaxed) && !self.has_current()
     }
 
     /// Notes that a writer packed a body.
@@ -296,7 +336,7 @@ impl Dictionaries {
         let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
         let affordable = |candidate: &Candidate, memory_bytes: usize| {
             logical_bytes >= COST_FACTOR * memory_bytes as u64
-                && room_bytes >= candidate.training_cost() * SAMPLE_BYTES_MIN as u64
+                && candidate.sample_bytes(logical_bytes, room_bytes).is_some()
         };
         if let Some(Coding::Blocks(blocks)) = &current {
             let candidate = Candidate::Blocks(blocks.clone());
@@ -359,27 +399,23 @@ impl Core {
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
-        // The other half is for those who write meanwhile.
-        let room_bytes = (self.gauges.limit().saturating_sub(self.gauges.held()) + self.movable_bytes()) / 2;
+        let room_bytes = self.training_room_bytes();
         let due = self.dictionaries.due(&mut schedule, logical_bytes, room_bytes);
         let Some((reason, wanted)) = due else { return false };
-        let sample_bytes = (logical_bytes / 8)
-            .clamp(SAMPLE_BYTES_MIN as u64, wanted.sample_bytes_max() as u64)
-            .min(room_bytes / wanted.training_cost()) as usize;
-        if sample_bytes < SAMPLE_BYTES_MIN {
-            return false;
-        }
-        let training_bytes = sample_bytes * wanted.training_cost() as usize;
-        if self.movable_bytes() > 0 && self.make_room(training_bytes).is_err() {
+        let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
+        let training_bytes = wanted.training_bytes(sample_bytes) as usize;
+        let needs_room = self.admit(training_bytes).is_err() || self.movable_bytes() > 0;
+        if needs_room && self.make_room_to_train(training_bytes).is_err() {
             return false;
         }
         schedule.trained_at_bytes = logical_bytes;
+        self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
         let _counted = Counted::new(&self.gauges, training_bytes);
         let sample = self.sample(sample_bytes);
-        let (training, trial): (Vec<_>, Vec<_>) =
-            sample.iter().enumerate().partition(|(index, _)| index % 4 != 0);
-        let training: Vec<&[u8]> = training.into_iter().map(|(_, value)| value.as_slice()).collect();
-        let trial: Vec<&[u8]> = trial.into_iter().map(|(_, value)| value.as_slice()).collect();
+        let part = |wanted: fn(usize) -> bool| -> Vec<&[u8]> {
+            sample.values().enumerate().filter(|(index, _)| wanted(*index)).map(|(_, value)| value).collect()
+        };
+        let (training, trial) = (part(|index| index % 4 != 0), part(|index| index % 4 == 0));
         let trial_bytes: usize = trial.iter().map(|value| value.len()).sum();
         if trial_bytes == 0 {
             return false;
@@ -426,30 +462,18 @@ impl Core {
         self.gauges.logical.get()
     }
 
-    /// Values of random leaves, about `bytes` of them in all.
-    fn sample(&self, bytes: usize) -> Vec<Vec<u8>> {
-        let mut sample = Vec::new();
-        let mut held = 0;
-        let mut random = Random::new(self.stats.trainings.get() + 1);
-        // Leaves may be empty or hold large values only: a bound on looks ends the search.
-        for _ in 0..bytes / 256 {
-            if held >= bytes {
-                break;
-            }
-            let guard = pin();
-            let state = self.index.random_leaf(|| random.next(), &guard).state(&guard);
-            for _ in 0..state.body.len().div_ceil(4).min(16) {
-                let index = random.next() as usize % state.body.len();
-                let found = state.body.found(index, state.coding.as_ref());
-                let mut value = Vec::new();
-                sample_value(found, &mut value);
-                held += value.len();
-                if !value.is_empty() {
-                    sample.push(value);
-                }
-            }
+    /// Bytes that a training may take now.
+    ///
+    /// Half of the room that is left, and the other half is for those who write meanwhile. Before there is a dictionary it is all of
+    /// the room, or a part of an evicting store: writers wait for the training then, and it gives them more than it takes.
+    fn training_room_bytes(&self) -> u64 {
+        let limit_bytes = self.gauges.limit();
+        let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
+        if self.dictionaries.has_current() || limit_bytes == u64::MAX {
+            return room_bytes / 2;
         }
-        sample
+        let evictable_bytes = if self.eviction.is_some() { limit_bytes / TRAINING_PART } else { 0 };
+        room_bytes.max(evictable_bytes)
     }
 }
 
@@ -469,20 +493,6 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.gauges.dictionary.take_held(self.bytes);
-    }
-}
-
-/// What a sample takes of a value: all of an inline one, the beginning of a large one, nothing of a damaged one.
-fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
-    let read = match found.payload {
-        // No epoch waits for the SSD.
-        Payload::Large(large) => {
-            large.read_in_memory(SAMPLE_VALUE_BYTES_MAX, value).is_some_and(|read| read.is_ok())
-        }
-        _ => matches!(copy_found(found, value), crate::core::Copied::Inline(_)),
-    };
-    if !read {
-        value.clear();
     }
 }
 
@@ -524,21 +534,4 @@ fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize
         rest = &rest[count..];
     }
     bytes
-}
-
-/// SplitMix64: which leaves a sample takes need not be secret, only spread.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }

@@ -132,7 +132,7 @@ pub enum Error {
     },
     /// Something logged that needs what could not be read.
     #[error(
-        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is whole (salvage)"
+        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is whole (--salvage)"
     )]
     NotRedone {
         /// Which file, where in it, and what is wrong.
@@ -177,7 +177,7 @@ pub enum Error {
     },
     /// A file of the store's folder is damaged.
     #[error(
-        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (salvage)",
+        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (--salvage)",
         path.display()
     )]
     FileDamaged {
@@ -205,6 +205,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder into which a dump was restored in part.
+    #[error("{} holds what a restore has left that did not end; restore the dump again, or remove the folder", path.display())]
+    RestoreUnfinished {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A folder that was to be empty.
     #[error("{} is there; name a folder that is new or empty", path.display())]
     NotEmpty {
@@ -220,6 +226,9 @@ pub enum Error {
     /// A checkpoint at a clean stop was given up: it would have taken too long.
     #[error("the checkpoint would have taken too long, and was given up")]
     CheckpointTooLong,
+    /// A checkpoint was given up since the store ends.
+    #[error("the checkpoint was given up, since the store stops; the log has everything")]
+    Stopping,
     /// No checkpoint is made any more.
     #[error("no checkpoint is made since this failure: {first}")]
     NoCheckpoint {
@@ -235,6 +244,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the disk has refused something, and left everything as it was: it has no room, or too many files are open.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Log(LogError::Disk(error)) if error.is_refusal())
+    }
+
+    /// Nothing, if this is such a refusal.
+    pub(crate) fn pass_refusal(self) -> Result<(), Self> {
+        if self.is_refusal() { Ok(()) } else { Err(self) }
+    }
+
     /// What a failed read says of a file of the folder: it is damaged at `offset`, unless it is no failure of the medium.
     pub(crate) fn of_read(error: DiskError, path: &Path, offset: u64) -> Self {
         match error.unreadable() {

@@ -13,10 +13,10 @@
 //! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record. With
 //! places below DRAM all this waits until these are full: see `pressure`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::body::fingerprint;
 use crate::core::Core;
@@ -75,19 +75,31 @@ impl Epochs {
 }
 
 /// Leaves by the stamp of their oldest record in a queue.
+///
+/// The queue keeps no leaf alive: a leaf that was joined with its neighbour would hold its body until its turn came, and
+/// eviction would let go of other records to make room for that.
 #[derive(Default)]
-struct Waiting(Mutex<[Vec<Arc<Leaf>>; STAMPS as usize]>);
+struct Waiting(Mutex<[Vec<Weak<Leaf>>; STAMPS as usize]>);
 
 impl Waiting {
-    fn push(&self, stamp: u32, leaf: Arc<Leaf>) {
-        self.0.lock()[(stamp % STAMPS) as usize].push(leaf);
+    fn push(&self, stamp: u32, leaf: &Leaf, which: Which) {
+        let mut stamps = self.0.lock();
+        let leaves = &mut stamps[(stamp % STAMPS) as usize];
+        if leaves.len() == leaves.capacity() {
+            // Leaves that are gone, or wait elsewhere by now, leave their places to others before the list grows.
+            let waits_here =
+                |leaf: Arc<Leaf>| u32::from(leaf.waits[which as usize].load(Relaxed)) == stamp % STAMPS;
+            leaves.retain(|leaf| leaf.upgrade().is_some_and(waits_here));
+        }
+        leaves.push(leaf.share_weakly());
     }
 
     /// A leaf whose oldest record is `age_min` epochs old at least, of those the oldest, and its age.
     fn pop(&self, now: u32, age_min: u32) -> Option<(Arc<Leaf>, u32)> {
-        let mut leaves = self.0.lock();
+        let mut stamps = self.0.lock();
         (age_min..STAMPS).rev().find_map(|age| {
-            let leaf = leaves[((now % STAMPS + STAMPS - age) % STAMPS) as usize].pop()?;
+            let leaves = &mut stamps[((now % STAMPS + STAMPS - age) % STAMPS) as usize];
+            let leaf = std::iter::from_fn(|| leaves.pop()).find_map(|leaf| leaf.upgrade())?;
             Some((leaf, age))
         })
     }
@@ -138,13 +150,15 @@ enum Relief {
 }
 
 impl Core {
-    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their keys.
+    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their keys. Probation ends in a
+    /// pack that `may_end` it: one of a writer or of eviction, not one that nobody asked for.
     pub(crate) fn weigh<'a>(
         &self,
         leaf: &Leaf,
         state: &'a LeafState,
         newest: &mut Newest<'a>,
         keys: &'a mut Vec<u8>,
+        may_end: bool,
         guard: &Guard,
     ) {
         let Some(eviction) = &self.eviction else { return };
@@ -173,7 +187,7 @@ impl Core {
 
         // Expired records go first: this pack drops them.
         let expires = body.earliest_expiry_ms().is_some_and(|at| at <= newest.expired_by_ms);
-        let ends = eviction.full.load(Relaxed) && !expires;
+        let ends = may_end && eviction.full.load(Relaxed) && !expires;
         let mut going = Vec::new();
         for place in (0..body.len()).filter(|place| !written[*place]) {
             let mark = marks[place];
@@ -250,7 +264,7 @@ impl Core {
             let stamp = (eviction.epochs(which).now() % STAMPS + STAMPS - age) % STAMPS;
             let waits = &leaf.waits[which as usize];
             if waits.swap(stamp as u8, Relaxed) != stamp as u8 {
-                eviction.waiting(which).push(stamp, leaf.share(guard));
+                eviction.waiting(which).push(stamp, leaf, which);
             }
         }
     }
@@ -272,11 +286,11 @@ impl Core {
     }
 
     /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are merged then.
-    pub(crate) fn note_landing(&self, leaf: &Leaf, guard: &Guard) {
+    pub(crate) fn note_landing(&self, leaf: &Leaf) {
         let Some(eviction) = &self.eviction else { return };
         let stamp = eviction.probation.now() % STAMPS;
         if leaf.waits[0].compare_exchange(NOWHERE, stamp as u8, Relaxed, Relaxed).is_ok() {
-            eviction.on_probation.push(stamp, leaf.share(guard));
+            eviction.on_probation.push(stamp, leaf, Which::Probation);
         }
     }
 
@@ -285,18 +299,36 @@ impl Core {
         self.gauges.held().saturating_sub(self.gauges.retired.held())
     }
 
-    /// Whether so much is held that room comes before everything else that is done in the background.
+    /// Whether so much is held that room comes before everything else that is done in the background: more than the limit, which writers keep to, so that
+    /// nothing goes while nobody writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
-        self.eviction.is_some()
-            && !self.has_room_below()
-            && self.live_bytes() > self.gauges.limit() / 100 * GOAL_PCT
+        self.eviction.is_some() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
+    }
+
+    /// Whether the background may take so many bytes more without anything being evicted for them.
+    pub(crate) fn has_room_for_growth(&self, bytes: usize) -> bool {
+        match &self.eviction {
+            Some(_) => self.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
+            None => self.admit(bytes).is_ok(),
+        }
     }
 
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
-        if let Some(eviction) = &self.eviction {
+        if let Some(eviction) = &self.eviction
+            && !self.packs_instead(0)
+        {
             self.evict(eviction, 0, VISITS_PER_PACK);
         }
+    }
+
+    /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before eviction.
+    fn packs_instead(&self, wanted_bytes: u64) -> bool {
+        let limit = self.gauges.limit();
+        limit < u64::MAX
+            && self.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
+            && !self.has_room_below()
+            && self.squeeze_stale()
     }
 
     /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had. The caller holds no
@@ -313,9 +345,12 @@ impl Core {
         true
     }
 
-    /// The same in the background; whether there is more to do.
+    /// The same in the background, only above [`GOAL_PCT`]; whether there is more to do.
     pub(crate) fn evict_in_background(&self) -> bool {
-        let Some(eviction) = &self.eviction else { return false };
+        let Some(eviction) = self.eviction.as_ref().filter(|_| self.is_eviction_due()) else { return false };
+        if self.packs_instead(0) {
+            return true;
+        }
         let relief = self.evict(eviction, 0, 4 * VISITS_PER_PACK);
         if relief != Relief::Enough {
             self.reclaim();
@@ -330,8 +365,7 @@ impl Core {
         if bytes > self.gauges.limit() / 2 {
             return false;
         }
-        self.evict(eviction, bytes, VISITS_PER_PACK);
-        true
+        self.evict(eviction, bytes, VISITS_PER_PACK) != Relief::None
     }
 
     fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
@@ -378,7 +412,7 @@ impl Core {
     fn visit_waiting(&self, eviction: &Eviction, turn: &Turn, excess_bytes: u64) {
         let Turn { leaf, which, age } = turn;
         let (which, age) = (*which, *age);
-        let guard = pin();
+        let guard = self.pin();
         let now = eviction.epochs(which).now();
         let stamp = ((now % STAMPS + STAMPS - age) % STAMPS) as u8;
         let waits = &leaf.waits[which as usize];
@@ -387,9 +421,10 @@ impl Core {
             return;
         }
         let Some(ownership) = leaf.try_own() else {
-            if !leaf.state(&guard).closed {
+            // Its owner may have closed it for a moment only.
+            if !self.is_gone_leaf(leaf, &guard) {
                 waits.store(stamp, Relaxed);
-                eviction.waiting(which).push(stamp.into(), leaf.share(&guard));
+                eviction.waiting(which).push(stamp.into(), leaf, which);
             }
             return;
         };
@@ -472,7 +507,7 @@ impl Core {
         let mut cursor = eviction.cursor.lock();
         let mut wrapped = false;
         loop {
-            let guard = pin();
+            let guard = self.pin();
             let (leaf, state) = self.locate(&cursor, &guard);
             cursor.clear();
             cursor.extend_from_slice(state.high.as_deref().unwrap_or_default());
@@ -503,3 +538,43 @@ fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
 
 /// No stamp: the leaf does not wait.
 pub(crate) const NOWHERE: u8 = u8::MAX;
+
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    /// Bytes of the bodies that the index leads to.
+    fn reachable_bytes(core: &Core) -> u64 {
+        let (guard, mut cursor, mut bytes) = (core.pin(), Some(Vec::new()), 0);
+        while let Some(low) = cursor {
+            let state = core.locate(&low, &guard).1;
+            bytes += crate::memory::allocated_bytes(state.body.dram_bytes()) as u64;
+            cursor = state.high.as_ref().map(|high| high.to_vec());
+        }
+        bytes
+    }
+
+    #[test]
+    fn bodies_of_leaves_that_were_joined_are_freed_and_count_as_retired_until_then() {
+        let options = Options {
+            memory_limit_bytes: Some(2 << 20),
+            eviction: true,
+            codec: CodecChoice::None,
+            background_threads: 0,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        for n in 0..40_000u64 {
+            let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            core.put(&key, &[7; 100], PutMeta::default()).expect("others go");
+            if n % 5_000 == 4_999 {
+                assert_eq!(core.body_bytes(), reachable_bytes(&core), "after {n} records");
+            }
+        }
+        core.settle();
+        assert!(core.stats.merges.get() > 100 && core.stats.evicted.get() > 10_000);
+        assert_eq!(core.body_bytes(), reachable_bytes(&core));
+    }
+}

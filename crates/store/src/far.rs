@@ -7,17 +7,15 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::pin;
 use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage, Fit};
 use ziptier_media::placement::Placement;
 
 use crate::Error;
 use crate::large::CHUNK_BYTES;
 use crate::options::FarRatio;
-use crate::sync::back_off;
 
 /// What is in force on the far memory of a store; as [`Store::far`](crate::Store::far) tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,13 +55,6 @@ enum Medium {
     #[cfg(test)]
     Heap(heap::Heap),
 }
-
-/// The last to go of a store: gives what waits for readers in far memory back before the store is gone, so that the medium can be opened
-/// anew at once.
-pub(crate) struct FarRelease(Option<Weak<FarMemory>>);
-
-/// How often the release looks before it leaves the medium to those who hold it for long, such as the reader of a large value: some seconds.
-const RELEASE_ROUNDS: u32 = 100_000;
 
 /// Bytes in far memory, freed when this is dropped.
 pub(crate) struct FarBytes {
@@ -169,22 +160,6 @@ impl FarMemory {
         };
         let anonymous_bytes = if on_node { capacity_bytes } else { 0 };
         FarStatus { kind, persistence, limit_bytes: capacity_bytes, used_bytes, anonymous_bytes }
-    }
-}
-
-impl FarRelease {
-    pub(crate) fn of(far: Option<&Arc<FarMemory>>) -> Self {
-        Self(far.map(Arc::downgrade))
-    }
-}
-
-impl Drop for FarRelease {
-    fn drop(&mut self) {
-        let Some(far) = &self.0 else { return };
-        for round in (0..RELEASE_ROUNDS).take_while(|_| far.strong_count() > 0) {
-            pin().flush();
-            back_off(round);
-        }
     }
 }
 

@@ -453,14 +453,15 @@ mod tests {
     use super::*;
     use crate::body::Body;
     use crate::leaf::{LeafState, RightSibling};
+    use crate::reclaim::Epochs;
 
     fn leaf(low: &[u8], gauges: &Arc<Gauges>) -> Arc<Leaf> {
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         Leaf::new(Arc::from(low), state, gauges.clone())
     }
 
-    fn check(index: &Index, lows: &BTreeMap<Vec<u8>, ()>, key: &[u8]) {
-        let guard = crossbeam_epoch::pin();
+    fn check(index: &Index, epochs: &Epochs, lows: &BTreeMap<Vec<u8>, ()>, key: &[u8]) {
+        let guard = epochs.pin();
         let expected = lows.range(..=key.to_vec()).next_back().map(|(low, ())| low.as_slice());
         assert_eq!(Some(&*index.find(key, &guard).low()), expected, "{key:?}");
         let group = index.find_group(&[b"key:", key, b""], &guard).map(|leaf| leaf.map(Leaf::low));
@@ -476,6 +477,7 @@ mod tests {
     fn the_index_agrees_with_a_btreemap_through_growth_and_shrinkage() {
         let gauges = Arc::new(Gauges::new(None));
         let index = Index::new(leaf(b"", &gauges), gauges.clone());
+        let epochs = Epochs::default();
         let mut lows = BTreeMap::from([(Vec::new(), ())]);
         let mut random = fastrand::Rng::with_seed(1);
         let (leaves, probes) = if cfg!(miri) { (90, 0) } else { (6_000, 3) };
@@ -486,22 +488,27 @@ mod tests {
         };
         for growing in [true, false] {
             for n in 0..leaves {
-                let guard = crossbeam_epoch::pin();
+                let guard = epochs.pin();
                 let low = low(n);
                 if growing && lows.insert(low.clone(), ()).is_none() {
                     index.change(None, vec![leaf(&low, &gauges)], &guard);
                 } else if !growing && lows.remove(&low).is_some() {
                     index.change(Some(index.find(&low, &guard)), Vec::new(), &guard);
                 }
-                check(&index, &lows, &low);
+                check(&index, &epochs, &lows, &low);
                 for _ in 0..probes {
-                    check(&index, &lows, &random.u32(..).to_be_bytes());
-                    check(&index, &lows, format!("key:{:012}", random.u32(..leaves * 40)).as_bytes());
+                    check(&index, &epochs, &lows, &random.u32(..).to_be_bytes());
+                    check(
+                        &index,
+                        &epochs,
+                        &lows,
+                        format!("key:{:012}", random.u32(..leaves * 40)).as_bytes(),
+                    );
                 }
             }
         }
         assert_eq!(lows.len(), 1);
-        let guard = crossbeam_epoch::pin();
+        let guard = epochs.pin();
         assert_eq!(&*index.last(&guard).low(), b"");
     }
 }

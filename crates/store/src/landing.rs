@@ -26,6 +26,12 @@ const PREFETCHED_BYTES: usize = 192;
 /// The half of a hash that a slot keeps: the one that a body's fingerprint is part of.
 const HASH_MASK: u64 = 0xffff_ffff_0000_0000;
 
+#[cfg(test)]
+std::thread_local! {
+    /// Slots that this thread has compared in search of keys.
+    pub(crate) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Append-only buffer of records. See the module.
 pub(crate) struct Landing {
     /// Records that readers may look at.
@@ -187,6 +193,8 @@ impl Landing {
     ) -> Lookup<'a> {
         let mut touched: Option<Option<u64>> = None;
         for index in (0..self.len()).rev() {
+            #[cfg(test)]
+            STEPS.set(STEPS.get() + 1);
             if self.slot(index).1 != hash & HASH_MASK {
                 continue;
             }

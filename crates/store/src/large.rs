@@ -19,7 +19,7 @@ mod reads;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::Side;
@@ -60,6 +60,8 @@ pub(crate) struct Large {
     reads: AtomicU8,
     /// No record refers to it any more: its bytes in DRAM count as retired.
     is_retired: AtomicBool,
+    /// Bytes by which it counts as retired and shared; 0 as long as it is not both.
+    shared_bytes: AtomicUsize,
     /// It lay on SSD alone once: what is in memory is a copy, for which nothing has to be written.
     is_copied: AtomicBool,
     whereabouts: Mutex<Whereabouts>,
@@ -119,6 +121,7 @@ impl Large {
             coding,
             reads: AtomicU8::new(0),
             is_retired: AtomicBool::new(false),
+            shared_bytes: AtomicUsize::new(0),
             is_copied: AtomicBool::new(matches!(whereabouts, Whereabouts::Ssd(_))),
             whereabouts: Mutex::new(whereabouts),
         };
@@ -312,6 +315,24 @@ impl Large {
         if let Whereabouts::Memory { chunks, .. } = &*whereabouts {
             chunks.retire();
         }
+        // Against the two steps of `share`, which does them the other way round: one of the two sees the other.
+        fence(SeqCst);
+        if Arc::strong_count(self) > 1 {
+            self.note_shared(&whereabouts);
+        }
+    }
+
+    /// Somebody may read it for long, though no record refers to it: writers do not wait for that.
+    fn note_shared(&self, whereabouts: &Whereabouts) {
+        if !self.is_retired.load(Relaxed) || self.shared_bytes.load(Relaxed) > 0 {
+            return;
+        }
+        let chunks_bytes = match whereabouts {
+            Whereabouts::Memory { chunks, .. } => chunks.dram_bytes(),
+            Whereabouts::Ssd(_) => 0,
+        };
+        self.shared_bytes.store(LARGE_BYTES + chunks_bytes, Relaxed);
+        self.gauges.retired_shared.add_held(LARGE_BYTES + chunks_bytes);
     }
 
     /// Adds (or takes) what this holds besides its chunks to (or from) the gauges.
@@ -363,6 +384,7 @@ impl Large {
 impl Drop for Large {
     fn drop(&mut self) {
         self.count(&self.whereabouts.lock(), false);
+        self.gauges.retired_shared.take_held(*self.shared_bytes.get_mut());
     }
 }
 
@@ -394,10 +416,15 @@ impl<'a> LargeHandle<'a> {
     /// A share that outlives the record.
     pub(crate) fn share(self) -> Arc<Large> {
         // SAFETY: a record or the maker of this handle holds a share for its life, so the count is at least one.
-        unsafe {
+        let large = unsafe {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
+        };
+        // A reader of an old state: no record refers to the value any more.
+        if large.is_retired.load(SeqCst) {
+            large.note_shared(&large.whereabouts.lock());
         }
+        large
     }
 
     /// The reference's bytes, for a record that will own it.

@@ -23,8 +23,9 @@ use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
 use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
+use crate::merge::Newest;
 use crate::reclaim::Unreachable;
-use crate::record::{Kind, Lookup};
+use crate::record::{Fields, Found, Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
 
 /// What a leaf holds at a moment. Never changes; see the module.
@@ -143,15 +144,10 @@ impl LeafState {
         committed: &AtomicU64,
     ) -> (Lookup<'a>, Option<usize>) {
         let mut place = None;
-        let mut body = || match self.body.find(key, hash) {
-            Some(index) if self.below.is_some() && self.body.record(index).tag.kind() == Kind::Tombstone => {
-                Lookup::Deleted
-            }
-            Some(index) => {
-                place = Some(index);
-                Lookup::Found(self.body.found(index, self.coding.as_ref()))
-            }
-            None => Lookup::Absent,
+        let mut body = || {
+            let (lookup, found_at) = self.find_in_body(key, hash);
+            place = found_at;
+            lookup
         };
         let lookup = match (&self.open, &self.sealed) {
             (None, None) => body(),
@@ -161,6 +157,34 @@ impl LeafState {
             }
         };
         (lookup, place)
+    }
+
+    #[inline]
+    fn find_in_body(&self, key: &[u8], hash: u64) -> (Lookup<'_>, Option<usize>) {
+        match self.body.find(key, hash) {
+            Some(index) if self.below.is_some() && self.body.record(index).tag.kind() == Kind::Tombstone => {
+                (Lookup::Deleted, None)
+            }
+            Some(index) => (Lookup::Found(self.body.found(index, self.coding.as_ref())), Some(index)),
+            None => (Lookup::Absent, None),
+        }
+    }
+
+    /// As [`LeafState::find`], for many keys in a row: `sorted` is what the landings say.
+    pub(crate) fn find_in<'a>(&'a self, sorted: &Newest<'a>, key: &[u8], hash: u64) -> Lookup<'a> {
+        let Ok(index) = sorted.pending.binary_search_by(|record| record.key.cmp(key)) else {
+            return self.find_in_body(key, hash).0;
+        };
+        let record = &sorted.pending[index];
+        let Fields { expires_at_ms, flags, .. } = record.fields;
+        match record.kind {
+            Kind::Tombstone => Lookup::Deleted,
+            Kind::Touch => match self.find_in_body(key, hash).0 {
+                Lookup::Found(found) => Lookup::Found(Found { expires_at_ms, ..found }),
+                lookup => lookup,
+            },
+            _ => Lookup::Found(Found { payload: record.payload(), expires_at_ms, flags }),
+        }
     }
 }
 
@@ -178,6 +202,8 @@ pub(crate) struct Leaf {
     swept_appends: AtomicU64,
     writer: Mutex<()>,
     owned: AtomicBool,
+    /// The index has let go of it.
+    removed: AtomicBool,
     /// Waits in the queue of the packers.
     queued: AtomicBool,
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
@@ -230,6 +256,7 @@ impl Leaf {
             swept_appends: AtomicU64::new(0),
             writer: Mutex::new(()),
             owned: AtomicBool::new(false),
+            removed: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             warm: AtomicBool::new(false),
             clock: Clock::default(),
@@ -314,11 +341,24 @@ impl Leaf {
 
     /// Notes an append. The caller holds the writer lock.
     pub(crate) fn note_append(&self) {
+        interleave();
         self.appends.store(self.appends.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Notes that the leaf takes keys of its right neighbour, which may have been its own before. Somebody may have decided on an update when they
+    /// were, and the count has not changed since. A leaf that was quiet stays so.
+    pub(crate) fn note_absorbed(&self) {
+        let _writer = self.lock_writer();
+        let was_quiet = self.stays_quiet();
+        self.note_append();
+        if was_quiet {
+            self.swept_appends.store(self.appends(), Ordering::Relaxed);
+        }
     }
 
     /// Appends ever made.
     pub(crate) fn appends(&self) -> u64 {
+        interleave();
         self.appends.load(Ordering::Acquire)
     }
 
@@ -336,6 +376,21 @@ impl Leaf {
     /// A share of this leaf that outlives the guard.
     pub(crate) fn share(&self, _guard: &Guard) -> Arc<Self> {
         self.this.upgrade().expect("the index's share is released only after the guard")
+    }
+
+    /// A way to this leaf that does not keep it.
+    pub(crate) fn share_weakly(&self) -> Weak<Self> {
+        self.this.clone()
+    }
+
+    /// The index let go of this leaf, whose state `closed` never changes any more: what it holds counts as retired from now on.
+    pub(crate) fn retire(&self, closed: &LeafState) {
+        let before = self.removed.swap(true, Ordering::Relaxed);
+        debug_assert!(!before, "a leaf is removed once");
+        hold(&self.gauges, closed, false);
+        let dead = Dead::of(closed);
+        self.gauges.retire(dead.asked, dead.held);
+        self.gauges.far_retired.add_held(dead.far);
     }
 
     /// Takes the right to maintain this leaf, if nobody has it.
@@ -377,7 +432,13 @@ impl Drop for Leaf {
         let state = std::mem::replace(&mut self.state, Atomic::null());
         // SAFETY: the last share of the leaf goes away, so nobody reads its state any more.
         let state = unsafe { state.into_owned() };
-        hold(&self.gauges, &state, false);
+        if *self.removed.get_mut() {
+            let dead = Dead::of(&state);
+            self.gauges.free(dead.asked, dead.held);
+            self.gauges.far_retired.take_held(dead.far);
+        } else {
+            hold(&self.gauges, &state, false);
+        }
         self.marks.free(&self.gauges);
         self.gauges.index.take(STATE_BYTES);
         self.gauges.index.take(LEAF_BYTES);
@@ -450,6 +511,21 @@ struct Dead {
 }
 
 impl Dead {
+    /// What a state holds, but for the state itself.
+    fn of(state: &LeafState) -> Self {
+        let mut dead = Self::default();
+        let asked = state.body.dram_bytes();
+        dead.add(asked, allocated_bytes(asked));
+        dead.far = state.body.far_bytes();
+        if state.stored.is_some() {
+            dead.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
+        }
+        for landing in state.landings() {
+            dead.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());
+        }
+        dead
+    }
+
     fn count(&mut self, old: &LeafState, new: &LeafState) {
         self.add(STATE_BYTES, allocated_bytes(STATE_BYTES));
         if !old.body.is_same(&new.body) {

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `store` | what users call |
 //! | `core` | what callers and background threads share; point reads |
-//! | `write`, `batch` | one write, several at once |
+//! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
 //! | `multi_get`, `range` | several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
@@ -35,6 +35,7 @@
 //! | `far`, `moving` | far memory as a place for bodies; how they come there and back |
 //! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
 //! | `together` | several leaves at a time, where a device packs their blocks |
+//! | `clock` | what time it is, for everything that expires |
 //! | `memory`, `stats` | what is held, what was done |
 
 #![deny(missing_docs)]
@@ -42,6 +43,7 @@
 mod batch;
 mod blocks;
 mod body;
+mod clock;
 mod coding;
 mod cold;
 mod core;
@@ -68,6 +70,8 @@ mod open_value;
 mod options;
 mod packing;
 mod pressure;
+#[cfg(all(test, not(shuttle), not(miri)))]
+mod races;
 mod range;
 mod reclaim;
 mod record;
@@ -79,9 +83,11 @@ mod store;
 mod sync;
 mod tierer;
 mod together;
+mod update;
 mod write;
 
 pub use batch::{Batch, Condition, Transferred};
+pub use clock::Clock;
 pub use cold::{SsdOptions, SsdStatus};
 #[doc(hidden)]
 pub use durable::DiskHandle;
@@ -101,7 +107,7 @@ pub use options::{
 pub use range::Range;
 pub use record::{Meta, PutMeta};
 pub use stats::Stats;
-pub use store::Store;
-pub use write::Update;
+pub use store::{OldValue, Store};
+pub use update::Update;
 pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};
 pub use ziptier_media::far::{FarOptions, FarPlace};

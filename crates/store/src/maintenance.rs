@@ -5,12 +5,12 @@
 //! leaf is *quiet* when nothing was appended to it since the lap before.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::coding::Coding;
@@ -52,17 +52,17 @@ const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
 
-/// Leaves with a sealed landing, first come first served.
+/// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its neighbour.
 #[derive(Default)]
 pub(crate) struct Queue {
-    leaves: Mutex<VecDeque<Arc<Leaf>>>,
+    leaves: Mutex<VecDeque<Weak<Leaf>>>,
     packers: Mutex<Vec<Thread>>,
     stopping: AtomicBool,
 }
 
 impl Queue {
     /// Hands `leaf` to the packers; `false` when too many wait already.
-    pub(crate) fn push(&self, leaf: &Leaf, guard: &Guard) -> bool {
+    pub(crate) fn push(&self, leaf: &Leaf) -> bool {
         if !leaf.enqueue() {
             return true;
         }
@@ -72,7 +72,7 @@ impl Queue {
                 leaf.dequeue();
                 return false;
             }
-            leaves.push_back(leaf.share(guard));
+            leaves.push_back(leaf.share_weakly());
             leaves.len()
         };
         if waiting.is_multiple_of(QUEUE_LEAVES_WAKE)
@@ -92,7 +92,10 @@ impl Queue {
 
     /// The leaf that waits longest.
     pub(crate) fn pop(&self) -> Option<Arc<Leaf>> {
-        let leaf = self.leaves.lock().pop_front()?;
+        let leaf = {
+            let mut leaves = self.leaves.lock();
+            std::iter::from_fn(|| leaves.pop_front()).find_map(|leaf| leaf.upgrade())?
+        };
         leaf.dequeue();
         Some(leaf)
     }
@@ -133,7 +136,7 @@ impl Drop for Packers {
 
 /// Where the sweep is.
 #[derive(Default)]
-struct Sweep {
+pub(crate) struct Sweep {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
@@ -144,6 +147,13 @@ struct Sweep {
     fullness: Fullness,
     /// Whether quiet leaves are filled in this lap.
     fills: bool,
+}
+
+impl Sweep {
+    /// One that brings every leaf to its form, whoever writes there.
+    pub(crate) fn of_all() -> Self {
+        Self { all_quiet: true, ..Self::default() }
+    }
 }
 
 /// How full the quiet leaves of a lap were.
@@ -214,7 +224,7 @@ impl Core {
                 continue;
             }
             if let Some(leaf) = self.queue.pop() {
-                let guard = pin();
+                let guard = self.pin();
                 packs += self.pack_queued(&leaf, &guard);
                 guard.flush();
                 nap = NAP_MIN;
@@ -260,7 +270,7 @@ impl Core {
             if before == 0 {
                 return;
             }
-            pin().flush();
+            self.pin().flush();
             idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
         }
     }
@@ -269,7 +279,7 @@ impl Core {
     pub(crate) fn settle(&self) {
         self.maintain_dictionary();
         // The first lap settles every leaf, the second fills each from a neighbour that is settled, too.
-        let mut sweep = Sweep { all_quiet: true, ..Sweep::default() };
+        let mut sweep = Sweep::of_all();
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
@@ -280,15 +290,14 @@ impl Core {
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
         Self::release_scratch();
-        // What was retired is free three steps of the epoch later, once those who read it now are done; these also free
-        // something of what other stores left behind.
-        (0..3).for_each(|_| pin().flush());
+        // What was retired is free three steps of the epoch later, once those who read it now are done.
+        (0..3).for_each(|_| self.pin().flush());
         self.wait_for_retired();
         self.reclaim();
     }
 
     /// Visits up to `leaves` leaves; `true` when that ended a lap.
-    fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
+    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
         for _ in 0..leaves {
             // What leaves take anew is held twice until nobody reads the old any more.
             self.wait_for_retired();
@@ -298,7 +307,7 @@ impl Core {
             if sweep.all_quiet {
                 self.make_room_to_pack(&sweep.cursor);
             }
-            let guard = pin();
+            let guard = self.pin();
             let (leaf, _) = self.locate(&sweep.cursor, &guard);
             self.visit(leaf, sweep, &guard);
             match &leaf.state(&guard).high {
@@ -313,7 +322,7 @@ impl Core {
                 }
             }
         }
-        pin().flush();
+        self.pin().flush();
         false
     }
 
@@ -448,18 +457,29 @@ impl Core {
             && generation(state) == generation(right)
     }
 
-    /// The leaf of `key`, owned, once it is free.
-    pub(crate) fn own_leaf_of<'g>(&self, key: &[u8], guard: &'g Guard) -> (&'g Leaf, Ownership<'g>) {
+    /// The leaf of `key`, owned, if nobody else owns it.
+    pub(crate) fn try_own_leaf_of<'g>(
+        &self,
+        key: &[u8],
+        guard: &'g Guard,
+    ) -> Option<(&'g Leaf, Ownership<'g>)> {
+        let (leaf, _) = self.locate(key, guard);
+        let ownership = leaf.try_own()?;
+        let state = leaf.state(guard);
+        // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
+        (!state.closed && state.covers(key)).then_some((leaf, ownership))
+    }
+
+    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait for an SSD, and nothing
+    /// would be freed meanwhile.
+    pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
         let mut round = 0;
         loop {
-            let (leaf, _) = self.locate(key, guard);
-            // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
-            if let Some(ownership) = leaf.try_own()
-                && !leaf.state(guard).closed
-                && leaf.state(guard).covers(key)
-            {
-                return (leaf, ownership);
+            let guard = self.pin();
+            if let Some((leaf, _ownership)) = self.try_own_leaf_of(key, &guard) {
+                return work(leaf, &guard);
             }
+            drop(guard);
             back_off(round);
             round += 1;
         }
@@ -469,12 +489,11 @@ impl Core {
     pub(crate) fn clear(&self) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
-            let guard = pin();
-            let (leaf, ownership) = self.own_leaf_of(&cursor, &guard);
-            self.empty(leaf, &guard)?;
-            let high = leaf.state(&guard).high.clone();
-            drop(ownership);
-            guard.flush();
+            let high = self.with_leaf_of(&cursor, |leaf, guard| {
+                self.empty(leaf, guard)?;
+                guard.flush();
+                Ok::<_, Error>(leaf.state(guard).high.clone())
+            })?;
             match high {
                 Some(high) => cursor = high.to_vec(),
                 None => break,
@@ -482,7 +501,7 @@ impl Core {
         }
         let mut leaves = 0;
         loop {
-            let guard = pin();
+            let guard = self.pin();
             let (first, state) = self.locate(&[], &guard);
             let right_is_empty = state.right(&guard).is_some_and(|right| {
                 let right = right.state(&guard);

@@ -155,9 +155,8 @@ fn held_by(marks: Shared<'_, [MaybeUninit<AtomicU8>]>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crossbeam_epoch::pin;
-
     use super::*;
+    use crate::reclaim::Epochs;
 
     #[test]
     fn a_mark_tells_queue_reads_and_age() {
@@ -179,7 +178,8 @@ mod tests {
     fn marks_grow_shrink_and_are_counted() {
         let gauges = Gauges::default();
         let mut marks = Marks::default();
-        let guard = pin();
+        let epochs = Epochs::default();
+        let guard = epochs.pin();
         marks.touch(0, &guard);
         for len in [1, 5, 150, 151, 149, 20, 0] {
             let new: Vec<Mark> = (0..len).map(|index| Mark::new(index % 2 == 0, index as u32)).collect();

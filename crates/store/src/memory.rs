@@ -230,6 +230,8 @@ pub(crate) struct Gauges {
     pub(crate) dictionary: Gauge,
     pub(crate) eviction: Gauge,
     pub(crate) retired: Gauge,
+    /// The part of it that readers have shares of, and that no step of the epoch frees: nobody waits for that.
+    pub(crate) retired_shared: Gauge,
     /// In far memory, which no limit of DRAM counts.
     pub(crate) far_body: Gauge,
     pub(crate) far_large: Gauge,
@@ -252,6 +254,11 @@ impl Gauges {
 
     pub(crate) fn set_limit(&self, limit_bytes: Option<u64>) {
         self.limit.store(limit_bytes.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Retired bytes that are free when the readers of this moment have gone on.
+    pub(crate) fn retired_soon_free(&self) -> u64 {
+        self.retired.held().saturating_sub(self.retired_shared.held())
     }
 
     pub(crate) fn limit(&self) -> u64 {

@@ -8,7 +8,7 @@ use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
 use crate::leaf::LeafState;
 use crate::marks::Mark;
-use crate::record::{Fields, Kind, array};
+use crate::record::{Fields, Kind, Payload, array};
 
 /// The newest that the landings say of a key.
 #[derive(Clone, Copy)]
@@ -34,7 +34,16 @@ impl Pending<'_> {
     }
 }
 
-impl Pending<'_> {
+impl<'a> Pending<'a> {
+    /// The value, where it lies.
+    pub(crate) fn payload(&self) -> Payload<'a> {
+        match self.kind {
+            // SAFETY: the record of a readable landing owns its reference.
+            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.value) }),
+            _ => Payload::Raw(self.value),
+        }
+    }
+
     /// The same with another expiry.
     pub(crate) fn with_expiry(self, expires_at_ms: Option<u64>) -> Self {
         Self { fields: Fields { expires_at_ms, ..self.fields }, ..self }

@@ -107,7 +107,6 @@ impl Pick {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    use crossbeam_epoch::pin;
     use ziptier_media::far::Fit;
 
     use super::*;
@@ -134,7 +133,7 @@ mod tests {
     fn move_all(core: &Core, demote: bool) {
         let mut cursor = Some(Vec::new());
         while let Some(low) = cursor {
-            let guard = pin();
+            let guard = core.pin();
             let (leaf, _) = core.locate(&low, &guard);
             if let Some(_ownership) = leaf.try_own() {
                 if demote {
@@ -152,7 +151,7 @@ mod tests {
     fn eventually(core: &Core, holds: impl Fn() -> bool) -> bool {
         (0..60_000).any(|_| {
             core.reclaim();
-            pin().flush();
+            core.pin().flush();
             std::thread::sleep(std::time::Duration::from_millis(1));
             holds()
         })
@@ -198,7 +197,6 @@ mod tests {
                 }
             );
         }
-        (0..10).for_each(|_| pin().flush());
     }
 
     // A mapping does not run under Miri.

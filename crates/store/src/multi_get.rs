@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_epoch::pin;
-
 use crate::Error;
 use crate::batch::committed_now;
 use crate::blocks::{PackedValue, take_values};
@@ -92,7 +90,7 @@ impl Core {
         let mut below = Vec::new();
         // Of blocks that a device unpacks, those of a group together.
         let mut packed = Vec::new();
-        let guard = pin();
+        let guard = self.pin();
         let approached = keys.chunks(GROUP_KEYS).flat_map(|group| self.approach(group, &guard));
         for (key, (leaf, hash)) in keys.iter().zip(approached) {
             let key = key.as_ref();

@@ -9,6 +9,7 @@ use ziptier_media::far::FarOptions;
 
 use crate::Error;
 use crate::blocks::BlockCoding;
+use crate::clock::Clock;
 use crate::cold::SsdOptions;
 use crate::durable::DurableOptions;
 
@@ -194,6 +195,8 @@ pub struct Options {
     pub landing_watermark_pct: u8,
     /// Where the store is kept; without, it ends with its process.
     pub durable: Option<DurableOptions>,
+    /// The clock by which keys expire; tests give their own.
+    pub clock: Clock,
 }
 
 impl Default for Options {
@@ -212,6 +215,7 @@ impl Default for Options {
             background_packing: false,
             landing_watermark_pct: 100,
             durable: None,
+            clock: Clock::system(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::blocks::{ReadAhead, Unpacked};
@@ -18,7 +18,7 @@ use crate::core::{Copied, Core, copy_found};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
-use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta, now_ms};
+use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
@@ -55,6 +55,13 @@ impl<'s> Range<'s> {
         Self { core, from, to, front: VecDeque::new(), back: VecDeque::new() }
     }
 
+    /// Nothing more is told.
+    fn end(&mut self) {
+        (self.from, self.to) = (Bound::Excluded(Vec::new()), Bound::Excluded(Vec::new()));
+        self.front.clear();
+        self.back.clear();
+    }
+
     fn is_exhausted(&self) -> bool {
         use Bound::{Excluded, Included, Unbounded};
         match (&self.from, &self.to) {
@@ -72,7 +79,10 @@ impl Iterator for Range<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.front.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
-            self.core.wait_for_seen();
+            if let Err(error) = self.core.wait_for_seen() {
+                self.end();
+                return Some(Err(error));
+            }
             self.front.extend(records);
             self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
             if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
@@ -91,7 +101,10 @@ impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
             let (records, next) = self.core.copy_leaf_below(&self.from, &self.to);
-            self.core.wait_for_seen();
+            if let Err(error) = self.core.wait_for_seen() {
+                self.end();
+                return Some(Err(error));
+            }
             // `back` is popped from its front, so it holds descending keys.
             self.back.extend(records.into_iter().rev());
             self.to = Bound::Excluded(next.unwrap_or_default());
@@ -126,7 +139,7 @@ impl Core {
 
     /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.
     pub(crate) fn random_key(&self, mut random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        let mut guard = pin();
+        let mut guard = self.pin();
         let mut cursor: Option<Vec<u8>> = None;
         let mut wrapped = false;
         loop {
@@ -141,7 +154,7 @@ impl Core {
                 if let Some(key) = self.random_cold_key(&below, known, &mut random) {
                     return Some(key);
                 }
-                guard = pin();
+                guard = self.pin();
                 if !wrapped || high.is_some() {
                     wrapped |= high.is_none();
                     cursor = Some(high.unwrap_or_default());
@@ -150,7 +163,7 @@ impl Core {
                 return None;
             }
             let newest = newest(state.landings(), &self.committed);
-            let now = now_ms();
+            let now = self.clock.now_ms();
             let mut keys = 0u64;
             merge(&state.body, &newest.pending, now, |merged| keys += u64::from(key_of(&merged).is_some()));
             if keys > 0 {
@@ -180,21 +193,36 @@ impl Core {
             return self.gauges.records.get();
         }
         // Leaves that are joined behind the cursor would be counted twice.
-        (0..COUNTS_MAX).find_map(|_| self.count_each(true)).or_else(|| self.count_each(false)).unwrap_or(0)
+        let strict = || self.count_each(true, usize::MAX);
+        (0..COUNTS_MAX).find_map(|_| strict()).or_else(|| self.count_each(false, usize::MAX)).unwrap_or(0)
     }
 
-    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`.
-    fn count_each(&self, is_strict: bool) -> Option<u64> {
+    /// As [`Core::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
+    pub(crate) fn count_keys_of(&self, leaves_max: usize) -> Option<u64> {
+        match self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
+            true => Some(self.gauges.records.get()),
+            false => self.count_each(true, leaves_max),
+        }
+    }
+
+    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`, or when there are more than `leaves_max`
+    /// and that is a bound.
+    fn count_each(&self, is_strict: bool, leaves_max: usize) -> Option<u64> {
         let mut count = 0;
         let mut cursor: Vec<u8> = Vec::new();
+        let mut leaves = 0;
         loop {
-            let guard = pin();
+            let guard = self.pin();
             let (leaf, state) = self.locate(&cursor, &guard);
-            if is_strict && *leaf.low() != *cursor {
+            leaves += 1;
+            if is_strict && *leaf.low() != *cursor || leaves > leaves_max {
                 return None;
             }
             let high = state.high.clone();
             if let Some(below) = state.below.clone() {
+                if leaves_max < usize::MAX {
+                    return None;
+                }
                 let known = known(state, self);
                 drop(guard);
                 match self.count_cold(&below, &known) {
@@ -205,7 +233,7 @@ impl Core {
                 }
             } else if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.committed);
-                merge(&state.body, &newest.pending, now_ms(), |merged| {
+                merge(&state.body, &newest.pending, self.clock.now_ms(), |merged| {
                     count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
                 });
             } else {
@@ -231,7 +259,7 @@ impl Core {
         };
         let mut failed = None;
         loop {
-            let guard = pin();
+            let guard = self.pin();
             let (_, state) = self.locate(cursor, &guard);
             let Some(below) = state.below.clone() else {
                 let records = self.copy_state(state, from, to, with_values, &guard);
@@ -255,7 +283,7 @@ impl Core {
     fn copy_leaf_below(&self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> (Vec<Copy>, Option<Vec<u8>>) {
         let mut failed = None;
         loop {
-            let guard = pin();
+            let guard = self.pin();
             let Some((state, low)) = self.state_below(to, &guard) else { return (Vec::new(), None) };
             let Some(below) = state.below.clone() else {
                 let records = self.copy_state(state, from, to, true, &guard);

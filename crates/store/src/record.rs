@@ -250,21 +250,6 @@ pub(crate) struct Found<'a> {
     pub(crate) flags: u32,
 }
 
-impl Found<'_> {
-    /// Whether the record's time has come. Reads the clock only where there is an expiry.
-    #[inline]
-    pub(crate) fn expired(&self) -> bool {
-        self.expires_at_ms.is_some_and(|at| at <= now_ms())
-    }
-}
-
-/// Milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// What a leaf says of a key.
 pub(crate) enum Lookup<'a> {
     Found(Found<'a>),

@@ -1,10 +1,15 @@
 //! Schedule exploration of the lock-free parts, by `shuttle`: thousands of interleavings of a few threads, each
 //! replayable from the seed that a failure prints. Built with `--cfg shuttle` only (`make shuttle`).
+//!
+//! An exploration knows no weak memory: a load sees the newest store. `docs/ARCHITECTURE.md`, "Orderings", argues for those.
+
+mod places;
+mod updates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_epoch::pin;
+use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
 
 use crate::batch::Batch;
@@ -19,9 +24,36 @@ use crate::moving::Pick;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::pressure::Sent;
+use crate::reclaim::Epochs;
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
 const SCHEDULES: usize = 2_000;
+
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// How many schedules are explored, and the seed that they come from: `ZIPTIER_SCHEDULES` times as many as asked for, from `ZIPTIER_SEED`.
+fn seeded(schedules: usize) -> (u64, usize) {
+    let seed = number("ZIPTIER_SEED").unwrap_or(1);
+    let schedules = schedules * number("ZIPTIER_SCHEDULES").unwrap_or(1) as usize;
+    println!("{schedules} schedules; to repeat them: ZIPTIER_SEED={seed}");
+    (seed, schedules)
+}
+
+/// Explores random schedules, in which every task goes on for a while.
+fn explore(check: impl Fn() + Send + Sync + 'static, schedules: usize) {
+    let (seed, schedules) = seeded(schedules);
+    shuttle::check_random_with_seed(check, seed, schedules);
+}
+
+/// Explores schedules in which one task stands still while the others do much.
+fn explore_rare(check: impl Fn() + Send + Sync + 'static, schedules: usize) {
+    let (seed, schedules) = seeded(schedules);
+    let scheduler = PctScheduler::new_from_seed(seed, 3, schedules);
+    shuttle::Runner::new(scheduler, shuttle::Config::default()).run(check);
+}
 
 /// A store core without background threads: every step is one of the explored threads'.
 fn core() -> Arc<Core> {
@@ -41,7 +73,7 @@ fn put(core: &Core, key: &[u8], value: &[u8]) {
 
 #[test]
 fn a_reader_of_a_landing_sees_whole_records_in_order() {
-    shuttle::check_random(
+    explore(
         || {
             let landing = Arc::new(Landing::new(512));
             let writer = {
@@ -73,16 +105,17 @@ fn a_reader_of_a_landing_sees_whole_records_in_order() {
 
 #[test]
 fn of_two_states_published_over_one_the_later_loses() {
-    shuttle::check_random(
+    explore(
         || {
             let gauges = Arc::new(Gauges::new(None));
             let state = LeafState::new(Body::empty(), None, RightSibling::none());
             let leaf = Leaf::new(Arc::from(&b""[..]), state, gauges);
+            let epochs = Arc::new(Epochs::default());
             let wins: Vec<_> = (0..2)
                 .map(|_| {
-                    let leaf = leaf.clone();
+                    let (leaf, epochs) = (leaf.clone(), epochs.clone());
                     thread::spawn(move || {
-                        let guard = pin();
+                        let guard = epochs.pin();
                         let seen = leaf.state(&guard);
                         thread::yield_now();
                         leaf.publish(seen, LeafState { heated: true, ..seen.clone() }, &guard)
@@ -98,34 +131,35 @@ fn of_two_states_published_over_one_the_later_loses() {
 
 #[test]
 fn a_lookup_beside_a_split_of_the_index_finds_a_leaf_at_or_left_of_the_key() {
-    shuttle::check_random(
+    explore(
         || {
             let gauges = Arc::new(Gauges::new(None));
+            let epochs = Arc::new(Epochs::default());
             let leaf = |low: &[u8]| {
                 let state = LeafState::new(Body::empty(), None, RightSibling::none());
                 Leaf::new(Arc::from(low), state, gauges.clone())
             };
             let index = Arc::new(Index::new(leaf(b""), gauges.clone()));
             for n in 0..64u8 {
-                index.change(None, vec![leaf(&[b'a', n])], &pin());
+                index.change(None, vec![leaf(&[b'a', n])], &epochs.pin());
             }
             let added = leaf(b"b");
             let changer = {
-                let index = index.clone();
+                let (index, epochs) = (index.clone(), epochs.clone());
                 thread::spawn(move || {
-                    let guard = pin();
+                    let guard = epochs.pin();
                     index.change(None, vec![added], &guard);
                     index.change(Some(index.find(&[b'a', 63], &guard)), Vec::new(), &guard);
                 })
             };
             for _ in 0..3 {
-                let guard = pin();
+                let guard = epochs.pin();
                 assert!(&*index.find(b"b", &guard).low() <= b"b".as_slice());
                 assert_eq!(*index.find(&[b'a', 7], &guard).low(), [b'a', 7]);
                 thread::yield_now();
             }
             changer.join().expect("the changer ends");
-            assert_eq!(*index.find(&[b'a', 63], &pin()).low(), [b'a', 62]);
+            assert_eq!(*index.find(&[b'a', 63], &epochs.pin()).low(), [b'a', 62]);
         },
         SCHEDULES / 4,
     );
@@ -133,7 +167,7 @@ fn a_lookup_beside_a_split_of_the_index_finds_a_leaf_at_or_left_of_the_key() {
 
 #[test]
 fn an_acknowledged_write_is_read_whatever_maintenance_does() {
-    shuttle::check_random(
+    explore(
         || {
             let core = core();
             for n in 0..6u8 {
@@ -170,7 +204,7 @@ fn an_acknowledged_write_is_read_whatever_maintenance_does() {
 
 #[test]
 fn splits_and_fills_beside_writers_lose_nothing() {
-    shuttle::check_random(
+    explore(
         || {
             let core = core();
             // A body that is almost too large already: the first pack of a landing splits it, while the landing
@@ -218,7 +252,7 @@ fn splits_and_fills_beside_writers_lose_nothing() {
 #[test]
 fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index() {
     // One thread has to stand still while the other does much: that is what this scheduler is for.
-    shuttle::check_pct(
+    explore_rare(
         || {
             let core = core();
             let splitter = {
@@ -233,7 +267,7 @@ fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index
                 let core = core.clone();
                 thread::spawn(move || {
                     for _ in 0..40 {
-                        let guard = pin();
+                        let guard = core.pin();
                         let mut at = Some(core.locate(b"", &guard).0);
                         while let Some(leaf) = at {
                             if let Some(_ownership) = leaf.try_own()
@@ -254,13 +288,12 @@ fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index
             }
         },
         SCHEDULES,
-        3,
     );
 }
 
 #[test]
 fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
-    shuttle::check_random(
+    explore(
         || {
             let core = core();
             // Too much for one body: two leaves, which deletions make small.
@@ -284,7 +317,7 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                 let core = core.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        let guard = pin();
+                        let guard = core.pin();
                         let (leaf, _) = core.locate(b"", &guard);
                         if let Some(_ownership) = leaf.try_own()
                             && !leaf.state(&guard).closed
@@ -311,7 +344,7 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
 
 #[test]
 fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
-    shuttle::check_random(
+    explore(
         || {
             let core = core();
             put(&core, b"k", &[1; 60]);
@@ -321,7 +354,7 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
             let owner = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    let guard = pin();
+                    let guard = core.pin();
                     let (leaf, _) = core.locate(b"k", &guard);
                     if let Some(_ownership) = leaf.try_own() {
                         Core::with_scratch(|scratch| core.pack(leaf, Goal::Heat, &guard, scratch));
@@ -340,7 +373,7 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
 
 #[test]
 fn a_batch_is_seen_whole() {
-    shuttle::check_random(
+    explore(
         || {
             let core = core();
             let writer = {
@@ -373,7 +406,7 @@ fn a_batch_is_seen_whole() {
 
 #[test]
 fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
-    shuttle::check_random(
+    explore(
         || {
             let options = Options {
                 codec: CodecChoice::None,
@@ -388,7 +421,7 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
                 let core = core.clone();
                 thread::spawn(move || {
                     for sends in [true, false, true] {
-                        let guard = pin();
+                        let guard = core.pin();
                         let (leaf, _) = core.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
                             if sends {

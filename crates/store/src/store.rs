@@ -1,9 +1,10 @@
 //! The store as its users see it.
 
+mod bounded;
+
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crossbeam_epoch::pin;
 use ziptier_media::disk::{Disk, RealDisk};
 use ziptier_media::far::Fit;
 
@@ -16,7 +17,7 @@ use crate::durable::{
     CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Folder, Journal, Recovered, Recovery,
     recover,
 };
-use crate::far::{FarMemory, FarRelease, FarStatus};
+use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
 use crate::memory::{Gauges, MemoryUse};
@@ -26,7 +27,9 @@ use crate::options::Options;
 use crate::range::{Range, prefix_end};
 use crate::record::{Meta, Payload, PutMeta};
 use crate::stats::Stats;
-use crate::write::Update;
+use crate::update::Update;
+
+pub use bounded::OldValue;
 
 /// A compressed, ordered key-value store in memory. Share it between threads by reference or `Arc`.
 ///
@@ -34,12 +37,10 @@ use crate::write::Update;
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     /// Ends before the log is sealed.
     checkpoints: Option<CheckpointThread>,
     recovered: Option<Recovered>,
-    /// Goes after all else.
-    _far_release: FarRelease,
 }
 
 impl Store {
@@ -86,11 +87,9 @@ impl Store {
             (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
             _ => None,
         };
-        let far_release = FarRelease::of(far.as_ref());
         let core = Arc::new(Core::with_places(&options, gauges, far, cold));
         let packers = Packers::start(&core, options.background_threads)?;
-        let mut store =
-            Self { _packers: packers, core, checkpoints: None, recovered: None, _far_release: far_release };
+        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
         if let (Some(durable), Some(folder)) = (&options.durable, folder) {
             store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
             store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
@@ -173,9 +172,8 @@ impl Store {
 
     /// A read has ended: waits for what it has seen.
     #[inline]
-    fn seen<T>(&self, outcome: T) -> T {
-        self.core.wait_for_seen();
-        outcome
+    fn seen<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.core.wait_for_seen().and(outcome)
     }
 
     /// An update has ended, which may have left things as they were.
@@ -196,7 +194,7 @@ impl Store {
     /// The value of `key`.
     ///
     /// # Errors
-    /// A key that is none, or damage.
+    /// A key that is none, damage, or with the durability `always` a log that has failed: what is there may not last.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.map(|_| value))
@@ -219,7 +217,9 @@ impl Store {
     #[inline]
     pub fn append_to(&self, key: &[u8], out: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
-        self.seen(self.core.read(key, out))
+        let before = out.len();
+        let read = self.core.read(key, out);
+        self.seen(read).inspect_err(|_| out.truncate(before))
     }
 
     /// As [`Store::get_into`], but of a large value longer than `len_max` only what is known of it, so that the caller
@@ -231,7 +231,8 @@ impl Store {
     pub fn get_up_to(&self, key: &[u8], len_max: u64, value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         value.clear();
-        self.seen(self.core.read_up_to(key, len_max, value))
+        let read = self.core.read_up_to(key, len_max, value);
+        self.seen(read).inspect_err(|_| value.clear())
     }
 
     /// What is known of `key` without its value.
@@ -250,13 +251,13 @@ impl Store {
     /// Says that `keys` are about to be written to: what that reads is brought into the cache for all of them at once, so that the
     /// waits for memory overlap. Nothing else happens.
     pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = pin();
+        let guard = self.core.pin();
         keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
     }
 
     /// The same for reads.
     pub fn prepare_reads<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = pin();
+        let guard = self.core.pin();
         keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.approach(group, &guard)));
     }
 
@@ -281,7 +282,8 @@ impl Store {
     ) -> Result<(), Error> {
         values.clear();
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        self.seen(self.core.multi_get(keys, len_max, values))
+        let read = self.core.multi_get(keys, len_max, values);
+        self.seen(read).inspect_err(|_| values.clear())
     }
 
     /// Replaces the contents of `out` by up to `len` bytes of the value of `key`, from `offset` on. Of a large
@@ -309,7 +311,7 @@ impl Store {
             }
             _ => (copy_found(found, out), true),
         })?;
-        self.core.wait_for_seen();
+        self.core.wait_for_seen().inspect_err(|_| out.clear())?;
         match copied {
             None => Ok(None),
             Some((Copied::Inline(meta), false)) => Ok(Some(meta)),
@@ -345,7 +347,7 @@ impl Store {
         check_key(key)?;
         let mut value = Vec::new();
         let copied = self.core.find_value(key, |found| copy_found(found, &mut value))?;
-        self.core.wait_for_seen();
+        self.core.wait_for_seen()?;
         match copied {
             None => Ok(None),
             Some(Copied::Inline(meta)) => {
@@ -470,16 +472,18 @@ impl Store {
         self.seen(self.core.keys_from(from, limit))
     }
 
-    /// Some key, `None` when there is none. Leaves are drawn with about equal chances, and so are the keys of a leaf:
+    /// Some key, `None` when there is none, or where a failed log forbids to tell. Leaves are drawn with about equal chances, and so are the keys of a leaf:
     /// it takes the time of a few reads. `random` gives any numbers.
     pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        self.seen(self.core.random_key(random))
+        self.core.random_key(random).filter(|_| self.core.wait_for_seen().is_ok())
     }
 
     /// Keys in the store; expired ones count until they are swept. Takes time only while writes are unsettled:
     /// then it looks at every leaf.
     pub fn len(&self) -> u64 {
-        self.seen(self.core.count_keys())
+        let count = self.core.count_keys();
+        let _no_key_is_told = self.core.wait_for_seen();
+        count
     }
 
     /// Whether there is no key.

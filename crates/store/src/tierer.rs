@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
 use crate::core::Core;
@@ -170,7 +170,7 @@ impl Core {
             };
         }
         let thresholds = tierer.heats.thresholds();
-        let guard = pin();
+        let guard = self.pin();
         let (mut leaf, mut state) = self.locate(&tierer.cursor, &guard);
         let mut left = leaves;
         let passed = loop {

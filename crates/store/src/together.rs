@@ -118,7 +118,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
-    use crossbeam_epoch::pin;
     use ziptier_accel::{Device, Injection, Misfortune, Model, ModelOptions, Status};
     use ziptier_codec::block::iaa::Iaa;
     use ziptier_codec::block::{
@@ -253,7 +252,7 @@ mod tests {
 
     /// The most blocks of any body.
     fn blocks_max(core: &Core) -> usize {
-        let guard = pin();
+        let guard = core.pin();
         let mut leaf = Some(core.locate(&[], &guard).0);
         let mut most = 0;
         while let Some(own) = leaf {
@@ -290,7 +289,7 @@ mod tests {
         let core = core_on(engine.clone(), BlockOptions::default());
         put_all(&core, 0);
         core.settle();
-        let guard = pin();
+        let guard = core.pin();
         let mut leaf = Some(core.locate(&[], &guard).0);
         for number in (0..KEYS).step_by(40) {
             core.put(&number.to_be_bytes(), &value(number, 1), PutMeta::default()).unwrap();
@@ -298,7 +297,7 @@ mod tests {
         let mut queued = 0;
         while let Some(own) = leaf {
             core.seal(own, &guard);
-            assert!(core.queue.push(own, &guard));
+            assert!(core.queue.push(own));
             queued += 1;
             leaf = own.state(&guard).right(&guard);
         }

@@ -3,43 +3,29 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::body::Body;
 use crate::cold::Below;
-use crate::core::{Copied, Core, Unowned, check_key, copy_found};
+use crate::core::{Core, Unowned, check_key};
 use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
 use crate::options::VALUE_BYTES_MAX;
-use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
+use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::back_off;
+use crate::update::Decided;
 
 crate::sync::thread_local! {
     static RECORD: RefCell<RecordBytes> = RefCell::default();
-    static VALUE: RefCell<Vec<u8>> = RefCell::default();
 }
 
 /// A landing has room for one in so many records of its leaf.
 const LANDING_SHARE: usize = 20;
 /// But no more bytes, where it is not one record.
 const LANDING_BYTES_MAX: usize = 4096;
-
-/// What to do with a key, decided from what it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Update {
-    /// Put this value.
-    Put(Vec<u8>, PutMeta),
-    /// Delete the key.
-    Delete,
-    /// Give the key another expiry, and leave its value alone.
-    Expire(Option<u64>),
-    /// Leave the key as it is.
-    Keep,
-}
 
 /// A value on its way into a record: its bytes, or its large value, which is dropped if the record is not written.
 pub(crate) enum NewValue<'a> {
@@ -112,19 +98,10 @@ impl<'a> NewValue<'a> {
 pub(crate) enum Expected<'a> {
     /// Nothing.
     Anything,
-    /// The leaf was appended to so often and no more.
-    Appends(u64),
+    /// The key is as it was when the write was decided on.
+    AsSeen(Decided<'a>),
     /// Memory says nothing of the key, and this is what lies below: the record is copied up, which is no write.
     Below(&'a Arc<Below>),
-}
-
-/// What was read of a key before it is changed.
-struct Seen {
-    meta: Option<Meta>,
-    /// The leaf's append count at that moment, which no other leaf ever has.
-    appends: u64,
-    /// The value lies in a leaf with something below, where a touch may lose what it touches.
-    is_cold: bool,
 }
 
 /// A write of one record, as it is tried until it succeeds.
@@ -152,7 +129,7 @@ enum Frees {
 pub(crate) enum Append {
     /// Written; `packed` when that cost a pack, which retires bytes.
     Done { packed: bool },
-    /// The leaf is no longer what the caller saw.
+    /// The key is no longer what the caller saw.
     Changed,
     /// Both landings are full.
     Full,
@@ -167,136 +144,6 @@ impl Core {
         self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
     }
 
-    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`.
-    pub(crate) fn modify(
-        &self,
-        key: &[u8],
-        with_value: bool,
-        mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
-    ) -> Result<Update, Error> {
-        check_key(key)?;
-        let mut bytes = VALUE.with(RefCell::take);
-        let mut with_value = with_value;
-        let result = loop {
-            let read = self.read_versioned(key, with_value, &mut bytes);
-            let Seen { meta: seen, appends, is_cold } = match read {
-                Ok(seen) => seen,
-                Err(error) => break Err(error),
-            };
-            let expected = Expected::Appends(appends);
-            let update = decide(seen.map(|meta| (bytes.as_slice(), meta)));
-            let written = match &update {
-                Update::Keep => break Ok(update),
-                Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
-                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
-                }),
-                Update::Delete if seen.is_none() && !self.forgets() => break Ok(update),
-                Update::Delete => {
-                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
-                }
-                Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
-                Update::Expire(expires_at_ms) => {
-                    if is_cold && !with_value {
-                        // The value is written anew: a touch would lie above what it touches.
-                        with_value = true;
-                        continue;
-                    }
-                    let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
-                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
-                    let (kind, mut value) = match is_cold {
-                        true => (Kind::Raw, NewValue::Inline(&bytes)),
-                        false => (Kind::Touch, NewValue::None),
-                    };
-                    self.append(key, kind, fields, &mut value, expected)
-                }
-            };
-            match written {
-                Ok(true) => break Ok(update),
-                Ok(false) => continue,
-                Err(error) => break Err(error),
-            }
-        };
-        bytes.clear();
-        if bytes.capacity() <= 1 << 20 {
-            VALUE.with(|value| value.replace(bytes));
-        }
-        result
-    }
-
-    /// What `key` holds.
-    fn read_versioned(&self, key: &[u8], with_value: bool, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
-        let mut failed: Option<(Arc<Below>, String)> = None;
-        loop {
-            let (seen, below) = self.read_memory_versioned(key, with_value, bytes)?;
-            let Some(below) = below else { return Ok(seen) };
-            if let Some((before, reason)) = failed
-                && Arc::ptr_eq(&before, &below)
-            {
-                return Err(self.unread(key, reason));
-            }
-            match self.read_image(&below, below.image_of(key)) {
-                Ok(image) => {
-                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found)) else {
-                        return Ok(seen);
-                    };
-                    let meta = match copy_found(found, bytes) {
-                        Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
-                        Copied::Large(..) => unreachable!("references to large values stay in memory"),
-                        Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
-                    };
-                    return Ok(Seen { meta: Some(meta), ..seen });
-                }
-                Err(reason) => failed = Some((below, reason)),
-            }
-        }
-    }
-
-    /// What memory says of `key`, and where to look further if it says nothing.
-    fn read_memory_versioned(
-        &self,
-        key: &[u8],
-        with_value: bool,
-        bytes: &mut Vec<u8>,
-    ) -> Result<(Seen, Option<Arc<Below>>), Error> {
-        bytes.clear();
-        let guard = pin();
-        let (seen, below, found) = loop {
-            let (leaf, _) = self.locate(key, &guard);
-            // The count is read first: an append in between makes the write fail, never succeed on an old value.
-            let appends = leaf.appends();
-            let state = leaf.state(&guard);
-            if !state.covers(key) {
-                continue;
-            }
-            let lookup = state.find(key, key_hash(key), &self.committed).0;
-            let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
-            let found: Option<Found<'_>> = match lookup {
-                Lookup::Found(found) if !self.is_gone(&found) => Some(found),
-                _ => None,
-            };
-            let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
-            let is_cold = state.below.is_some() && !is_large;
-            break (Seen { meta: None, appends, is_cold }, below, found);
-        };
-        let Some(found) = found else { return Ok((seen, below)) };
-        if !with_value {
-            let len = crate::core::found_len(&found).map_err(|reason| self.damaged(key, reason))?;
-            let meta = Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags };
-            return Ok((Seen { meta: Some(meta), ..seen }, None));
-        }
-        let copied = copy_found(found, bytes);
-        drop(guard);
-        let meta = match copied {
-            Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
-            Copied::Large(large, meta) => {
-                self.read_large(key, &large, bytes)?;
-                meta
-            }
-            Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
-        };
-        Ok((Seen { meta: Some(meta), ..seen }, None))
-    }
-
     /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
     pub(crate) fn append_bare(
         &self,
@@ -308,7 +155,7 @@ impl Core {
         self.append(key, kind, fields, &mut NewValue::None, Expected::Anything).map(|_| ())
     }
 
-    /// Appends a record; `Ok(false)` when the leaf is not as expected.
+    /// Appends a record; `Ok(false)` when the key is not as expected.
     pub(crate) fn append(
         &self,
         key: &[u8],
@@ -328,6 +175,7 @@ impl Core {
             _ => Frees::Nothing,
         };
         let attempt = Attempt { key, hash: key_hash(key), operation, expected, frees };
+        self.turns.wait_for(attempt.hash, &expected);
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
@@ -336,7 +184,7 @@ impl Core {
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
             loop {
-                let guard = pin();
+                let guard = self.pin();
                 let appended = match self.try_append(&attempt, record, &guard) {
                     Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
@@ -417,8 +265,9 @@ impl Core {
             }
             let as_expected = match expected {
                 Expected::Anything => true,
-                Expected::Appends(appends) => {
-                    appends == leaf.appends() && (!is_touch || self.is_touchable(state, key, hash))
+                Expected::AsSeen(decided) => {
+                    self.is_as_seen(leaf, state, key, hash, decided)
+                        && (!is_touch || self.is_touchable(state, key, hash))
                 }
                 Expected::Below(below) => self.lies_below(state, key, hash, below),
             };
@@ -440,7 +289,7 @@ impl Core {
                 if self.is_over_watermark(state) {
                     drop(writer);
                     // A full queue is no harm: the landing is not full yet.
-                    self.queue.push(leaf, guard);
+                    self.queue.push(leaf);
                 }
                 return Ok(Append::Done { packed: false });
             }
@@ -464,18 +313,6 @@ impl Core {
                 self.sealed(leaf, guard);
             }
             return Ok(Append::Done { packed: sealing });
-        }
-    }
-
-    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the writer lock.
-    fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
-        match state.find(key, hash, &self.committed).0 {
-            // It may have expired since it was read, or have gone to SSD.
-            Lookup::Found(found) => {
-                let is_large = matches!(found.payload, Payload::Large(_));
-                !self.is_gone(&found) && (state.below.is_none() || is_large)
-            }
-            _ => false,
         }
     }
 
@@ -527,7 +364,7 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
-                self.note_landing(leaf, guard);
+                self.note_landing(leaf);
                 return;
             }
         }
@@ -536,7 +373,7 @@ impl Core {
     /// A landing of `leaf` was sealed: packs it, or hands it to the packers where that was asked for and they keep
     /// up.
     pub(crate) fn sealed(&self, leaf: &Leaf, guard: &Guard) {
-        if self.background_packing && self.queue.push(leaf, guard) {
+        if self.background_packing && self.queue.push(leaf) {
             return;
         }
         // A body that finds no place now waits for the next writer, who may be refused.
@@ -551,7 +388,11 @@ impl Core {
     /// be freed meanwhile.
     pub(crate) fn tend(&self) {
         self.wait_for_retired();
-        if !self.has_background && self.dictionaries.take_packed() {
+        // A store that is half full and still raw does not wait for a thread that may have no processor.
+        let trains = !self.has_background
+            || (self.dictionaries.lacks_first(self.gauges.logical.get())
+                && self.gauges.held() > self.gauges.limit() / 2);
+        if trains && self.dictionaries.take_packed() {
             self.maintain_dictionary();
         }
     }

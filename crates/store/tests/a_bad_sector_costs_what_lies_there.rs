@@ -96,7 +96,7 @@ fn checked(disk: impl Disk + 'static) -> CheckReport {
 fn is_refused_and_listed(disk: &FailingDisk, path: &Path) {
     let refused = Store::open(on(disk.clone())).err().unwrap().to_string();
     assert!(has(path, "segments/STORE") || refused.contains("cannot be read"), "{refused}");
-    assert!(refused.contains(&*path.to_string_lossy()) && refused.contains("(salvage)"), "{refused}");
+    assert!(refused.contains(&*path.to_string_lossy()) && refused.contains("(--salvage)"), "{refused}");
     let report = checked(disk.clone());
     let damage = report.damages.iter().find(|damage| damage.path == path);
     assert!(damage.is_some_and(|damage| damage.reason.contains("cannot be read")), "{:?}", report.damages);

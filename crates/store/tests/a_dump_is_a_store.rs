@@ -23,10 +23,10 @@ fn open(disk: &RecordingDisk, codec: CodecChoice) -> Store {
 }
 
 fn fill(store: &Store) {
-    for n in 0..3000_u64 {
+    for n in 0..6000_u64 {
         let bytes = if n % 100 == 0 { 70_000 } else { n as usize % 300 };
         store.put(format!("key:{n:06}").as_bytes(), &value(n, bytes)).unwrap();
-        if n == 2000 {
+        if n == 5000 {
             store.put(b"huge", &value(1, 2_500_000)).unwrap();
             store.settle().unwrap();
             store.checkpoint().unwrap();
@@ -156,5 +156,53 @@ fn what_is_no_dump_and_what_is_no_empty_folder_is_refused() {
     let mut newer = stream.clone();
     newer[8] = 3;
     let refused = attempt(&newer).0.unwrap_err().to_string();
-    assert!(refused.contains("version 3") && refused.contains("version 2"), "{refused}");
+    assert!(refused.contains("version 3") && refused.contains("versions 1 to 2"), "{refused}");
+}
+
+/// A restore that fails leaves a folder in which it can be repeated; one that is killed leaves one that says so, or that is whole.
+#[test]
+fn a_restore_that_did_not_end_can_be_repeated() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    for n in 0..300_u64 {
+        store.put(format!("key:{n:06}").as_bytes(), &value(n, if n == 77 { 70_000 } else { 100 })).unwrap();
+        if n == 200 {
+            store.checkpoint().unwrap();
+        }
+    }
+    let before = contents(&store);
+    let mut stream = Vec::new();
+    dump(&durable_options(&disk), &mut stream).unwrap();
+
+    let disk = RecordingDisk::new();
+    for cut in [30, stream.len() / 2, stream.len() - 1] {
+        assert!(matches!(restore(&durable_options(&disk), &mut &stream[..cut]), Err(Error::Stream { .. })));
+        assert_eq!(disk.paths(), Vec::<std::path::PathBuf>::new(), "cut at {cut}");
+    }
+    restore(&durable_options(&disk), &mut &*stream).unwrap();
+    assert!(matches!(restore(&durable_options(&disk), &mut &*stream), Err(Error::NotEmpty { .. })));
+    assert_eq!(contents(&open(&disk.copy(), CodecChoice::None)), before);
+
+    let (mut whole, mut unfinished) = (0, 0);
+    let images = disk.images();
+    // The manifest comes last.
+    let last = disk.position().saturating_sub(6);
+    for image in images.sample(1, 60).chain(images.sample_from(last, 2, 30)) {
+        let store_options = options(Arc::new(image.disk.clone()), CodecChoice::None);
+        match Store::open(store_options.clone()) {
+            Ok(store) if store.is_empty() => drop(store),
+            Ok(store) => {
+                assert_eq!(contents(&store), before, "{}", image.what);
+                whole += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::RestoreUnfinished { .. }), "{error}: {}", image.what);
+                unfinished += 1;
+                restore(&durable_options(&image.disk), &mut &*stream)
+                    .unwrap_or_else(|error| panic!("{error}: {}", image.what));
+                assert_eq!(contents(&Store::open(store_options).unwrap()), before, "{}", image.what);
+            }
+        }
+    }
+    assert!(whole > 0 && unfinished > 0, "{whole} whole, {unfinished} unfinished");
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use durable_scenario::{History, Write, check, contents, options};
 use ziptier::{Durability, Error, Store};
+use ziptier_media::disk::Disk;
 use ziptier_media::log::LogError;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
@@ -19,32 +20,63 @@ const STEPS: u64 = 40;
 fn live(fault: Fault, nth: u64, durability: Durability) -> bool {
     let recording = RecordingDisk::new();
     let disk = FailingDisk::new(Arc::new(recording.clone()), fault, nth);
+    live_on(Arc::new(disk.clone()), &recording, &|| disk.has_failed(), &format!("{fault:?}"), nth, durability)
+}
+
+fn live_on(
+    disk: Arc<dyn Disk>,
+    recording: &RecordingDisk,
+    has_failed: &dyn Fn() -> bool,
+    fault: &str,
+    nth: u64,
+    durability: Durability,
+) -> bool {
+    let what = format!("{fault} at operation {nth}");
     let mut history = History::default();
-    let outcome = Store::open(options(Arc::new(disk.clone()), durability)).and_then(|store| {
+    let outcome = Store::open(options(disk, durability)).and_then(|store| {
         let outcome = (0..STEPS)
             .try_for_each(|step| history.make(&store, Write::of(nth, 0, step), &|| recording.position()));
         if outcome.is_ok() {
-            assert_eq!(contents(&store, 0), history.contents(), "{fault:?} {nth}");
+            assert_eq!(contents(&store, 0), history.contents(), "{what}");
             return store.close();
         }
-        // Nothing more is taken, for the reason that came first, and what is there is still told.
-        let first = store.durable_stats().unwrap().failure.unwrap();
-        let refused = store.put(b"0/refused", b"").unwrap_err();
-        assert_eq!(refused, Error::Log(LogError::Poisoned { first }), "{fault:?} {nth}");
-        assert!(!contents(&store, 0).contains_key(&b"0/refused"[..]));
+        // Nothing more is taken, for the reason that came first.
+        let stats = store.durable_stats().unwrap();
+        let poisoned = LogError::Poisoned { first: stats.failure.unwrap() };
+        assert_eq!(store.put(b"0/refused", b""), Err(Error::Log(poisoned.clone())), "{what}");
+        // What is there is told, unless it may not be durable and that was promised.
+        if durability == Durability::Always && stats.durable_lsn < stats.last_lsn {
+            assert_eq!(store.get(b"0/refused"), Err(Error::Log(poisoned.clone())), "{what}");
+            assert_eq!(store.range(..).collect::<Vec<_>>(), [Err(Error::Log(poisoned.clone()))], "{what}");
+            assert_eq!(store.range(..).next_back(), Some(Err(Error::Log(poisoned))), "{what}");
+        } else {
+            assert!(!contents(&store, 0).contains_key(&b"0/refused"[..]));
+        }
         outcome
     });
     if let Err(error) = outcome {
-        assert!(disk.has_failed(), "{fault:?} {nth}: {error:?}");
+        assert!(has_failed(), "{what}: {error:?}");
         assert!(!error.to_string().contains('\n'));
     }
-    let what = format!("{fault:?} at operation {nth}");
-    check(&recording.copy(), recording.position(), std::slice::from_ref(&history), durability, &what);
+    let histories = std::slice::from_ref(&history);
     for image in recording.images().sample(nth, 12) {
-        let what = format!("{what}: {}", image.what);
-        check(&image.disk, image.position, std::slice::from_ref(&history), durability, &what);
+        check(&image.disk, image.position, histories, durability, &format!("{what}: {}", image.what));
     }
-    disk.has_failed()
+    go_on(&recording.killed(), histories, nth, durability, &what);
+    has_failed()
+}
+
+/// The process was killed, and another one goes on with what the system has: what that one has seen is durable from then on.
+fn go_on(disk: &RecordingDisk, histories: &[History], nth: u64, durability: Durability, what: &str) {
+    let start = disk.position();
+    let store = check(disk, start, histories, durability, what);
+    let (seen, open) = (contents(&store, 0), disk.position());
+    drop(store);
+    for image in disk.images().sample_from(start, nth, 8) {
+        let what = format!("{what}, killed, opened: {}", image.what);
+        let again = check(&image.disk, start, histories, durability, &what);
+        assert!(image.position < open || contents(&again, 0) == seen, "{what}");
+    }
 }
 
 fn live_through(fault: Fault, durability: Durability) {
@@ -75,6 +107,27 @@ fn a_write_cut_short_at_any_operation() {
 #[test]
 fn a_sync_that_fails_and_then_pretends() {
     live_through(Fault::LyingSync, Durability::Always);
+}
+
+/// What a failed sync has lost can be read until the power is cut.
+#[test]
+fn a_sync_that_fails_and_forgets() {
+    for durability in [Durability::Always, Durability::No] {
+        let fails = |nth: &u64| {
+            let disk = RecordingDisk::new();
+            disk.fail_sync_forgetfully(*nth);
+            live_on(
+                Arc::new(disk.clone()),
+                &disk,
+                &|| disk.has_forgotten(),
+                "a forgetful sync",
+                *nth,
+                durability,
+            )
+        };
+        let count = (0..10_000).take_while(fails).count();
+        assert!(count > 5, "{count}");
+    }
 }
 
 #[test]

@@ -1,37 +1,58 @@
 //! A folder has more than DRAM may hold where some of it lay in far memory, and that of a cache where keys were evicted or the limit was
-//! higher: a start that loaded all of it before anything went on would be killed for its memory, again and again. The allocator is asked
-//! meanwhile.
+//! higher: a start that loaded all of it before anything went on would be killed for its memory, again and again. The allocator notes the
+//! most that was held.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(not(miri))]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use tikv_jemalloc_ctl::{epoch, stats};
 use ziptier::{CodecChoice, Durability, DurableOptions, FarOptions, FarPlace, Options, Store};
 
+/// Bytes that are allocated, and the most that were since that was set last.
+static HELD: AtomicI64 = AtomicI64::new(0);
+static MOST: AtomicI64 = AtomicI64::new(0);
+
+struct Counting;
+
+fn hold(bytes: usize) {
+    let held = HELD.fetch_add(bytes as i64, Relaxed) + bytes as i64;
+    MOST.fetch_max(held, Relaxed);
+}
+
+// SAFETY: every call goes on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        hold(layout.size());
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size() as i64, Relaxed);
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.dealloc(address, layout) }
+    }
+}
+
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: Counting = Counting;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
-fn allocated_bytes() -> u64 {
-    epoch::advance().unwrap();
-    stats::allocated::read().unwrap() as u64
-}
-
 /// What the stores before left behind is freed as others are used.
-fn allocated_when_idle() -> u64 {
-    let mut least = u64::MAX;
+fn allocated_when_idle() -> i64 {
+    let mut least = i64::MAX;
     for _ in 0..200 {
         let store = Store::open(Options { background_threads: 0, ..Options::default() }).unwrap();
         store.put(b"key", b"value").unwrap();
         store.clear().unwrap();
         store.settle().unwrap();
         drop(store);
-        least = least.min(allocated_bytes());
+        least = least.min(HELD.load(Relaxed));
     }
     least
 }
@@ -65,17 +86,10 @@ fn value(n: u64, len: usize) -> Vec<u8> {
 
 /// What `work` gives, and the most that was allocated meanwhile, beyond what was before.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, u64) {
-    let (before, most, ended) = (allocated_when_idle(), AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ended.load(Relaxed) {
-                most.fetch_max(allocated_bytes(), Relaxed);
-            }
-        });
-        let done = work();
-        ended.store(true, Relaxed);
-        (done, most.load(Relaxed).saturating_sub(before))
-    })
+    let before = allocated_when_idle();
+    MOST.store(HELD.load(Relaxed), Relaxed);
+    let done = work();
+    (done, (MOST.load(Relaxed) - before).max(0) as u64)
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn everything_is_there_again_with_every_codec() {
 fn what_did_not_change_is_not_written_again() {
     let disk = RecordingDisk::new();
     let store = open(&disk, CodecChoice::Auto);
-    write(&store, 20_000, 1);
+    write(&store, 60_000, 1);
     store.settle().unwrap();
     store.checkpoint().unwrap();
     let first = store.checkpoint_stats().unwrap();

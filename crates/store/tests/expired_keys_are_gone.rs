@@ -116,6 +116,12 @@ fn a_background_thread_gives_the_bytes_of_expired_keys_back() {
 /// Leaves that are written to all the time, with a background that drops what has expired.
 #[test]
 fn what_is_given_more_time_stays_while_others_are_written() {
+    // A busy machine may let the keys expire before they are given more time: the claim is about those that had all of it.
+    assert!([400, 4_000, 40_000].into_iter().any(given_more_time_within), "ten keys expired in 40 s");
+}
+
+/// Whether the keys were given more time before the end of what they had; if so they must stay.
+fn given_more_time_within(ms: u64) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = Some(dir.path().to_owned());
     let stores = [
@@ -126,7 +132,7 @@ fn what_is_given_more_time_stays_while_others_are_written() {
     let key = |n: u64| format!("key:{n:02}").into_bytes();
     // Every third lies outside its leaf.
     let value = |n: u64| n.to_le_bytes().repeat(if n.is_multiple_of(3) { 500 } else { 5 });
-    let ends_ms = in_ms(400);
+    let ends_ms = in_ms(ms);
     for store in &stores {
         for n in 0..40 {
             let meta = PutMeta { expires_at_ms: Some(ends_ms).filter(|_| n < 20), flags: 0 };
@@ -135,30 +141,27 @@ fn what_is_given_more_time_stays_while_others_are_written() {
         store.settle().unwrap();
     }
     stores[1].send_to_ssd(|| true).unwrap();
-    let mut kept = [Vec::new(), Vec::new()];
-    for (store, kept) in stores.iter().zip(&mut kept) {
-        for n in 0..10 {
-            let later = Some(1 << 44).filter(|_| n % 2 == 0);
-            // On a busy machine it may have expired before.
-            if store.set_expiry(&key(n), later).unwrap() {
-                kept.push((n, later));
-            }
+    let later = |n: u64| Some(1 << 44).filter(|_| n.is_multiple_of(2));
+    for store in &stores {
+        if !(0..10).all(|n| store.set_expiry(&key(n), later(n)).unwrap()) {
+            return false;
         }
     }
-    for round in 0..100 {
-        stores.iter().for_each(|store| store.put(&key(30 + round % 10), &value(1)).unwrap());
+    while in_ms(0) <= ends_ms {
+        (30..40).for_each(|n| stores.iter().for_each(|store| store.put(&key(n), &value(1)).unwrap()));
         std::thread::sleep(Duration::from_millis(10));
     }
-    for (store, kept) in stores.iter().zip(&kept) {
+    for store in &stores {
         for settled in [false, true] {
             if settled {
                 store.settle().unwrap();
             }
-            for (n, later) in kept {
-                assert_eq!(store.get(&key(*n)).unwrap(), Some(value(*n)), "{n}");
-                assert_eq!(store.meta(&key(*n)).unwrap().unwrap().expires_at_ms, *later, "{n}");
+            for n in 0..10 {
+                assert_eq!(store.get(&key(n)).unwrap(), Some(value(n)), "{n}");
+                assert_eq!(store.meta(&key(n)).unwrap().unwrap().expires_at_ms, later(n), "{n}");
             }
             (10..20).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), None, "{n}"));
         }
     }
+    true
 }

@@ -216,8 +216,14 @@ fn large_values_go_where_there_is_room_and_follow_their_leaf() {
     let most = most_held(&store, || {
         // At first there is room in DRAM; small records then need it.
         (0..400).for_each(|n| store.put(&key(n), &value(n, len(n))).unwrap());
+        let first = store.memory();
+        assert!(first.large_bytes > LIMIT_BYTES / 4 && first.far_large_bytes > LIMIT_BYTES, "{first:?}");
         (1000..300_000).for_each(|n| store.put(&key(n), b"small").unwrap());
         (400..1000).for_each(|n| store.put(&key(n), &value(n, len(n))).unwrap());
+        let then = store.memory();
+        assert!(then.large_bytes < first.large_bytes / 2, "{then:?} after {first:?}");
+        let all = (0..1000).map(|n| len(n) as u64).sum::<u64>();
+        assert!(then.large_bytes + then.far_large_bytes >= all, "{then:?}, {all} bytes were put");
     });
     assert!(most <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{most}");
     (0..1000).for_each(|n| assert_eq!(store.get(&key(n)).unwrap().unwrap(), value(n, len(n)), "{n}"));

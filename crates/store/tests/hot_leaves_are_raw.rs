@@ -3,12 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod durable;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use durable::SetOnDrop;
+use ziptier_testing::until;
 
 use ziptier::{CodecChoice, Options, Stats, Store};
 
 const KEYS: u64 = 60_000;
+const ROUNDS: u64 = 6;
 const HOT: std::ops::Range<u64> = 15_000..15_200;
 const CODECS: [CodecChoice; 3] = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd];
 
@@ -94,39 +99,42 @@ fn a_hot_set_that_moves_is_followed_without_being_asked() {
     let store = open(CodecChoice::Zstd, true, 1);
     for start in [1_000, 20_000] {
         let heated = store.stats().heated;
-        while store.stats().heated == heated {
+        until("a leaf of the hot set is heated", || {
             for n in start..start + 200 {
                 assert_eq!(store.get(&key(n)).unwrap(), Some(value(n, 0)));
             }
-        }
+            store.stats().heated > heated
+        });
     }
-    while store.stats().cooled == 0 {
+    until("a leaf that nobody reads any more is cooled", || {
         read_hot(&store, 1, |_| 0);
-    }
+        store.stats().cooled > 0
+    });
 }
 
 #[test]
 fn values_stay_whole_while_leaves_change_form_under_writers() {
     for codec in CODECS {
         let store = open(codec, true, 1);
-        let stop = AtomicBool::new(false);
+        let (stop, reads, writes) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for reader in 0..2u64 {
-                let (store, stop) = (&store, &stop);
+                let (store, stop, reads) = (&store, &stop, &reads);
                 scope.spawn(move || {
                     let mut start = reader * 10_000;
                     while !stop.load(Ordering::Relaxed) {
-                        for n in (0..100).flat_map(|_| start..start + 200) {
+                        for n in (0..30).flat_map(|_| start..start + 200) {
                             let found = store.get(&key(n)).unwrap().expect("no key is deleted");
                             let text = std::str::from_utf8(&found).unwrap();
                             let version = text.split([':', '.']).nth(1).unwrap().parse().unwrap();
                             assert_eq!(found, value(n, version));
                         }
+                        reads.fetch_add(1, Ordering::Relaxed);
                         start = (start + 7_919) % (KEYS - 200);
                     }
                 });
             }
-            let (store, stop) = (&store, &stop);
+            let (store, stop, reads, writes) = (&store, &stop, &reads, &writes);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(1);
                 for version in 1.. {
@@ -135,13 +143,20 @@ fn values_stay_whole_while_leaves_change_form_under_writers() {
                     }
                     let n = random.u64(..KEYS);
                     store.put(&key(n), &value(n, version)).unwrap();
+                    writes.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            for _ in 0..10 {
-                std::thread::sleep(Duration::from_millis(100));
+            let _ends = SetOnDrop(stop);
+            // Each round sees a set of leaves become hot, writes and leaves that change their form, however busy the machine is.
+            for _ in 0..ROUNDS {
+                let now = || (reads.load(Ordering::Relaxed), writes.load(Ordering::Relaxed));
+                let (read, written) = now();
+                until("hot keys were read and others written", || {
+                    now().0 > read + 1 && now().1 > written + 500
+                });
                 store.settle().unwrap();
             }
-            stop.store(true, Ordering::Relaxed);
+            assert!(store.stats().heated > 0, "{codec}: {:?}", store.stats());
         });
         assert_eq!(store.len(), KEYS, "{codec}");
     }

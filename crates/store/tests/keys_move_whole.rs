@@ -3,8 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod durable;
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use durable::SetOnDrop;
 use ziptier::{Options, PutMeta, Store, Transferred, Update, Values};
 
 fn store() -> Store {
@@ -50,6 +54,7 @@ fn a_rename_takes_value_expiry_and_flags() {
 fn no_key_is_lost_or_doubled_while_threads_pass_them_around() {
     const KEYS: usize = 60;
     const PLACES: usize = 240;
+    const STATES: usize = 20;
     let store = store();
     let place = |n: usize| format!("place:{n:05}").into_bytes();
     for n in 0..2000 {
@@ -58,15 +63,18 @@ fn no_key_is_lost_or_doubled_while_threads_pass_them_around() {
     for n in 0..KEYS {
         store.put(&place(n), &value(n)).unwrap();
     }
-    let done = AtomicBool::new(false);
+    let (done, states) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let movers: Vec<_> = (0..4)
             .map(|seed| {
-                let store = &store;
+                let (store, states, done) = (&store, &states, &done);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let mut moved = 0;
-                    for _ in 0..4000 {
+                    // They go on until the observer has seen enough of it, however few processors there are.
+                    for _ in (0..4000).chain((0..10_000_000).take_while(|_| {
+                        states.load(Ordering::Relaxed) < STATES && !done.load(Ordering::Relaxed)
+                    })) {
                         let (from, to) = (random.usize(..PLACES), random.usize(..PLACES));
                         let outcome = store.rename(&place(from), &place(to), false).unwrap();
                         moved += usize::from(outcome == Transferred::Done);
@@ -75,18 +83,25 @@ fn no_key_is_lost_or_doubled_while_threads_pass_them_around() {
                 })
             })
             .collect();
-        scope.spawn(|| {
+        let observer = scope.spawn(|| {
+            let _ends = SetOnDrop(&done);
             let places: Vec<Vec<u8>> = (0..PLACES).map(place).collect();
             let mut values = Values::default();
+            let mut seen = HashSet::new();
             while !done.load(Ordering::Relaxed) {
                 store.multi_get_up_to(&places, 1000, &mut values).unwrap();
-                let there = (0..PLACES).filter(|&n| values.meta(n).is_some()).count();
-                assert_eq!(there, KEYS, "seen at one moment");
+                let there: Vec<usize> = (0..PLACES).filter(|&n| values.meta(n).is_some()).collect();
+                assert_eq!(there.len(), KEYS, "seen at one moment");
+                seen.insert(there);
+                states.store(seen.len(), Ordering::Relaxed);
             }
+            seen.len()
         });
         let moved: usize = movers.into_iter().map(|mover| mover.join().unwrap()).sum();
         done.store(true, Ordering::Relaxed);
         assert!(moved > 1000, "{moved}");
+        let seen = observer.join().unwrap();
+        assert!(seen >= STATES, "the observer saw {seen} states while {moved} keys moved");
     });
     let mut found: Vec<Vec<u8>> = (0..PLACES).filter_map(|n| store.get(&place(n)).unwrap()).collect();
     let mut expected: Vec<Vec<u8>> = (0..KEYS).map(value).collect();
@@ -103,7 +118,7 @@ fn random_keys_are_keys_and_all_of_them_come() {
     for n in 0..3000 {
         store.put(format!("{n:04}").as_bytes(), b"value").unwrap();
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for _ in 0..60_000 {
         seen.insert(store.random_key(|| random.u64(..)).unwrap());
     }

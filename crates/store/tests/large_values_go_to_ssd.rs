@@ -7,7 +7,7 @@
 mod durable;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use durable::{SetOnDrop, flip_bits, names_file_and_place};
 use ziptier::{
@@ -174,10 +174,10 @@ fn readers_see_whole_values_while_they_move() {
         bytes
     };
     (0..64).for_each(|n| store.put(&key(n), &versioned(n, 0)).unwrap());
-    let is_over = AtomicBool::new(false);
+    let (is_over, reads, moves) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let _ends = SetOnDrop(&is_over);
-        let (store, is_over) = (&store, &is_over);
+        let (store, is_over, reads, moves) = (&store, &is_over, &reads, &moves);
         for seed in 0..2 {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
@@ -186,17 +186,25 @@ fn readers_see_whole_values_while_they_move() {
                     let found = store.get(&key(n)).unwrap().unwrap();
                     let version = u64::from_be_bytes(found[..8].try_into().unwrap());
                     assert!(found == versioned(n, version), "{n}");
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         scope.spawn(move || {
+            let mut random = fastrand::Rng::with_seed(ziptier_testing::seed());
             while !is_over.load(Ordering::Relaxed) {
-                store.send_to_ssd(fastrand::bool).unwrap();
+                store.send_to_ssd(|| random.bool()).unwrap();
                 store.checkpoint().unwrap();
+                moves.fetch_add(1, Ordering::Relaxed);
             }
         });
         for version in 1..12 {
             (0..64).for_each(|n| store.put(&key(n), &versioned(n, version)).unwrap());
+            // Every version is read while it moves, however few processors there are.
+            let (read, moved) = (reads.load(Ordering::Relaxed), moves.load(Ordering::Relaxed));
+            ziptier_testing::until("values of this version were read and moved", || {
+                reads.load(Ordering::Relaxed) > read + 20 && moves.load(Ordering::Relaxed) > moved
+            });
         }
     });
     (0..64).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(versioned(n, 11))));
@@ -208,7 +216,8 @@ fn many_names_of_a_value_share_it_on_ssd() {
         let dir = tempfile::tempdir().unwrap();
         let options = || options(dir.path(), is_durable, 64 << 20, 64 << 20);
         let store = Store::open(options()).unwrap();
-        let noise: Vec<u8> = (0..6_000_000).map(|_| fastrand::u8(..)).collect();
+        let mut random = fastrand::Rng::with_seed(1);
+        let noise: Vec<u8> = (0..6_000_000).map(|_| random.u8(..)).collect();
         store.put(b"first", &noise).unwrap();
         // Names in several leaves.
         (0..3000).for_each(|n| store.put(&key(n), b"small").unwrap());

@@ -155,33 +155,41 @@ fn a_start_keeps_to_the_memory_limit() {
 
 #[test]
 fn an_expiry_in_the_log_changes_a_value_on_ssd() {
+    // A busy machine may let the values expire before they are given more time: the claim is about those that had all of it.
+    assert!([1_000, 10_000, 60_000].into_iter().any(changed_within), "3,000 values expired in a minute");
+}
+
+/// Whether the expiries were changed before the values had expired; if so they must be those found.
+fn changed_within(ms: u64) -> bool {
     let disk = RecordingDisk::new();
     let options = with_ssd(&disk, CodecChoice::None, LIMIT);
     let store = Store::open(options.clone()).unwrap();
     fill(&store, 3000, 0);
     let now_ms =
         || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let began_ms = now_ms();
+    let ends_ms = now_ms() + ms;
     // These expire while nobody looks, if the log did not say otherwise.
-    (0..3000).for_each(|n| assert!(store.set_expiry(&key(n), Some(began_ms + 10_000)).unwrap()));
+    if !(0..3000).all(|n| store.set_expiry(&key(n), Some(ends_ms)).unwrap()) {
+        return false;
+    }
     store.settle().unwrap();
     store.send_to_ssd(|| true).unwrap();
     store.checkpoint().unwrap();
-    // On a busy machine they may have expired before.
     let later = |n: u64| if n.is_multiple_of(4) { None } else { Some(1 << 44) };
-    let kept: Vec<bool> =
-        (0..3000).map(|n: u64| n.is_multiple_of(2) && store.set_expiry(&key(n), later(n)).unwrap()).collect();
+    if !(0..3000).step_by(2).all(|n| store.set_expiry(&key(n), later(n)).unwrap()) {
+        return false;
+    }
     drop(store);
-    let is_over = || now_ms() > began_ms + 10_000;
-    while !is_over() {
+    while now_ms() <= ends_ms {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let small = Options { memory_limit_bytes: Some(1 << 20), ..options };
     let store = Store::open(small).unwrap();
     for n in 0..3000 {
         let found = store.meta(&key(n)).unwrap().map(|meta| meta.expires_at_ms);
-        assert_eq!(found, kept[n as usize].then(|| later(n)), "{n}");
+        assert_eq!(found, n.is_multiple_of(2).then(|| later(n)), "{n}");
     }
+    true
 }
 
 #[test]

@@ -157,6 +157,7 @@ fn an_error_of_the_disk_at_any_moment_loses_nothing() {
             let failing = FailingDisk::new(Arc::new(disk.clone()), fault, nth);
             let mut model = Contents::new();
             let mut next = Contents::new();
+            let mut random = fastrand::Rng::with_seed(nth);
             if let Ok(store) = open(Arc::new(failing.clone()), CodecChoice::None) {
                 for n in 0..90 {
                     // What fails may be done or not; nothing after it is tried.
@@ -169,7 +170,7 @@ fn an_error_of_the_disk_at_any_moment_loses_nothing() {
                     }
                     model = next.clone();
                     if n % 10 == 9 {
-                        let _ = store.send_to_ssd(|| n % 20 == 9 || fastrand::bool());
+                        let _ = store.send_to_ssd(|| n % 20 == 9 || random.bool());
                     }
                     if n % 30 == 29 {
                         let _ = store.checkpoint();

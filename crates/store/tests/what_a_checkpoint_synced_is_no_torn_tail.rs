@@ -15,7 +15,7 @@ use std::thread;
 
 use durable::{DIR, options, value};
 use ziptier::{CodecChoice, Damage, Durability, Error, Options, Store};
-use ziptier_media::disk::{Caching, DirLock, Disk, DiskError, DiskFile};
+use ziptier_media::disk::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir};
 use ziptier_media::log::LogError;
 use ziptier_media::testing::RecordingDisk;
 
@@ -90,6 +90,10 @@ impl Disk for PausingDisk {
 
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
         self.disk.sync_dir(dir)
+    }
+
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
+        self.disk.open_dir(dir)
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {

@@ -84,20 +84,32 @@ fn everything_is_there_after_a_clean_stop_and_after_a_crash() {
 
 #[test]
 fn a_later_expiry_of_a_record_that_would_have_expired_is_found_again() {
+    // A busy machine may let the records expire before they are given more time: the claim is about those that had all of it.
+    assert!([400, 4_000, 40_000].into_iter().any(prolonged_within), "500 records expired in 40 s");
+}
+
+/// Whether all records were given more time before the end of what they had; if so they must be found again.
+fn prolonged_within(ms: u64) -> bool {
+    let now_ms =
+        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
     let disk = RecordingDisk::new();
-    let soon =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64 + 400;
+    let soon = now_ms() + ms;
     let store = Store::open(options(&disk, Durability::No)).unwrap();
     for n in 0..500u32 {
         store.put_with(&n.to_be_bytes(), &[1; 40], PutMeta { expires_at_ms: Some(soon), flags: 0 }).unwrap();
     }
-    let prolonged = (0..500u32).filter(|n| store.set_expiry(&n.to_be_bytes(), None).unwrap()).count();
+    if !(0..500u32).all(|n| store.set_expiry(&n.to_be_bytes(), None).unwrap()) {
+        return false;
+    }
     store.close().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    while now_ms() <= soon {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let store = Store::open(options(&disk, Durability::No)).unwrap();
     // What has expired is counted until its leaf is settled.
     store.settle().unwrap();
-    assert_eq!(store.len(), prolonged as u64);
+    assert_eq!(store.len(), 500);
+    true
 }
 
 #[test]
@@ -110,10 +122,11 @@ fn a_folder_that_is_no_stores_is_refused_and_left_alone() {
 
     let disk = RecordingDisk::new();
     let _first = Store::open(options(&disk, Durability::No)).unwrap();
-    let position = disk.position();
+    let files = || disk.paths().into_iter().map(|path| (disk.contents(&path), path)).collect::<Vec<_>>();
+    let before = files();
     let refused = Store::open(options(&disk, Durability::No)).unwrap_err().to_string();
     assert!(refused.contains("in use by another process"), "{refused}");
-    assert_eq!(disk.position(), position);
+    assert!(files() == before);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it and
 //! the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping to ordinary
 //! users on devices that are not safe against hostile submitters. The kernel ties an open queue to the address space of the process: a
-//! child after `fork` must open it again.
+//! child after `fork` must open it again, and is told so by a [`Guarded`] queue.
 
 mod in_flight;
 mod instructions;
@@ -22,6 +22,7 @@ use crate::completion::Status;
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, Device, SubmitError};
 use crate::discovery::{Discovery, Usable};
+use crate::guarded::Guarded;
 use crate::memory::Pages;
 use portal::Portal;
 use write_queue::WriteQueue;
@@ -68,23 +69,23 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 /// Opens a queue, by its mapping if that can be had, otherwise for `write`, and has it do nothing once.
-pub fn open(usable: &Usable<'_>) -> Result<Box<dyn Device>, OpenError> {
+pub fn open(usable: &Usable<'_>) -> Result<Guarded, OpenError> {
     let path = &usable.queue.node;
     let opened = OpenOptions::new().read(true).write(true).open(path);
     let file = opened.map_err(|error| OpenError::Open(path.clone(), error))?;
     if !file.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()) {
         return Err(OpenError::NotADevice(path.clone()));
     }
-    let device = device_of(file, usable.name(), usable.capabilities());
-    probe(&*device, path.clone())?;
+    let device = Guarded::new(device_of(file, usable.name(), usable.capabilities()));
+    probe(&device, path.clone())?;
     Ok(device)
 }
 
 /// A device on an open queue.
-fn device_of(file: File, name: String, capabilities: Capabilities) -> Box<dyn Device> {
+fn device_of(file: File, name: String, capabilities: Capabilities) -> Arc<dyn Device> {
     match Portal::map(file, name, capabilities) {
-        Ok(portal) => Box::new(portal),
-        Err((file, name, capabilities)) => Box::new(WriteQueue::new(file, name, capabilities)),
+        Ok(portal) => Arc::new(portal),
+        Err((file, name, capabilities)) => Arc::new(WriteQueue::new(file, name, capabilities)),
     }
 }
 
@@ -125,7 +126,7 @@ pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable>
     let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());
     for usable in found.usable_near(node) {
         match open(&usable) {
-            Ok(device) => devices.push(device.into()),
+            Ok(device) => devices.push(Arc::new(device)),
             Err(failure) => failures.push(failure),
         }
     }

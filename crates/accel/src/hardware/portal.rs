@@ -4,7 +4,7 @@ use std::fs::File;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::in_flight::InFlight;
 use super::instructions::{Enqcmd, Movdir64b, Sender, fence};
@@ -101,7 +101,7 @@ impl Device for Portal {
     }
 }
 
-/// A page that can only be written to.
+/// A page that can only be written to, and that a forked child does not have.
 struct Page(NonNull<u8>);
 
 // SAFETY: the page belongs to no thread, and the instructions that store to it are atomic.
@@ -115,7 +115,11 @@ impl Page {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing.
         let page = unsafe { mmap(null_mut(), PAGE_BYTES, ProtFlags::WRITE, flags, file, 0) };
-        NonNull::new(page.ok()?.cast()).map(Page)
+        let page = NonNull::new(page.ok()?.cast()).map(Page)?;
+        // The driver keeps its pages from children already; of other kernels nobody knows.
+        // SAFETY: the page is ours.
+        let _ = unsafe { madvise(page.0.as_ptr().cast(), PAGE_BYTES, Advice::LinuxDontFork) };
+        Some(page)
     }
 
     /// 64 bytes of the page, at an offset that wraps around.
@@ -193,6 +197,25 @@ mod tests {
         // The one that found no entry has its place, too, and left it as it was.
         let places: [bool; 4] = std::array::from_fn(|place| page[64 * place..64 * place + 64] == [7; 64]);
         assert_eq!((places, page[256]), ([true, true, false, true], 0));
+    }
+
+    /// The page of a child would be the parent's queue.
+    #[test]
+    fn a_forked_child_does_not_have_the_page() {
+        let page = Page::map(&memory_file()).unwrap();
+        // SAFETY: the child writes to the page, which should kill it, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                page.place(0).write_volatile(1);
+                libc::_exit(0);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the child is ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status}");
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where that helps: after a
 //! page fault, once the page is there, and when a queue is full. What can be done about other errors is the caller's to decide.
 
+mod abandoned;
 mod limits;
 mod queues;
 mod waiting;
@@ -34,8 +35,11 @@ use crate::completion::{Outcome, Status};
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device};
 use crate::error::{JobError, error_of};
+use crate::guarded::forked;
+use crate::home::Home;
 use crate::jobs::JobPool;
 use crate::operations::{Next, Operation, Place, Sizes, Step};
+use abandoned::Abandoned;
 pub use limits::{Counters, Limits};
 use queues::Queues;
 use waiting::{Clock, Patience};
@@ -52,14 +56,18 @@ pub struct Finished<'a> {
     pub is_modelled: bool,
 }
 
-/// Page faults after which a job is given up: every page of its buffers may be gone once, and some again.
-const FAULTS_MAX: u32 = 64;
+/// Page faults after which a job is given up, besides one for each page of its buffers: some may be gone again.
+const FAULTS_SPARE: u32 = 64;
 
 /// A thread's jobs on one or several queues. It holds, for each job, both buffers and 7 KiB.
+///
+/// A child that is forked meanwhile has no part in it: there, no job is taken, and those under way end with [`JobError::NoQueue`].
 pub struct Session {
+    home: Home,
     queues: Queues,
     pool: JobPool,
     time_max: Duration,
+    faults_max: u32,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Taken and not ended.
@@ -90,6 +98,7 @@ impl Session {
     /// If there is no queue, or a limit is 0.
     pub fn new(queues: Vec<Arc<dyn Device>>, limits: Limits) -> Session {
         assert!(!queues.is_empty() && limits.jobs > 0, "a session has a queue and a job");
+        abandoned::sweep();
         let slot = |_| Slot {
             tag: 0,
             operation: None,
@@ -101,9 +110,12 @@ impl Session {
             faults: 0,
             deadline: None,
         };
+        let pool = JobPool::new(limits.jobs, limits.source_bytes_max, limits.output_bytes_max);
         Session {
+            home: Home::here(),
             queues: Queues::new(queues),
-            pool: JobPool::new(limits.jobs, limits.source_bytes_max, limits.output_bytes_max),
+            faults_max: pool.pages_of_job() + FAULTS_SPARE,
+            pool,
             time_max: limits.time_max,
             slots: (0..limits.jobs).map(slot).collect(),
             free: (0..limits.jobs as u32).rev().collect(),
@@ -266,6 +278,9 @@ impl Session {
         output_max: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) -> Result<u32, JobError> {
+        if !self.home.is_here() {
+            return Err(JobError::NoQueue(forked()));
+        }
         operation.check(self.queues.capabilities())?;
         let sizes = self.sizes_of(source, source2, output_max)?;
         if self.free.is_empty() {
@@ -321,6 +336,9 @@ impl Session {
 
     /// Looks at a job that was taken: has it ended, and how? Faults and further steps are seen to.
     fn advance(&mut self, job: usize, clock: &mut Clock) -> Option<Result<Outcome, JobError>> {
+        if !self.home.is_here() {
+            return Some(Err(JobError::NoQueue(forked())));
+        }
         let Some(queue) = self.slots[job].queue else {
             return match self.dispatch(job, Tries::One) {
                 Ok(()) => None,
@@ -329,7 +347,8 @@ impl Session {
             };
         };
         let Some(outcome) = self.pool.poll(job) else {
-            return self.is_late(job, clock).then_some(Err(JobError::TimedOut));
+            let is_given_up = self.queues.device(queue).is_lost() || self.is_late(job, clock);
+            return is_given_up.then_some(Err(JobError::TimedOut));
         };
         self.queues.device(queue).retire();
         self.slots[job].queue = None;
@@ -380,12 +399,12 @@ impl Session {
         let slot = &mut self.slots[job];
         slot.faults += 1;
         // SAFETY: the job is not under way.
-        let is_own = slot.faults <= FAULTS_MAX && unsafe { self.pool.touch(job, address, for_write) };
+        let is_own = slot.faults <= self.faults_max && unsafe { self.pool.touch(job, address, for_write) };
         let shared = slot.operation.as_ref().filter(|_| !for_write);
         let shared = shared.and_then(|operation| operation.shared_byte(address));
         match shared {
             _ if is_own => Trouble::Again,
-            Some(byte) if slot.faults <= FAULTS_MAX => {
+            Some(byte) if slot.faults <= self.faults_max => {
                 // SAFETY: the byte lies in a state that the slot's operation keeps alive.
                 unsafe { std::ptr::with_exposed_provenance::<u8>(byte as usize).read_volatile() };
                 Trouble::Again
@@ -410,6 +429,7 @@ impl Session {
         let tag = slot.tag;
         if matches!(ended, Err(JobError::TimedOut)) {
             self.counters.timed_out += 1;
+            self.queues.device(slot.queue.expect("a job that times out is under way")).timed_out();
             self.quarantined.push(job);
         } else {
             slot.operation = None;
@@ -428,17 +448,18 @@ impl Session {
 
     /// Takes back jobs that ended after they were given up.
     fn release_quarantined(&mut self) {
-        let (pool, slots, queues, free) = (&self.pool, &mut self.slots, &self.queues, &mut self.free);
-        self.quarantined.retain(|&job| {
-            if pool.poll(job as usize).is_none() {
-                return true;
-            }
-            let slot = &mut slots[job as usize];
-            queues.device(slot.queue.take().expect("a quarantined job is under way")).retire();
-            slot.operation = None;
-            free.push(job);
-            false
-        });
+        if self.home.is_here() {
+            let (pool, slots, free) = (&self.pool, &mut self.slots, &mut self.free);
+            abandoned::release(pool, slots, &self.queues, &mut self.quarantined, |job| free.push(job));
+        }
+    }
+
+    /// Whether a job that was given up, or is under way, may still end.
+    fn is_worth_waiting(&self) -> bool {
+        let is_lost = |queue| self.queues.device(queue).is_lost();
+        self.quarantined
+            .iter()
+            .any(|&job| self.slots[job as usize].queue.is_some_and(|queue| !is_lost(queue)))
     }
 }
 
@@ -458,24 +479,36 @@ enum Tries {
 }
 
 impl Drop for Session {
-    /// Waits for the jobs under way. If some do not end in time, all of the session's buffers are never freed.
+    /// Waits for the jobs under way. The buffers of those that do not end in time are kept until they do.
     fn drop(&mut self) {
+        let take_pool = |pool: &mut JobPool| std::mem::replace(pool, JobPool::new(1, 1, 1));
+        if !self.home.is_here() {
+            // The pages are the parent's alone.
+            std::mem::forget(take_pool(&mut self.pool));
+            return;
+        }
         let mut patience = Patience::new();
         let end = Instant::now() + self.time_max;
-        self.quarantined.append(&mut self.under_way);
         let slots = &self.slots;
-        self.quarantined.retain(|&job| slots[job as usize].queue.is_some());
-        while !self.quarantined.is_empty() {
-            self.release_quarantined();
-            if Instant::now() > end {
-                break;
-            }
+        self.under_way.retain(|&job| slots[job as usize].queue.is_some());
+        self.quarantined.extend(&self.under_way);
+        self.release_quarantined();
+        while self.is_worth_waiting() && Instant::now() <= end {
             patience.pause();
+            self.release_quarantined();
+        }
+        for job in self.quarantined.iter().filter(|job| self.under_way.contains(job)) {
+            let queue = self.slots[*job as usize].queue;
+            self.queues.device(queue.expect("a job that did not end is under way")).timed_out();
         }
         if !self.quarantined.is_empty() {
-            let none = JobPool::new(1, 1, 1);
-            std::mem::forget(std::mem::replace(&mut self.pool, none));
-            std::mem::forget(std::mem::take(&mut self.slots));
+            abandoned::keep(Abandoned {
+                home: self.home,
+                pool: take_pool(&mut self.pool),
+                slots: std::mem::take(&mut self.slots),
+                queues: self.queues.take(),
+                jobs: std::mem::take(&mut self.quarantined),
+            });
         }
     }
 }

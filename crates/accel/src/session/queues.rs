@@ -39,6 +39,12 @@ impl Queues {
         Queues { queues, turn: 0, capabilities: common.expect("a session has a queue"), are_modelled }
     }
 
+    /// Leaves no queues behind.
+    pub(super) fn take(&mut self) -> Queues {
+        let (queues, capabilities) = (std::mem::take(&mut self.queues), self.capabilities.clone());
+        Queues { queues, turn: 0, capabilities, are_modelled: self.are_modelled }
+    }
+
     pub(super) fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

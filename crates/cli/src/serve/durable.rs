@@ -65,6 +65,9 @@ impl DurableArguments {
             let (bytes, path, offset) = (torn.bytes, torn.path.display(), torn.offset);
             line += &format!(", dropped a torn tail of {bytes} bytes at byte {offset} of {path}");
         }
+        if let Some(refusal) = store.durable_stats()?.refusal {
+            line += &format!("; reads are served, and writes are refused until there is room: {refusal}");
+        }
         Some(line)
     }
 }

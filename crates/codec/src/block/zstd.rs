@@ -9,7 +9,7 @@
 //!
 //! Levels below 0 trade ratio for speed; beyond -50 or so nothing is left to trade.
 
-use super::context::{Coder, Context, Damage};
+use super::context::{Coder, Context, Damage, Failure};
 use super::setting::SettingError;
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
@@ -131,7 +131,7 @@ impl<'a> ZstdCoder<'a> {
 // SAFETY: libzstd returns how many bytes it wrote from the start of the target, and `decompress` compares that with the
 // length of the target.
 unsafe impl Coder for ZstdCoder<'_> {
-    type Error = Damage;
+    type Error = Failure;
 
     fn bound(&self, raw_bytes: usize) -> usize {
         zstd_safe::compress_bound(raw_bytes)
@@ -159,19 +159,25 @@ unsafe impl Coder for ZstdCoder<'_> {
         }
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
         let raw_bytes = target.len();
         let fail = |code| Damage { position: packed.len(), what: get_error_name(code) };
+        let no_context = |code| Failure::Engine(format!("zstd: {}", get_error_name(code)));
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             None => {
-                let decompressor = self.new_decompressor().map_err(fail)?;
+                let decompressor = self.new_decompressor().map_err(no_context)?;
                 self.decompressor.insert(decompressor)
             }
         };
         let length = decompressor.decompress(&mut Target::new(target), packed).map_err(fail)?;
-        if length == raw_bytes { Ok(()) } else { Err(Damage::other_length(packed.len())) }
+        if length == raw_bytes { Ok(()) } else { Err(Damage::other_length(packed.len()).into()) }
     }
+}
+
+/// The most bytes that a compressed block can hold, by the headers of the blocks inside; 0 if it is damaged.
+pub fn raw_bytes_max(packed: &[u8]) -> usize {
+    walk(packed).unwrap_or(0)
 }
 
 /// Follows the headers of the blocks inside a frame and returns the most bytes that they can hold.

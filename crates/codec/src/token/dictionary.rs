@@ -98,6 +98,12 @@ impl Dictionary {
             + Matcher::memory_bytes_of(train::nodes_max(bits), super::tokens_max(bits))
     }
 
+    /// The most that [`train`](Self::train) holds while it works, the dictionary included, for so many samples of whatever length. The
+    /// samples themselves are the caller's.
+    pub fn training_bytes_expected(bits: u32, samples: usize) -> usize {
+        train::memory_bytes_expected(bits, samples)
+    }
+
     /// The dictionary as bytes that describe themselves: version, width, generation, tokens, CRC32C.
     pub fn to_bytes(&self) -> Vec<u8> {
         serial::to_bytes(&self.table, self.generation)

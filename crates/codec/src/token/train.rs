@@ -12,6 +12,9 @@ use super::matcher::Matcher;
 use super::{TOKEN_BYTES_MAX, merge, tokens_max};
 use std::cmp::Reverse;
 
+/// Bytes that a training holds for each token that it tries.
+const TOKEN_TRAINING_BYTES: usize = 320;
+
 /// Walks through the samples. The second one gains 1 %, a third would gain half of that again.
 const ROUNDS: usize = 2;
 
@@ -22,10 +25,23 @@ pub(super) fn nodes_max(bits: u32) -> usize {
     (1 << bits) * 7 / 2
 }
 
+/// Bytes that a training holds at most, beside its samples.
+///
+/// The counts of pairs are of one size, and a list of the samples is made to shuffle them. The rest goes by tokens: up to 150 bytes
+/// for each were measured with text and with random bytes, and more where long stretches repeat, whose tokens share no prefixes.
+pub(super) fn memory_bytes_expected(bits: u32, samples: usize) -> usize {
+    merge::PAIR_COUNTS_BYTES + samples * size_of::<&[u8]>() + crowd(bits) * TOKEN_TRAINING_BYTES
+}
+
+/// Tokens that are tried for so many bits.
+fn crowd(bits: u32) -> usize {
+    (tokens_max(bits) * 3 / 2).min(tokens_max(16))
+}
+
 /// At most 2^bits tokens in the order of their numbers, the most used first, so that they share cache lines.
 pub(super) fn train(samples: &[&[u8]], bits: u32) -> Result<Vec<Vec<u8>>, DictionaryError> {
     let room = tokens_max(bits);
-    let crowd = (room + room / 2).min(tokens_max(16));
+    let crowd = crowd(bits);
     let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
     let mut used = Vec::new();
     for round in 0..ROUNDS {

@@ -17,10 +17,11 @@ pub(crate) fn files() -> Vec<File> {
     collect(&root, &mut files);
     files.sort_by(|a, b| a.name.cmp(&b.name));
     if files.is_empty() {
-        eprintln!();
-        eprintln!("*** NO CORPUS in {}: testing with generated data instead.", root.display());
-        eprintln!("*** Set ZIPTIER_CORPUS to a folder with real files.");
-        eprintln!();
+        let remedy = format!(
+            "{} has no files: the tests use generated data; set ZIPTIER_CORPUS to a folder with real ones",
+            root.display()
+        );
+        ziptier_testing::not_run("corpus", &remedy);
         files = generated();
     }
     files

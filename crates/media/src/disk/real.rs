@@ -1,17 +1,20 @@
 //! Files of the operating system.
 
 use super::mapped::MappedFile;
-use super::{Caching, DirLock, Disk, DiskError, DiskFile, write_all_at};
+use super::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir, write_all_at};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The file whose advisory lock keeps a folder to one process.
 const LOCK_NAME: &str = "LOCK";
+
+/// What lies in a folder is nobody's but its owner's, whatever the umask says. One that was there keeps the mode that somebody gave it.
+const FOLDER_MODE: u32 = 0o700;
 
 /// The least that is allocated at once.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
@@ -25,7 +28,8 @@ impl RealDisk {
         let operation = if is_new { "create" } else { "open" };
         let open = |flags: OFlags| {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create_new(is_new).custom_flags(flags.bits().cast_signed());
+            options.read(true).write(true).create_new(is_new);
+            options.custom_flags((flags | OFlags::NOFOLLOW).bits().cast_signed());
             options.open(path)
         };
         let direct = match caching {
@@ -60,9 +64,24 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        let parents = parents_of_missing(dir);
-        fs::create_dir_all(dir).map_err(|error| DiskError::new("create", dir, &error))?;
-        parents.into_iter().try_for_each(|parent| self.sync_dir(parent))
+        let Some(parent) = parent_of(dir) else { return Ok(()) };
+        if !dir.is_dir() {
+            if parent != Path::new(".") {
+                self.create_dir(parent)?;
+            }
+            match fs::DirBuilder::new().mode(FOLDER_MODE).create(dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => {
+                    return Err(DiskError::new("create", dir, &error));
+                }
+                _ => return self.sync_dir(parent),
+            }
+        }
+        // A process that ended between making it and the sync left it to this one. Each folder is made when the one above is durable, so
+        // there is no need to look further up. One above that may not be read was not made by this user.
+        match self.sync_dir(parent) {
+            Err(DiskError::Failed { kind: io::ErrorKind::PermissionDenied, .. }) => Ok(()),
+            synced => synced,
+        }
     }
 
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
@@ -100,9 +119,12 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        File::open(dir)
-            .and_then(|file| file.sync_all())
-            .map_err(|error| DiskError::new("sync the names in", dir, &error))
+        self.open_dir(dir)?.sync_names()
+    }
+
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
+        let file = File::open(dir).map_err(|error| DiskError::new("open", dir, &error))?;
+        Ok(Box::new(RealDir { file, path: dir.to_path_buf() }))
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
@@ -116,6 +138,7 @@ impl Disk for RealDisk {
             .create(true)
             .truncate(false)
             .write(true)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(&path)
             .map_err(|error| DiskError::new("lock", &path, &error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -126,11 +149,21 @@ impl Disk for RealDisk {
     }
 }
 
-/// The folders that get a name when `dir` is made with all that it lies in.
-fn parents_of_missing(dir: &Path) -> Vec<&Path> {
-    let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
-    let parents = missing.filter_map(Path::parent);
-    parents.map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).collect()
+/// The folder that has the name of another one; the root has none.
+fn parent_of(dir: &Path) -> Option<&Path> {
+    let parent = dir.parent()?;
+    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+struct RealDir {
+    file: File,
+    path: PathBuf,
+}
+
+impl OpenDir for RealDir {
+    fn sync_names(&self) -> Result<(), DiskError> {
+        self.file.sync_all().map_err(|error| DiskError::new("sync the names in", &self.path, &error))
+    }
 }
 
 /// The lock belongs to the open file, and goes with it.
@@ -244,6 +277,7 @@ mod tests {
         let dir = folder.path().join("data");
         let disk = RealDisk;
         disk.create_dir(&dir).unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, FOLDER_MODE);
         let file = disk.create(&dir.join("a"), Caching::Cached).unwrap();
         file.preallocate(10_000).unwrap();
         assert_eq!(file.len(), Ok(10_000));
@@ -260,6 +294,11 @@ mod tests {
         disk.remove(&dir.join("b")).unwrap();
         assert!(disk.open(&dir.join("b"), Caching::Cached).is_err_and(|error| error.is_not_found()));
 
+        // Nobody leads a write elsewhere by a link.
+        fs::write(folder.path().join("elsewhere"), b"theirs").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), dir.join("c")).unwrap();
+        assert!(disk.open(&dir.join("c"), Caching::Cached).is_err());
+
         let lock = disk.lock_dir(&dir).unwrap();
         let refusal = disk.lock_dir(&dir).unwrap_err();
         assert_eq!(refusal, DiskError::Locked { path: dir.clone() });
@@ -270,14 +309,19 @@ mod tests {
     /// Signals for this thread alone, as a profiler or a timer of the application sends them.
     #[test]
     fn signals_do_not_keep_room_from_being_allocated() {
-        use std::sync::atomic::{AtomicBool, Ordering};
-        extern "C" fn nothing(_: libc::c_int) {}
-        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+        use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+        static SIGNALS: AtomicU32 = AtomicU32::new(0);
+        extern "C" fn counts(_: libc::c_int) {
+            SIGNALS.fetch_add(1, Ordering::Relaxed);
+        }
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            return ziptier_testing::not_run("tmpfs", "mount one at /dev/shm");
+        };
         let file = RealDisk.create(&folder.path().join("a"), Caching::Cached).unwrap();
-        // SAFETY: a record of integers and pointers, for which zeros are valid; the handler does nothing, and no other test has one.
+        // SAFETY: a record of integers and pointers, for which zeros are valid; the handler adds to an atomic number, and no other test has one.
         let this = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_sigaction = counts as *const () as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
             libc::pthread_self()
         };
@@ -290,29 +334,36 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_micros(100));
                 }
             });
-            let done = (0..10).try_for_each(|_| {
-                file.set_len(0)?;
-                file.preallocate(32 << 20)
-            });
+            // Allocations during which signals came: an allocation that none disturbs says nothing.
+            let (mut disturbed, mut done) = (0, Ok(()));
+            for _ in 0..100_000 {
+                let before = SIGNALS.load(Ordering::Relaxed);
+                done = file.set_len(0).and_then(|()| file.preallocate(32 << 20));
+                disturbed += u32::from(SIGNALS.load(Ordering::Relaxed) > before + 1);
+                if done.is_err() || disturbed == 10 {
+                    break;
+                }
+            }
             is_done.store(true, Ordering::Relaxed);
             done.unwrap();
+            assert_eq!(disturbed, 10, "signals came in the middle of so many allocations");
         });
         assert_eq!(file.len(), Ok(32 << 20));
     }
 
     #[test]
-    fn a_folder_is_made_with_all_that_it_lies_in_and_its_name_is_synced() {
+    fn a_folder_is_made_with_all_that_it_lies_in() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        let inner = root.join("outer/middle/inner");
-        let (middle, outer) = (root.join("outer/middle"), root.join("outer"));
-        assert_eq!(parents_of_missing(&inner), [&*middle, &*outer, root]);
-        RealDisk.create_dir(&inner).unwrap();
+        let inner = folder.path().join("outer/middle/inner");
+        (0..2).for_each(|_| RealDisk.create_dir(&inner).unwrap());
         assert!(inner.is_dir());
-        assert!(parents_of_missing(&inner).is_empty());
-        RealDisk.create_dir(&inner).unwrap();
-        assert_eq!(parents_of_missing(&inner.join("more")), [&*inner]);
-        assert_eq!(parents_of_missing(Path::new("no such folder")), [Path::new(".")]);
+        fs::write(folder.path().join("file"), b"").unwrap();
+        assert!(RealDisk.create_dir(&folder.path().join("file/inner")).is_err());
+        let parents = ["/a/b", "a/b", "a", "/"].map(|dir| parent_of(Path::new(dir)));
+        assert_eq!(
+            parents,
+            ["/a", "a", ".", ""].map(|parent| (!parent.is_empty()).then(|| Path::new(parent)))
+        );
     }
 
     #[test]

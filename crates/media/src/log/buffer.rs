@@ -1,8 +1,9 @@
 //! What was appended and not yet written, and how far writing and syncing have come.
 
-use super::format::{EntryHeader, SegmentHeader};
+use super::format::{ENTRY_HEADER_BYTES, EntryHeader, SegmentHeader, VERSION};
 use super::segment::{Spare, payload_bytes_max};
 use super::{LogError, Lsn};
+use crate::disk::DiskError;
 
 /// Bytes for one segment, in the order of their LSNs.
 pub(super) struct Chunk {
@@ -17,9 +18,12 @@ pub(super) struct Buffer {
     /// An emptied vector, to be filled again without asking the allocator.
     emptied: Vec<u8>,
     pub(super) buffered_bytes: usize,
-    /// The segment that the next record goes into, and where.
+    /// The segment that the next record goes into, and where. Until the first was begun it is that which the log ended in, and has no room.
     segment: SegmentHeader,
     offset: u64,
+    /// Of the segments to come.
+    next_number: u64,
+    salt: u64,
     pub(super) next_lsn: Lsn,
     pub(super) written_lsn: Lsn,
     /// Somebody is writing chunks.
@@ -29,25 +33,30 @@ pub(super) struct Buffer {
     pub(super) is_sealed: bool,
     /// The first failure of a write or sync.
     pub(super) failure: Option<String>,
+    /// Why the last record was refused, if it was.
+    pub(super) refusal: Option<String>,
     pub(super) records: u64,
     pub(super) syncs: u64,
 }
 
 impl Buffer {
-    /// Goes on at `offset` of a segment, behind records that were all written.
-    pub(super) fn new(segment: SegmentHeader, offset: u64, next_lsn: Lsn) -> Buffer {
+    /// Goes on behind a segment, in one with the number `next_number`.
+    pub(super) fn behind(segment: SegmentHeader, next_number: u64, salt: u64, next_lsn: Lsn) -> Buffer {
         Buffer {
             chunks: Vec::new(),
             emptied: Vec::new(),
             buffered_bytes: 0,
             segment,
-            offset,
+            offset: segment.segment_bytes,
+            next_number,
+            salt,
             next_lsn,
             written_lsn: next_lsn - 1,
             writing: false,
             syncing: false,
             is_sealed: false,
             failure: None,
+            refusal: None,
             records: 0,
             syncs: 0,
         }
@@ -67,8 +76,8 @@ impl Buffer {
         LogError::Poisoned { first }
     }
 
-    /// The same for work on files that hold no records yet or any more: there a refusal leaves nothing in doubt. Any other failure does: of a disk
-    /// that has failed to sync one file, nobody knows what it does to the next.
+    /// The same where a refusal leaves nothing in doubt. Any other failure does: of a disk that has failed to sync one file, nobody knows what
+    /// it does to the next.
     pub(super) fn poison_unless_refused<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
         outcome.map_err(|error| match error {
             LogError::Disk(error) if error.is_refusal() => LogError::Disk(error),
@@ -76,9 +85,26 @@ impl Buffer {
         })
     }
 
-    /// Whether the record may wait here; one that is longer than the bound waits for an empty buffer.
-    pub(super) fn has_room(&self, payload_bytes: usize, bound_bytes: usize) -> bool {
-        self.buffered_bytes == 0 || self.buffered_bytes + payload_bytes <= bound_bytes
+    /// Remembers why there is no room for a record.
+    pub(super) fn note_refusal<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(LogError::Disk(error)) = &outcome {
+            self.refusal = Some(error.to_string());
+        }
+        outcome
+    }
+
+    /// The same for a file that was to be made for records to come: none is in doubt, but for a failed sync.
+    pub(super) fn note_unmade<T>(&mut self, outcome: Result<T, DiskError>) -> Result<T, LogError> {
+        match outcome {
+            Err(error) if error.is_of_sync() => Err(self.poison(error.into())),
+            outcome => self.note_refusal(outcome.map_err(LogError::from)),
+        }
+    }
+
+    /// Whether a record may wait here. Its own length does not matter: a long record that waited for an empty buffer might wait for ever while others
+    /// append, and they wait for it under their locks. So the buffer exceeds its bound by one record at most.
+    pub(super) fn has_room(&self, bound_bytes: usize) -> bool {
+        self.buffered_bytes < bound_bytes
     }
 
     /// Whether the record fits into the segment.
@@ -89,11 +115,13 @@ impl Buffer {
     /// Further records go into the next segment.
     pub(super) fn switch_to(&mut self, spare: Spare) {
         self.segment = SegmentHeader {
+            version: VERSION,
             segment_bytes: spare.bytes,
-            number: self.segment.number + 1,
-            salt: self.segment.salt,
+            number: self.next_number,
+            salt: self.salt,
             first_lsn: self.next_lsn,
         };
+        self.next_number += 1;
         self.offset = super::format::HEADER_BYTES;
         self.chunks.push(Chunk { next: Some((spare, self.segment)), bytes: Vec::new() });
     }
@@ -115,7 +143,7 @@ impl Buffer {
             self.chunks.push(Chunk { next: None, bytes });
         }
         if let Some(chunk) = self.chunks.last_mut() {
-            chunk.bytes.extend_from_slice(&header.encode());
+            chunk.bytes.extend_from_slice(&header.encode(&self.segment));
             parts.iter().for_each(|part| chunk.bytes.extend_from_slice(part));
         }
         self.next_lsn += 1;
@@ -126,14 +154,27 @@ impl Buffer {
     }
 
     /// The mark of a clean stop, behind the last record.
-    pub(super) fn seal_entry(&self) -> EntryHeader {
-        EntryHeader::new(None, 1, self.next_lsn, &self.segment, 0)
+    pub(super) fn seal_entry(&self) -> [u8; ENTRY_HEADER_BYTES] {
+        EntryHeader::new(None, 1, self.next_lsn, &self.segment, 0).encode(&self.segment)
+    }
+
+    /// Whether nothing is to be written, and no segment to be begun.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
     }
 
     /// Everything that is to be written, and the LSN up to which it goes.
     pub(super) fn take(&mut self) -> (Vec<Chunk>, Lsn) {
         self.buffered_bytes = 0;
         (std::mem::take(&mut self.chunks), self.next_lsn - 1)
+    }
+
+    /// What could not be written yet goes before what was appended since.
+    pub(super) fn put_back(&mut self, mut chunks: Vec<Chunk>) {
+        chunks.retain(|chunk| chunk.next.is_some() || !chunk.bytes.is_empty());
+        self.buffered_bytes += chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        chunks.append(&mut self.chunks);
+        self.chunks = chunks;
     }
 
     /// Keeps the memory of chunks that were written.

@@ -12,7 +12,10 @@ pub(super) const ENTRY_HEADER_BYTES: usize = 20;
 pub(super) const ENTRY_LSN_AT: usize = 8;
 
 const SIGNATURE: [u8; 8] = *b"ziptrlog";
-const VERSION: u32 = 1;
+/// The format that is written.
+pub(super) const VERSION: u32 = 2;
+/// The oldest one that is read: LSNs stand in the headers of its entries as they are.
+const VERSION_MIN: u32 = 1;
 const HEADER_CRC_AT: usize = HEADER_BYTES as usize - 4;
 /// Stands in a seal where a record has its length.
 const SEAL_LENGTH: u32 = u32::MAX;
@@ -20,11 +23,12 @@ const SEAL_LENGTH: u32 = u32::MAX;
 /// What a segment's header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
+    pub(super) version: u32,
     /// Bytes of the file while it is in use. A file that is shorter was finished.
     pub(super) segment_bytes: u64,
     /// Its generation: no two uses of a file have the same.
     pub(super) number: u64,
-    /// Seeds the checksums, so that nobody can store a value that looks like a record.
+    /// Seeds the checksums and hides the LSNs, so that nobody can store a value that looks like a record.
     pub(super) salt: u64,
     /// The LSN of its first record.
     pub(super) first_lsn: Lsn,
@@ -40,10 +44,15 @@ pub(super) enum HeaderFault {
 }
 
 impl SegmentHeader {
+    /// That of no segment, in which nothing has room.
+    pub(super) fn none(first_lsn: Lsn) -> SegmentHeader {
+        SegmentHeader { version: VERSION, segment_bytes: 0, number: 0, salt: 0, first_lsn }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         bytes[0..8].copy_from_slice(&SIGNATURE);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.salt.to_le_bytes());
@@ -60,13 +69,14 @@ impl SegmentHeader {
         if is_whole && bytes[0..8] != SIGNATURE {
             return Err(HeaderFault::Foreign("its signature is another one".to_string()));
         }
-        if is_whole && le_u32(&bytes[8..12]) != VERSION {
-            let found = le_u32(&bytes[8..12]);
+        let version = if is_whole { le_u32(&bytes[8..12]) } else { 0 };
+        if is_whole && !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(HeaderFault::Foreign(format!(
-                "it has version {found}, this program reads version {VERSION}"
+                "it has version {version}, this program reads versions {VERSION_MIN} to {VERSION}"
             )));
         }
         let header = SegmentHeader {
+            version,
             segment_bytes: if is_whole { le_u64(&bytes[16..24]) } else { 0 },
             number: if is_whole { le_u64(&bytes[24..32]) } else { 0 },
             salt: if is_whole { le_u64(&bytes[32..40]) } else { 0 },
@@ -75,6 +85,22 @@ impl SegmentHeader {
         let is_sound = header.segment_bytes > HEADER_BYTES && (1..=Lsn::MAX / 2).contains(&header.first_lsn);
         if is_sound { Ok(header) } else { Err(HeaderFault::Damaged) }
     }
+
+    /// What LSNs in the headers of entries are combined with by exclusive or.
+    ///
+    /// Payloads come from clients, and a search behind damage looks at every byte. Who does not know the salt cannot write bytes that
+    /// look like a header with a likely LSN; nor do headers from another use of the file.
+    pub(super) fn lsn_mask(&self) -> u64 {
+        if self.version == 1 { 0 } else { mixed(self.salt ^ mixed(self.number)) }
+    }
+}
+
+/// The mixer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of the result depends on every bit of the number.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
 }
 
 /// What stands in front of a record's payload.
@@ -105,27 +131,27 @@ impl EntryHeader {
     /// Everything but the checksum itself, behind the payload, and what makes this use of this segment unlike all others.
     pub(super) fn checksum(&self, segment: &SegmentHeader, payload_crc: u32) -> u32 {
         let mut covered = [0; 32];
-        covered[..16].copy_from_slice(&self.encode()[..16]);
+        covered[..16].copy_from_slice(&self.encode(segment)[..16]);
         covered[16..24].copy_from_slice(&segment.number.to_le_bytes());
         covered[24..].copy_from_slice(&segment.salt.to_le_bytes());
         crc32c::crc32c_append(payload_crc, &covered)
     }
 
-    pub(super) fn encode(&self) -> [u8; ENTRY_HEADER_BYTES] {
+    pub(super) fn encode(&self, segment: &SegmentHeader) -> [u8; ENTRY_HEADER_BYTES] {
         let mut bytes = [0; ENTRY_HEADER_BYTES];
         bytes[0..4].copy_from_slice(&self.length.unwrap_or(SEAL_LENGTH).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.unsynced.to_le_bytes());
-        bytes[ENTRY_LSN_AT..16].copy_from_slice(&self.lsn.to_le_bytes());
+        bytes[ENTRY_LSN_AT..16].copy_from_slice(&(self.lsn ^ segment.lsn_mask()).to_le_bytes());
         bytes[16..20].copy_from_slice(&self.crc.to_le_bytes());
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8; ENTRY_HEADER_BYTES]) -> EntryHeader {
+    pub(super) fn decode(bytes: &[u8; ENTRY_HEADER_BYTES], segment: &SegmentHeader) -> EntryHeader {
         let length = le_u32(&bytes[0..4]);
         EntryHeader {
             length: (length != SEAL_LENGTH).then_some(length),
             unsynced: le_u32(&bytes[4..8]),
-            lsn: le_u64(&bytes[ENTRY_LSN_AT..16]),
+            lsn: le_u64(&bytes[ENTRY_LSN_AT..16]) ^ segment.lsn_mask(),
             crc: le_u32(&bytes[16..20]),
         }
     }
@@ -183,7 +209,8 @@ fn le_u64(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const SEGMENT: SegmentHeader = SegmentHeader { segment_bytes: 8192, number: 7, salt: 99, first_lsn: 12 };
+    const SEGMENT: SegmentHeader =
+        SegmentHeader { version: VERSION, segment_bytes: 8192, number: 7, salt: 99, first_lsn: 12 };
 
     #[test]
     fn a_header_comes_back_and_no_flipped_bit_passes() {
@@ -203,18 +230,30 @@ mod tests {
         bytes[8] = 9;
         let crc = crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
         bytes[HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        let reason = "it has version 9, this program reads version 1".to_string();
+        let reason = "it has version 9, this program reads versions 1 to 2".to_string();
         assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Foreign(reason)));
     }
 
     #[test]
     fn the_checksum_knows_its_segment() {
         let payload_crc = crc32c::crc32c(b"payload");
+        let former = SegmentHeader { version: 1, ..SEGMENT };
+        for segment in [SEGMENT, former] {
+            let entry = EntryHeader::new(Some(7), 3, 20, &segment, payload_crc);
+            assert_eq!(EntryHeader::decode(&entry.encode(&segment), &segment), entry);
+        }
         let entry = EntryHeader::new(Some(7), 3, 20, &SEGMENT, payload_crc);
-        assert_eq!(EntryHeader::decode(&entry.encode()), entry);
+        assert_eq!(
+            EntryHeader::new(Some(7), 3, 20, &former, payload_crc).encode(&former)[8..16],
+            [20, 0, 0, 0, 0, 0, 0, 0]
+        );
         assert_eq!(entry.durable_lsn(), 17);
         let next = SegmentHeader { number: 8, ..SEGMENT };
         assert_ne!(entry.checksum(&next, payload_crc), entry.crc);
+        assert!(
+            EntryHeader::decode(&entry.encode(&SEGMENT), &next).lsn > 1 << 32,
+            "it looks like no entry elsewhere"
+        );
         let salted = SegmentHeader { salt: 100, ..SEGMENT };
         assert_ne!(entry.checksum(&salted, payload_crc), entry.crc);
     }

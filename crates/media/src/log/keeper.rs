@@ -31,14 +31,15 @@ impl Keeper {
             let mut synced_at = Instant::now();
             let pause = sync_every.map_or(LOOK, |every| every.min(LOOK));
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                // Told again, and to somebody, by the append that finds no room.
-                let _ = log.prepare_segment();
+                // First the sync, which somebody counts on: a segment may take long to make.
                 if sync_every.is_some_and(|every| synced_at.elapsed() >= every) {
                     synced_at = Instant::now();
                     if log.sync(log.last_lsn()).is_err() {
                         return;
                     }
                 }
+                // Told again, and to somebody, by the append that finds no room.
+                let _ = log.prepare_segment();
             }
         })?;
         Ok(Keeper { stop: Some(stop), thread: Some(thread) })

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// How many times the bytes of a segment may be summed up in a search for entries. Bytes that look like the headers of many long
-/// records would otherwise make it quadratic.
+/// How many times the bytes of a segment may be summed up in a search for entries. In a segment of version 1, bytes of a client may look
+/// like the headers of many long records, and would otherwise make it quadratic. A search that ends so has proved nothing.
 const SEARCH_BYTES_FACTOR: u64 = 8;
 
 /// What stands at an offset where an entry with a certain LSN was expected.
@@ -33,8 +33,6 @@ pub(super) struct Found {
     pub(super) end: u64,
     /// The newest LSN that one of them knew to be durable.
     pub(super) durable_lsn: Lsn,
-    /// The search was given up.
-    pub(super) gave_up: bool,
 }
 
 /// One segment file.
@@ -100,8 +98,10 @@ impl SegmentReader {
             return Ok(at);
         }
         let numbers = &self.window[(at - self.window_start) as usize + ENTRY_LSN_AT..];
+        let mask = self.header.lsn_mask();
         let is_number = |bytes: &[u8]| {
-            bytes.first_chunk().is_some_and(|bytes| (lowest..=highest).contains(&u64::from_le_bytes(*bytes)))
+            let is_likely = |bytes| (lowest..=highest).contains(&(u64::from_le_bytes(bytes) ^ mask));
+            bytes.first_chunk().is_some_and(|bytes| is_likely(*bytes))
         };
         // Where the window ends, the next one begins a little before.
         let last = self.window.len() as u64 + self.window_start - ENTRY_HEADER_BYTES as u64;
@@ -130,7 +130,7 @@ impl SegmentReader {
 
     /// Looks for entries behind an invalid one at `offset`, with LSNs from `expected` to before `limit`.
     pub(super) fn search(&mut self, offset: u64, expected: Lsn, limit: Lsn) -> Result<Found, DiskError> {
-        let mut found = Found { first: None, end: offset, durable_lsn: 0, gave_up: false };
+        let mut found = Found { first: None, end: offset, durable_lsn: 0 };
         let mut budget = SEARCH_BYTES_FACTOR * self.file_bytes;
         let (mut at, mut lowest) = (offset + 1, expected);
         let limit = limit.min(expected.saturating_add(self.file_bytes / ENTRY_HEADER_BYTES as u64));
@@ -143,10 +143,7 @@ impl SegmentReader {
                 && header.unsynced > 0
                 && header.entry_bytes() <= self.file_bytes - at;
             if is_plausible {
-                let Some(rest) = budget.checked_sub(header.entry_bytes()) else {
-                    found.gave_up = true;
-                    return Ok(found);
-                };
+                let Some(rest) = budget.checked_sub(header.entry_bytes()) else { break };
                 budget = rest;
                 if !matches!(self.checked(at, header)?, Entry::Invalid(_)) {
                     found.first.get_or_insert((at, header.lsn));
@@ -164,8 +161,9 @@ impl SegmentReader {
 
     /// The header at `offset`, whatever it says.
     pub(super) fn entry_header(&mut self, offset: u64) -> Result<Option<EntryHeader>, DiskError> {
+        let segment = self.header;
         let bytes = self.bytes(offset, ENTRY_HEADER_BYTES)?;
-        Ok(bytes.and_then(|bytes| bytes.first_chunk()).map(EntryHeader::decode))
+        Ok(bytes.and_then(|bytes| bytes.first_chunk()).map(|bytes| EntryHeader::decode(bytes, &segment)))
     }
 
     /// Reads until the window is full or the file ends; says how many bytes it has.

@@ -4,15 +4,18 @@ use super::buffer::Buffer;
 use super::format::{self, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, SegmentHeader};
 use super::reader::{Entry, SegmentReader};
 use super::segment::{Live, Segments};
-use super::writer::Writer;
+use super::writer::{SegmentFile, Writer};
 use super::{Log, LogError, LogOptions, Lsn};
-use crate::disk::{Caching, Disk};
+use crate::disk::{Caching, Disk, DiskFile, read_full_at, write_all_at};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+/// Bytes that are written again at a time.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A record as it was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +95,7 @@ pub struct Replay {
     offset: u64,
     next_lsn: Lsn,
     start_lsn: Lsn,
-    /// Whatever the records themselves knew, the caller knows that they were durable up to here.
+    /// Up to here the caller knows that records were durable, or a record that was read.
     durable_lsn: Lsn,
     bytes_done: u64,
     is_sealed: bool,
@@ -264,6 +267,7 @@ impl Replay {
                 let offset = self.offset;
                 self.offset += header.entry_bytes();
                 self.next_lsn += 1;
+                self.durable_lsn = self.durable_lsn.max(header.durable_lsn());
                 Ok(Step::Record(offset, header))
             }
             Entry::Seal => self.finish_sealed(),
@@ -344,7 +348,7 @@ impl Replay {
         let unreadable = reader.unreadable(offset, to);
         let path = self.segments[self.at].path.clone();
         let durable_lsn = found.durable_lsn.max(self.durable_lsn);
-        let is_tail = next.is_none() && !is_cut && is_whole && !found.gave_up && durable_lsn < next_lsn;
+        let is_tail = next.is_none() && !is_cut && is_whole && durable_lsn < next_lsn;
         if is_tail {
             let torn_end = torn_header.map_or(offset, |header| offset.saturating_add(header.entry_bytes()));
             let end = torn_end.max(found.end).min(file_bytes);
@@ -441,55 +445,89 @@ impl Replay {
 
     /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable then.
     ///
+    /// Where there is no room for a new segment, the first [`Log::append`] that finds some begins it; until then appends are refused.
+    ///
     /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them, but for those of
     /// which something cannot be read: these it sets aside, under the name `unread-N`. Without salvage this removes what was set aside.
     ///
     /// # Errors
     ///
-    /// [`LogError::NotReplayed`] before [`Replay::next_record`] said `None`; those of the disk, a full one among them.
+    /// [`LogError::NotReplayed`] before [`Replay::next_record`] said `None`; those of the disk.
     pub fn into_log(mut self) -> Result<Log, LogError> {
         if self.at < self.segments.len() {
             return Err(LogError::NotReplayed);
         }
         self.end()?;
+        // A segment is cut behind a successor that is durable, and whoever named that may have ended before its name was.
+        let names = self.disk.open_dir(&self.dir)?;
+        names.sync_names()?;
+        let (live, salt) = (self.live(), RandomState::new().hash_one(self.next_lsn));
+        let next_number = live.back().map_or(1, |newest| newest.number + 1);
+        let last = self.make_durable()?;
+        let ends_in = self.segments.last().map_or(SegmentHeader::none(self.next_lsn), |last| last.header);
         let segment_bytes = self.options.segment_bytes;
-        let live = self.live();
-        let newest_number = live.back().map_or(0, |newest| newest.number);
-        let segments = Segments::new(self.disk.clone(), &self.dir, segment_bytes, live, &self.spare_names)?;
-        let spare = segments.take_spare(0)?;
-        let header = SegmentHeader {
-            segment_bytes: spare.bytes,
-            number: newest_number + 1,
-            salt: RandomState::new().hash_one(self.next_lsn),
-            first_lsn: self.next_lsn,
+        let segments =
+            Segments::new(self.disk.clone(), &self.dir, names, segment_bytes, live, &self.spare_names);
+        let log = Log {
+            segments,
+            buffer: Mutex::new(Buffer::behind(ends_in, next_number, salt, self.next_lsn)),
+            durable_lsn: AtomicU64::new(self.next_lsn - 1),
+            waiting_bytes: AtomicUsize::new(0),
+            changed: Condvar::new(),
+            writer: Mutex::new(Writer::behind(last)),
+            buffer_bytes: self.options.buffer_bytes,
         };
-        // What was read may have been in the system's memory only, so it is synced before a successor says that it is there;
-        // and a segment is cut behind a successor that exists.
-        let (last, earlier) = match self.segments.split_last() {
-            Some((last, earlier)) => (Some(last), earlier),
-            None => (None, &[][..]),
-        };
-        earlier.iter().try_for_each(|segment| self.cut(segment))?;
-        if let Some(last) = last {
-            self.disk.open(&last.path, Caching::Cached)?.sync_data()?;
-        }
-        let file = segments.begin(spare, &header)?;
-        last.iter().try_for_each(|segment| self.cut(segment))?;
+        log.begin_segment()?;
         if !self.options.salvage {
             for name in &self.unread_names {
                 // What does not go now is tried again at the next start.
                 let _ = self.disk.remove(&self.dir.join(name));
             }
         }
-        Ok(Log {
-            segments,
-            buffer: Mutex::new(Buffer::new(header, HEADER_BYTES, self.next_lsn)),
-            durable_lsn: AtomicU64::new(self.next_lsn - 1),
-            waiting_bytes: AtomicUsize::new(0),
-            changed: Condvar::new(),
-            writer: Mutex::new(Writer::new(file)),
-            buffer_bytes: self.options.buffer_bytes,
-        })
+        Ok(log)
+    }
+
+    /// Makes everything that was replayed durable. The last segment and where it ends, if it is still to be finished.
+    ///
+    /// What was read may have been in the system's memory only, and a sync that has failed before may have left it there as if it were
+    /// durable (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So what no later record proves to be
+    /// durable is written again, and then synced.
+    fn make_durable(&self) -> Result<Option<(SegmentFile, u64)>, LogError> {
+        let Some((last, earlier)) = self.segments.split_last() else { return Ok(None) };
+        // The one before the last may have been cut by a process that ended before the cut was durable; those before that are long finished.
+        for (behind, segment) in earlier.iter().rev().enumerate() {
+            if segment.cut_at.is_some() || behind == 0 {
+                let file = self.disk.open(&segment.path, Caching::Cached)?;
+                segment.cut_at.map_or(Ok(()), |offset| file.set_len(offset))?;
+                file.sync_data()?;
+            }
+        }
+        let file = self.disk.open(&last.path, Caching::Cached)?;
+        if let Some(end) = last.cut_at {
+            self.write_again(last, &*file, end)?;
+        }
+        file.sync_data()?;
+        Ok(last.cut_at.map(|end| (SegmentFile::new(file, last.path.clone()), end)))
+    }
+
+    /// Writes the entries of the last segment that are not proved to be durable again as they are.
+    fn write_again(&self, segment: &Segment, file: &dyn DiskFile, end: u64) -> Result<(), LogError> {
+        let mut reader = SegmentReader::open(&*self.disk, &segment.path)?;
+        let mut at = HEADER_BYTES;
+        while at < end {
+            match reader.entry_header(at)? {
+                Some(header) if header.lsn <= self.durable_lsn => at += header.entry_bytes(),
+                _ => break,
+            }
+        }
+        let mut piece = vec![0; end.saturating_sub(at).min(PIECE_BYTES) as usize];
+        while at < end {
+            let wanted = piece.len().min((end - at) as usize);
+            let count = read_full_at(file, at, &mut piece[..wanted])?;
+            write_all_at(file, at, &piece[..count])?;
+            at += count.max(1) as u64;
+        }
+        Ok(())
     }
 
     /// Every segment file, readable or not; one that is not goes with its successor.
@@ -501,14 +539,5 @@ impl Replay {
             live.insert(at, Live { number, first_lsn, segment_bytes: 0, is_unread: true });
         }
         live.into()
-    }
-
-    fn cut(&self, segment: &Segment) -> Result<(), LogError> {
-        if let Some(offset) = segment.cut_at {
-            let file = self.disk.open(&segment.path, Caching::Cached)?;
-            file.set_len(offset)?;
-            file.sync_data()?;
-        }
-        Ok(())
     }
 }

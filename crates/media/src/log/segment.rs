@@ -1,8 +1,9 @@
 //! The files of a log: those in use, oldest first, and spare ones.
 
 use super::format::{self, ENTRY_HEADER_BYTES, HEADER_BYTES, SegmentHeader};
+use super::writer::SegmentFile;
 use super::{LogError, Lsn};
-use crate::disk::{Caching, Disk, DiskError, DiskFile, write_all_at};
+use crate::disk::{Caching, Disk, DiskError, DiskFile, OpenDir, write_all_at};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// Spare files that are kept; more than one, so that a checkpoint's segments serve the next ones.
 const SPARES_MAX: usize = 2;
 
-/// A file with room that is allocated and filled, to become a segment.
+/// A file with room that is allocated and filled, to become a segment. It is open as a segment is, so that becoming one opens nothing.
 pub(super) struct Spare {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -58,6 +59,8 @@ struct Pool {
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// The folder, open: its names are made durable however many files are open.
+    names: Box<dyn OpenDir>,
     segment_bytes: u64,
     pool: Mutex<Pool>,
     /// Segments go one after the other, so that none is missing between two that are there.
@@ -65,29 +68,31 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Takes over a folder's segments, and its spare files as far as they fit.
+    /// Takes over a folder's segments, and its spare files as far as they fit and can be opened.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         dir: &Path,
+        names: Box<dyn OpenDir>,
         segment_bytes: u64,
         live: VecDeque<Live>,
         spare_names: &[String],
-    ) -> Result<Segments, DiskError> {
+    ) -> Segments {
         let mut spares = Vec::new();
         let mut next_spare = 0;
         for name in spare_names {
             next_spare =
                 format::number_of(name, "spare-").map_or(next_spare, |number| next_spare.max(number + 1));
             let path = dir.join(name);
-            let file = disk.open(&path, Caching::Cached)?;
-            if file.len()? == segment_bytes && spares.len() < SPARES_MAX {
-                spares.push(Spare { file, path, bytes: segment_bytes });
-            } else {
-                disk.remove(&path)?;
+            let fits =
+                |file: &Arc<dyn DiskFile>| file.len() == Ok(segment_bytes) && spares.len() < SPARES_MAX;
+            match disk.open(&path, Caching::Mapped).ok().filter(fits) {
+                Some(file) => spares.push(Spare { file, path, bytes: segment_bytes }),
+                // It holds nothing. If it stays, the next start tries again.
+                None => drop(disk.remove(&path)),
             }
         }
         let pool = Mutex::new(Pool { live, spares, next_spare });
-        Ok(Segments { disk, dir: dir.to_path_buf(), segment_bytes, pool, dropping: Mutex::new(()) })
+        Segments { disk, dir: dir.to_path_buf(), names, segment_bytes, pool, dropping: Mutex::new(()) }
     }
 
     /// A spare file with room for a record, made now if there is none.
@@ -102,9 +107,12 @@ impl Segments {
         };
         let path = self.dir.join(format::spare_name(number));
         let bytes = segment_bytes_for(self.segment_bytes, payload_bytes);
-        let file = self.disk.create(&path, Caching::Cached)?;
-        match fill(&*file, 0, bytes) {
-            Ok(()) => Ok(Spare { file, path, bytes }),
+        let make = || {
+            fill(&*self.disk.create(&path, Caching::Cached)?, 0, bytes)?;
+            self.disk.open(&path, Caching::Mapped)
+        };
+        match make() {
+            Ok(file) => Ok(Spare { file, path, bytes }),
             Err(error) => {
                 // The room that was taken is of use to others; if it stays, the next start removes the file.
                 let _ = self.disk.remove(&path);
@@ -118,27 +126,26 @@ impl Segments {
         self.pool.lock().spares.push(spare);
     }
 
-    /// Makes a spare file if there is none.
-    pub(super) fn prepare(&self) -> Result<(), DiskError> {
-        if self.pool.lock().spares.is_empty() {
+    /// Makes a spare file if there is none; whether it did.
+    pub(super) fn prepare(&self) -> Result<bool, DiskError> {
+        let is_needed = self.pool.lock().spares.is_empty();
+        if is_needed {
             self.give_back(self.take_spare(0)?);
         }
-        Ok(())
+        Ok(is_needed)
     }
 
-    /// Makes a spare file the newest segment, durably and under its name.
-    pub(super) fn begin(&self, spare: Spare, header: &SegmentHeader) -> Result<Arc<dyn DiskFile>, DiskError> {
+    /// Makes a spare file the newest segment, durably and under its name. If it is refused, it may be tried again.
+    pub(super) fn begin(&self, spare: &Spare, header: &SegmentHeader) -> Result<SegmentFile, DiskError> {
         write_all_at(&*spare.file, 0, &header.encode())?;
         spare.file.sync_data()?;
         let path = self.dir.join(format::segment_name(header.number));
         self.disk.rename(&spare.path, &path)?;
-        self.disk.sync_dir(&self.dir)?;
-        // Anew, so that errors tell the name it has now.
-        let file = self.disk.open(&path, Caching::Mapped)?;
+        self.names.sync_names()?;
         let SegmentHeader { number, first_lsn, .. } = *header;
         let live = Live { number, first_lsn, segment_bytes: spare.bytes, is_unread: false };
         self.pool.lock().live.push_back(live);
-        Ok(file)
+        Ok(SegmentFile::new(spare.file.clone(), path))
     }
 
     /// Drops the segments that have only records before `lsn`, the oldest first; the newest segment stays.
@@ -157,12 +164,12 @@ impl Segments {
             let path = self.dir.join(format::segment_name(oldest.number));
             if oldest.is_unread {
                 gone_or(self.disk.rename(&path, &self.dir.join(format::unread_name(oldest.number))))?;
-                self.disk.sync_dir(&self.dir)?;
+                self.names.sync_names()?;
             } else if is_spare_wanted && oldest.segment_bytes == self.segment_bytes {
                 self.recycle(&path)?;
             } else {
                 gone_or(self.disk.remove(&path))?;
-                self.disk.sync_dir(&self.dir)?;
+                self.names.sync_names()?;
             }
             self.pool.lock().live.pop_front();
         }
@@ -177,10 +184,11 @@ impl Segments {
         };
         let spare_path = self.dir.join(format::spare_name(number));
         gone_or(self.disk.rename(path, &spare_path))?;
-        self.disk.sync_dir(&self.dir)?;
+        self.names.sync_names()?;
         let refill = || {
             let file = self.disk.open(&spare_path, Caching::Cached)?;
             fill(&*file, file.len()?, self.segment_bytes)?;
+            let file = self.disk.open(&spare_path, Caching::Mapped)?;
             Ok::<_, DiskError>(Spare { file, path: spare_path.clone(), bytes: self.segment_bytes })
         };
         match refill() {

@@ -1,23 +1,26 @@
 //! Brings chunks into segment files, and goes from one segment to the next.
 
 use super::buffer::Chunk;
-use super::format::{EntryHeader, HEADER_BYTES};
+use super::format::HEADER_BYTES;
 use super::segment::Segments;
 use super::{LogError, Lsn};
-use crate::disk::{DiskFile, write_all_at};
+use crate::disk::{DiskError, DiskFile, write_all_at};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A segment file whose sync fails for ever once it has failed: the system reports lost bytes to one caller only, and what it
 /// tells the next one is worthless.
 pub(super) struct SegmentFile {
     file: Arc<dyn DiskFile>,
+    /// Its name, for errors: it was opened under another one.
+    path: PathBuf,
     failure: Mutex<Option<LogError>>,
 }
 
 impl SegmentFile {
-    pub(super) fn new(file: Arc<dyn DiskFile>) -> SegmentFile {
-        SegmentFile { file, failure: Mutex::new(None) }
+    pub(super) fn new(file: Arc<dyn DiskFile>, path: PathBuf) -> SegmentFile {
+        SegmentFile { file, path, failure: Mutex::new(None) }
     }
 
     pub(super) fn durable_after(&self) -> String {
@@ -29,63 +32,84 @@ impl SegmentFile {
         if let Some(error) = &*failure {
             return Err(error.clone());
         }
-        self.file.sync_data().map_err(|error| failure.insert(error.into()).clone())
+        let synced = self.file.sync_data().map_err(|error| self.named(error));
+        synced.map_err(|error| failure.insert(error).clone())
+    }
+
+    fn named(&self, error: DiskError) -> LogError {
+        error.renamed(&self.path).into()
     }
 }
 
-/// The newest segment.
+/// Where the log ends: in the newest segment, or in the last one of before until there is room for another.
 pub(super) struct Writer {
-    file: Arc<SegmentFile>,
+    /// `None` where nothing is left to be done: the segment was finished, or there is none.
+    file: Option<Arc<SegmentFile>>,
     offset: u64,
     pub(super) written_bytes: u64,
 }
 
 impl Writer {
-    pub(super) fn new(file: Arc<dyn DiskFile>) -> Writer {
-        Writer { file: Arc::new(SegmentFile::new(file)), offset: HEADER_BYTES, written_bytes: HEADER_BYTES }
+    /// Goes on behind a segment whose records end at an offset, all of them durable.
+    pub(super) fn behind(last: Option<(SegmentFile, u64)>) -> Writer {
+        let (file, offset) = last.map_or((None, 0), |(file, offset)| (Some(Arc::new(file)), offset));
+        Writer { file, offset, written_bytes: 0 }
     }
 
-    pub(super) fn file(&self) -> Arc<SegmentFile> {
+    pub(super) fn file(&self) -> Option<Arc<SegmentFile>> {
         self.file.clone()
     }
 
-    /// Writes chunks in their order; the LSN up to which going to another segment made the log durable, or 0.
+    /// Writes chunks in their order, and empties those that are written; the LSN up to which going to another segment made the log
+    /// durable, or 0. What is refused for want of room may be written later.
     pub(super) fn write(&mut self, chunks: &mut [Chunk], segments: &Segments) -> Result<Lsn, LogError> {
         let mut durable_lsn = 0;
         for chunk in chunks {
-            if let Some((spare, header)) = chunk.next.take() {
+            if let Some((spare, header)) = &chunk.next {
                 // The old segment is durable before the next one exists, and cut before that one has records: so at most
                 // the last two segments of a folder are uncut, and of these the last has no records.
-                self.file.sync()?;
-                let next = segments.begin(spare, &header)?;
+                self.sync()?;
+                let next = segments.begin(spare, header)?;
                 self.cut()?;
-                (self.file, self.offset) = (Arc::new(SegmentFile::new(next)), HEADER_BYTES);
+                (self.file, self.offset) = (Some(Arc::new(next)), HEADER_BYTES);
                 self.written_bytes += HEADER_BYTES;
                 durable_lsn = header.first_lsn - 1;
+                chunk.next = None;
             }
             self.append(&chunk.bytes)?;
+            chunk.bytes.clear();
         }
         Ok(durable_lsn)
     }
 
     /// Marks a clean stop behind the last record, all of which are durable.
-    pub(super) fn seal(&mut self, entry: &EntryHeader) -> Result<(), LogError> {
-        self.append(&entry.encode())?;
+    pub(super) fn seal(&mut self, entry: &[u8]) -> Result<(), LogError> {
+        if self.file.is_some() {
+            self.append(entry)?;
+        }
         // First the seal, then the cut: a file that was cut and has no successor must have a seal.
-        self.file.sync()?;
+        self.sync()?;
         self.cut()
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), LogError> {
-        write_all_at(&*self.file.file, self.offset, bytes)?;
+        if let Some(file) = &self.file {
+            write_all_at(&*file.file, self.offset, bytes).map_err(|error| file.named(error))?;
+        }
         self.offset += bytes.len() as u64;
         self.written_bytes += bytes.len() as u64;
         Ok(())
     }
 
+    fn sync(&self) -> Result<(), LogError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.sync())
+    }
+
     fn cut(&self) -> Result<(), LogError> {
-        self.file.file.set_len(self.offset)?;
-        self.file.sync()
+        if let Some(file) = &self.file {
+            file.file.set_len(self.offset).map_err(|error| file.named(error))?;
+        }
+        self.sync()
     }
 }
 
@@ -100,7 +124,7 @@ mod tests {
     fn a_sync_that_failed_never_succeeds_again() {
         let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, 1);
         let file = disk.create(Path::new("/d/a"), Caching::Cached).unwrap();
-        let segment = SegmentFile::new(file.clone());
+        let segment = SegmentFile::new(file.clone(), "/d/a".into());
         assert_eq!(segment.sync(), Ok(()));
         let failure = segment.sync().unwrap_err();
         assert_eq!(file.sync_data(), Ok(()), "the disk has forgotten");

@@ -1,11 +1,11 @@
 //! A disk that fails on purpose.
 
-use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile};
+use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir};
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ struct Plan {
     /// Operations that the fault could have hit.
     count: AtomicU64,
     bad: Option<BadBytes>,
+    /// Nothing can be made longer or given a new name.
+    is_full: AtomicBool,
 }
 
 /// Bytes of files that the medium does not give back.
@@ -63,6 +65,8 @@ enum Kind {
     /// It opens a file, and needs space for its name.
     Creates,
     Opens,
+    /// If it is not there yet.
+    MakesFolder,
     TakesSpace,
     Writes,
     Syncs,
@@ -75,8 +79,10 @@ impl Plan {
     fn hits(&self, kind: Kind) -> bool {
         let is_concerned = match self.fault {
             Fault::Io => true,
-            Fault::Full => matches!(kind, Kind::Creates | Kind::TakesSpace | Kind::Writes),
-            Fault::TooManyFiles => matches!(kind, Kind::Creates | Kind::Opens | Kind::SyncsNames),
+            Fault::Full => {
+                matches!(kind, Kind::Creates | Kind::MakesFolder | Kind::TakesSpace | Kind::Writes)
+            }
+            Fault::TooManyFiles => matches!(kind, Kind::Creates | Kind::Opens),
             Fault::ShortWrite => kind == Kind::Writes,
             Fault::LyingSync | Fault::NoSync => matches!(kind, Kind::Syncs | Kind::SyncsNames),
         };
@@ -84,7 +90,9 @@ impl Plan {
     }
 
     fn check(&self, kind: Kind, operation: &'static str, path: &Path) -> Result<(), DiskError> {
-        if !self.hits(kind) || matches!(self.fault, Fault::ShortWrite | Fault::NoSync) {
+        let has_no_room =
+            matches!(kind, Kind::Creates | Kind::TakesSpace) && self.is_full.load(Ordering::SeqCst);
+        if !has_no_room && (!self.hits(kind) || matches!(self.fault, Fault::ShortWrite | Fault::NoSync)) {
             return Ok(());
         }
         let error = match self.fault {
@@ -114,7 +122,21 @@ impl Plan {
 impl FailingDisk {
     /// Fails the `nth` operation (from 0) that the fault can hit.
     pub fn new(inner: Arc<dyn Disk>, fault: Fault, nth: u64) -> FailingDisk {
-        FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0), bad: None }) }
+        let is_full = AtomicBool::new(false);
+        FailingDisk {
+            inner,
+            plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0), bad: None, is_full }),
+        }
+    }
+
+    /// A disk that fails only while it is full, and has room at first.
+    pub fn that_fills(inner: Arc<dyn Disk>) -> FailingDisk {
+        FailingDisk::new(inner, Fault::Full, u64::MAX)
+    }
+
+    /// Fills the disk, or makes room: files can be opened, read, and written where they have room, but no file, length or name is new.
+    pub fn set_full(&self, is_full: bool) {
+        self.plan.is_full.store(is_full, Ordering::SeqCst);
     }
 
     /// Reads of the bytes `range` fail, every time, in files of whose path `has` says yes; nothing else does. A read that begins before
@@ -125,7 +147,8 @@ impl FailingDisk {
         range: Range<u64>,
     ) -> FailingDisk {
         let bad = Some(BadBytes { has: Box::new(has), range });
-        let plan = Plan { fault: Fault::Io, nth: u64::MAX, count: AtomicU64::new(0), bad };
+        let (count, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let plan = Plan { fault: Fault::Io, nth: u64::MAX, count, bad, is_full };
         FailingDisk { inner, plan: Arc::new(plan) }
     }
 
@@ -139,13 +162,13 @@ impl FailingDisk {
     }
 }
 
-fn input_output_error() -> io::Error {
+pub(super) fn input_output_error() -> io::Error {
     io::Error::other("input/output error (made by a test)")
 }
 
 impl Disk for FailingDisk {
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.plan.check(Kind::TakesSpace, "create", dir)?;
+        self.plan.check(Kind::MakesFolder, "create", dir)?;
         self.inner.create_dir(dir)
     }
 
@@ -175,12 +198,33 @@ impl Disk for FailingDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        if self.plan.fault == Fault::TooManyFiles {
+            self.plan.check(Kind::Opens, "open", dir)?;
+        }
         self.plan.sync(Kind::SyncsNames, dir, || self.inner.sync_dir(dir))
+    }
+
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
+        self.plan.check(Kind::Opens, "open", dir)?;
+        let inner = self.inner.open_dir(dir)?;
+        Ok(Box::new(FailingDir { inner, path: dir.to_path_buf(), plan: self.plan.clone() }))
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
         self.plan.check(Kind::Other, "lock", dir)?;
         self.inner.lock_dir(dir)
+    }
+}
+
+struct FailingDir {
+    inner: Box<dyn OpenDir>,
+    path: PathBuf,
+    plan: Arc<Plan>,
+}
+
+impl OpenDir for FailingDir {
+    fn sync_names(&self) -> Result<(), DiskError> {
+        self.plan.sync(Kind::SyncsNames, &self.path, || self.inner.sync_names())
     }
 }
 

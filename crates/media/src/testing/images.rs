@@ -75,20 +75,32 @@ impl Images {
 
     /// `count` images, spread evenly over all positions; the same ones for the same seed.
     ///
-    /// Beside those of [`Images::all_from`] there are torn writes with holes. The first at each position has everything, the second
-    /// nothing that was not synced.
+    /// Beside those of [`Images::all_from`] there are torn writes with holes. With several images at each position the first has everything,
+    /// the second nothing that was not synced; with fewer that is drawn.
     pub fn sample(&self, seed: u64, count: usize) -> impl Iterator<Item = CrashImage> + '_ {
-        let mut cursor = Cursor::at(self, 0);
-        let positions = self.trace.len() + 1;
+        self.sample_from(0, seed, count)
+    }
+
+    /// The same over a position and later ones.
+    pub fn sample_from(
+        &self,
+        first: usize,
+        seed: u64,
+        count: usize,
+    ) -> impl Iterator<Item = CrashImage> + '_ {
+        let mut cursor = Cursor::at(self, first);
+        let positions = self.trace.len() + 1 - first;
+        let is_sparse = count < 3 * positions;
         let mut at_position = 0;
         (0..count).map(move |index| {
-            let position = (index as u128 * positions as u128 / count as u128) as usize;
+            let position = first + (index as u128 * positions as u128 / count as u128) as usize;
             while cursor.position < position {
                 cursor.advance();
                 at_position = 0;
             }
             let mut random = Random(seed ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            let fates = cursor.random_fates(at_position, &mut random);
+            let style = if is_sparse { random.below(5) as usize } else { at_position };
+            let fates = cursor.random_fates(style, &mut random);
             at_position += 1;
             cursor.build(&fates)
         })
@@ -126,6 +138,7 @@ impl<'a> Cursor<'a> {
             }),
             Operation::SyncDir { dir } => self.pending.retain(|pending| match pending {
                 Operation::Create { path, .. }
+                | Operation::CreateDir { path }
                 | Operation::Remove { path }
                 | Operation::Rename { from: path, .. }
                     if path.parent() == Some(dir) =>
@@ -135,6 +148,19 @@ impl<'a> Cursor<'a> {
                 }
                 _ => true,
             }),
+            // Whole or lost, by chance, and no later sync changes that.
+            Operation::Forget { file: forgotten } => {
+                let mut random = Random(self.position as u64);
+                self.pending.retain(|pending| match pending {
+                    Operation::Write { file, .. } if file == forgotten => {
+                        if random.below(2) == 0 {
+                            durable.apply(pending);
+                        }
+                        false
+                    }
+                    _ => true,
+                });
+            }
             change => self.pending.push(change),
         }
         true
@@ -189,8 +215,14 @@ impl<'a> Cursor<'a> {
         for (operation, fate) in self.pending.iter().zip(fates) {
             apply(&mut contents, operation, *fate);
         }
-        // Files without a name are gone.
-        let Contents { names, files } = &mut contents;
+        // Files without a name are gone, and so is what lies in a folder without one.
+        let Contents { dirs, names, files } = &mut contents;
+        for (operation, fate) in self.pending.iter().zip(fates) {
+            if let (Operation::CreateDir { path: lost }, Fate::Lost) = (operation, fate) {
+                dirs.retain(|dir| !dir.starts_with(lost));
+                names.retain(|name, _| !name.starts_with(lost));
+            }
+        }
         files.retain(|file, _| names.values().any(|named| named == file));
         let what = format!("before operation {}: {}", self.position, describe(&self.pending, fates));
         CrashImage { disk: RecordingDisk::with_contents(contents), position: self.position, what }
@@ -258,7 +290,8 @@ fn describe(pending: &[&Operation], fates: &[Fate]) -> String {
         Operation::Remove { path } => format!("remove {}", name(path)),
         Operation::Write { file, offset, bytes } => format!("write {file} {offset}+{}", bytes.len()),
         Operation::SetLen { file, len } => format!("length {file} {len}"),
-        Operation::SyncData { .. } | Operation::SyncDir { .. } => String::new(),
+        Operation::CreateDir { path } => format!("folder {}", name(path)),
+        Operation::SyncData { .. } | Operation::SyncDir { .. } | Operation::Forget { .. } => String::new(),
     };
     let each = pending.iter().zip(fates).map(|(pending, fate)| format!("{} {fate:?}", operation(pending)));
     each.collect::<Vec<_>>().join("; ")
@@ -327,6 +360,63 @@ mod tests {
                 assert_eq!((bytes.len(), bytes[0], bytes[15]), (16, 1, 1), "{}", image.what);
             }
         }
+    }
+
+    #[test]
+    fn what_a_failed_sync_forgot_is_seen_until_the_power_is_cut() {
+        let mut kept = 0;
+        for writes in 0..8 {
+            let disk = run();
+            disk.sync_dir(Path::new("/d")).unwrap();
+            let file = disk.open(Path::new("/d/b"), Caching::Cached).unwrap();
+            file.sync_data().unwrap();
+            (0..writes).for_each(|_| write_all_at(&*file, 0, &[3; 4]).unwrap());
+            disk.fail_sync_forgetfully(0);
+            assert!(file.sync_data().is_err());
+            let killed = disk.killed();
+            assert_eq!(killed.contents(Path::new("/d/b")), disk.contents(Path::new("/d/b")));
+            let file = killed.open(Path::new("/d/b"), Caching::Cached).unwrap();
+            write_all_at(&*file, 12, &[4; 4]).unwrap();
+            file.sync_data().unwrap();
+            let synced = killed.position();
+            let images = killed.images();
+            for image in images.all_from(synced) {
+                let bytes = image.disk.contents(Path::new("/d/b")).unwrap();
+                assert_eq!(bytes[12..], [4; 4], "a later write and sync are what they were");
+                assert!(bytes[..4] == [1; 4] || bytes[..4] == [3; 4]);
+                kept += usize::from(bytes[0] == 3);
+            }
+        }
+        assert!((1..7).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn a_folder_may_be_lost_until_the_one_above_is_synced() {
+        let make = |disk: &RecordingDisk| {
+            let file = disk.create(Path::new("/d/e/a"), Caching::Cached).unwrap();
+            file.sync_data().unwrap();
+            disk.sync_dir(Path::new("/d/e")).unwrap();
+            let files = |image: CrashImage| image.disk.paths().len();
+            disk.images().all_from(disk.position()).map(files).collect::<Vec<_>>()
+        };
+        let disk = RecordingDisk::new();
+        disk.create_dir(Path::new("/d/e")).unwrap();
+        // Killed between making the folder and syncing the one above.
+        let killed = disk.killed_at(disk.position() - 1);
+        assert_eq!(make(&killed), [0, 1]);
+        // Whoever comes next and asks for the folder has it durable.
+        let killed = disk.killed_at(disk.position() - 1);
+        killed.create_dir(Path::new("/d/e")).unwrap();
+        assert_eq!((make(&killed), make(&disk)), (vec![1], vec![1]));
+    }
+
+    #[test]
+    fn few_images_are_not_all_whole() {
+        let disk = run();
+        let images = disk.images();
+        let lost = |image: &CrashImage| image.what.contains("Lost");
+        assert!((0..40).any(|seed| images.sample(seed, 2).any(|image| lost(&image))));
+        assert!((0..40).any(|seed| images.sample(seed, 2).any(|image| !lost(&image))));
     }
 
     #[test]

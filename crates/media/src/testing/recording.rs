@@ -1,7 +1,8 @@
 //! A disk in memory that remembers every operation.
 
+use super::failing::input_output_error;
 use super::images::Images;
-use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile};
+use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,18 +14,47 @@ pub(super) type FileId = u64;
 /// An operation that changes something, or makes a change durable.
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
-    Create { path: PathBuf, file: FileId },
-    Rename { from: PathBuf, to: PathBuf, file: FileId },
-    Remove { path: PathBuf },
-    Write { file: FileId, offset: u64, bytes: Arc<[u8]> },
-    SetLen { file: FileId, len: u64 },
-    SyncData { file: FileId },
-    SyncDir { dir: PathBuf },
+    Create {
+        path: PathBuf,
+        file: FileId,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+        file: FileId,
+    },
+    Remove {
+        path: PathBuf,
+    },
+    Write {
+        file: FileId,
+        offset: u64,
+        bytes: Arc<[u8]>,
+    },
+    SetLen {
+        file: FileId,
+        len: u64,
+    },
+    CreateDir {
+        path: PathBuf,
+    },
+    SyncData {
+        file: FileId,
+    },
+    SyncDir {
+        dir: PathBuf,
+    },
+    /// A sync of a file that failed: no later one makes durable what was written before.
+    Forget {
+        file: FileId,
+    },
 }
 
 /// Names and contents at one moment; a copy is cheap until it is changed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contents {
+    /// Folders that were made here; files may lie in others, too.
+    pub(super) dirs: BTreeSet<PathBuf>,
     pub(super) names: BTreeMap<PathBuf, FileId>,
     pub(super) files: BTreeMap<FileId, Arc<Vec<u8>>>,
 }
@@ -47,7 +77,8 @@ impl Contents {
             Operation::Remove { path } => drop(self.names.remove(path)),
             Operation::Write { file, offset, bytes } => self.write(*file, *offset as usize, bytes),
             Operation::SetLen { file, len } => self.bytes_mut(*file).resize(*len as usize, 0),
-            Operation::SyncData { .. } | Operation::SyncDir { .. } => {}
+            Operation::CreateDir { path } => drop(self.dirs.insert(path.clone())),
+            Operation::SyncData { .. } | Operation::SyncDir { .. } | Operation::Forget { .. } => {}
         }
     }
 
@@ -72,6 +103,8 @@ struct State {
     trace: Vec<Operation>,
     next_file: FileId,
     locked: BTreeSet<PathBuf>,
+    /// Syncs of files up to the one that fails.
+    syncs_left: Option<u64>,
 }
 
 impl State {
@@ -83,7 +116,7 @@ impl State {
 
 /// A disk in memory that remembers every operation, so that [`RecordingDisk::images`] can rebuild what a power cut leaves.
 ///
-/// Folders need not be made, and are durable at once. Clones share the disk.
+/// Folders need not be made; one that is made is durable when the folder above it is synced. Clones share the disk.
 #[derive(Debug, Clone, Default)]
 pub struct RecordingDisk {
     state: Arc<Mutex<State>>,
@@ -110,6 +143,34 @@ impl RecordingDisk {
     pub fn images(&self) -> Images {
         let state = self.state.lock();
         Images::new(state.start.clone(), state.trace.clone())
+    }
+
+    /// A disk that goes on where this one stands, as after a kill: nothing is locked, and what was not synced may still be lost. This one
+    /// keeps what whoever was killed does from now on.
+    pub fn killed(&self) -> RecordingDisk {
+        self.killed_at(self.position())
+    }
+
+    /// The same after the first `position` operations, the syncs that succeeded and the one that failed among them.
+    pub fn killed_at(&self, position: usize) -> RecordingDisk {
+        let state = self.state.lock();
+        let (start, trace) = (state.start.clone(), state.trace[..position].to_vec());
+        let mut now = start.clone();
+        trace.iter().for_each(|operation| now.apply(operation));
+        let killed = State { start, now, trace, next_file: state.next_file, ..State::default() };
+        RecordingDisk { state: Arc::new(Mutex::new(killed)) }
+    }
+
+    /// The `nth` sync of a file from now on (from 0) fails, and loses some of what was written to the file and not synced: it can be read
+    /// until the power is cut, and no later sync makes it durable. So do Linux's file systems when a device fails (Rebello et al., "Can
+    /// Applications Recover from fsync Failures?", ATC 2020).
+    pub fn fail_sync_forgetfully(&self, nth: u64) {
+        self.state.lock().syncs_left = Some(nth);
+    }
+
+    /// Whether the sync that was to fail has come.
+    pub fn has_forgotten(&self) -> bool {
+        self.state.lock().trace.iter().any(|operation| matches!(operation, Operation::Forget { .. }))
     }
 
     /// The same contents on another disk, all of them durable, with nothing locked.
@@ -145,8 +206,13 @@ fn error(operation: &'static str, path: &Path, kind: io::ErrorKind) -> DiskError
 }
 
 impl Disk for RecordingDisk {
-    fn create_dir(&self, _dir: &Path) -> Result<(), DiskError> {
-        Ok(())
+    fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        let Some(parent) = dir.parent() else { return Ok(()) };
+        if !self.state.lock().now.dirs.contains(dir) {
+            self.create_dir(parent)?;
+            self.state.lock().record(Operation::CreateDir { path: dir.to_path_buf() });
+        }
+        self.sync_dir(parent)
     }
 
     fn create(&self, path: &Path, _caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
@@ -194,11 +260,26 @@ impl Disk for RecordingDisk {
         Ok(())
     }
 
+    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
+        Ok(Box::new(RecordingDir { disk: self.clone(), path: dir.to_path_buf() }))
+    }
+
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
         if !self.state.lock().locked.insert(dir.to_path_buf()) {
             return Err(DiskError::Locked { path: dir.to_path_buf() });
         }
         Ok(Box::new(RecordingLock { state: self.state.clone(), dir: dir.to_path_buf() }))
+    }
+}
+
+struct RecordingDir {
+    disk: RecordingDisk,
+    path: PathBuf,
+}
+
+impl OpenDir for RecordingDir {
+    fn sync_names(&self) -> Result<(), DiskError> {
+        self.disk.sync_dir(&self.path)
     }
 }
 
@@ -261,7 +342,14 @@ impl DiskFile for RecordingFile {
     }
 
     fn sync_data(&self) -> Result<(), DiskError> {
-        self.state.lock().record(Operation::SyncData { file: self.file });
+        let mut state = self.state.lock();
+        let left = state.syncs_left;
+        state.syncs_left = left.and_then(|left| left.checked_sub(1));
+        if left == Some(0) {
+            state.record(Operation::Forget { file: self.file });
+            return Err(DiskError::new("sync", &self.path, &input_output_error()));
+        }
+        state.record(Operation::SyncData { file: self.file });
         Ok(())
     }
 

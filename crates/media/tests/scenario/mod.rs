@@ -107,6 +107,31 @@ pub(crate) fn recorded() -> (RecordingDisk, Vec<Promise>) {
     (disk, promises)
 }
 
+/// What a killed process leaves: recovered, appended to, checkpointed; then the power is cut, at the kill or later.
+pub(crate) fn go_on(disk: &RecordingDisk, promises: &[Promise], seed: u64, images: usize) {
+    let (start, made) = (disk.position(), at(promises, disk.position()));
+    let what = format!("killed before operation {start} ({made:?})");
+    let (replay, _) =
+        check(Arc::new(disk.clone()), OPTIONS).unwrap_or_else(|error| panic!("{error}: {what}"));
+    let next = replay.next_lsn();
+    assert!(next > made.synced && next <= made.appended + 1, "{next}: {what}");
+    let log = replay.into_log().unwrap_or_else(|error| panic!("{error}: {what}"));
+    let mut promises = vec![Promise { position: start, appended: next + 1, sealed: false, ..made }];
+    for lsn in next..=next + 1 {
+        assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn));
+        log.sync(lsn).unwrap();
+        let before = promises[promises.len() - 1];
+        promises.push(Promise { position: disk.position(), synced: lsn, ..before });
+    }
+    let before = promises[promises.len() - 1];
+    promises.push(Promise { dropped: next + 1, ..before });
+    log.drop_before(next + 1).unwrap();
+    drop(log);
+    for image in disk.images().sample_from(start, seed, images) {
+        recover(image, &promises);
+    }
+}
+
 /// One image: recovered, compared with what was promised, appended to, cut off and recovered again.
 pub(crate) fn recover(image: ziptier_media::testing::CrashImage, promises: &[Promise]) {
     let made = at(promises, image.position);

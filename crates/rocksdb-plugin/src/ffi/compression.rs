@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use ziptier_rocksdb::codec::{Codec, Guidance, Packed};
+use ziptier_rocksdb::codec::{Codec, Guidance, Packed, UnpackError};
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
 
@@ -72,10 +72,14 @@ unsafe extern "C" fn zt_codec_unpacks_standard(codec: *const Codec, packed_as: u
 ///
 /// `codec` is open; `sample_bytes` may be written.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn zt_codec_guidance(codec: *const Codec, sample_bytes: *mut usize) -> *const Generation {
+unsafe extern "C" fn zt_codec_guidance(
+    codec: *const Codec,
+    may_sample: bool,
+    sample_bytes: *mut usize,
+) -> *const Generation {
     // SAFETY: the caller's promise.
     let codec = unsafe { &*codec };
-    let (generation, asked) = match guarded(Guidance::Plain, || codec.guidance()) {
+    let (generation, asked) = match guarded(Guidance::Plain, || codec.guidance(may_sample)) {
         Guidance::Use(generation) => (Arc::into_raw(generation), 0),
         Guidance::Sample(bytes) => (ptr::null(), bytes),
         Guidance::Plain => (ptr::null(), 0),
@@ -208,10 +212,17 @@ unsafe extern "C" fn zt_pack(
     }
 }
 
-/// The most bytes that a block of so many can hold, 0 for a type that there is not.
+/// The most bytes that a block can hold, of which this is what RocksDB hands over: a length, and what is packed behind it. 0 for a type
+/// that there is not.
+///
+/// # Safety
+///
+/// `packed_bytes` bytes may be read at `packed`.
 #[unsafe(no_mangle)]
-extern "C" fn zt_raw_bytes_max(packed_as: u8, packed_bytes: usize) -> usize {
-    Codec::raw_bytes_max(packed_as, packed_bytes)
+unsafe extern "C" fn zt_raw_bytes_max(packed_as: u8, packed: *const c_char, packed_bytes: usize) -> usize {
+    // SAFETY: the caller's promise.
+    let packed = unsafe { bytes(packed, packed_bytes) };
+    guarded(0, || Codec::raw_bytes_max(packed_as, packed))
 }
 
 /// # Safety
@@ -229,19 +240,21 @@ unsafe extern "C" fn zt_unpack(
     out_bytes: usize,
     error: *mut c_char,
     error_bytes: usize,
-) -> bool {
+) -> i32 {
     // SAFETY: the caller's promise.
     let (codec, generation, packed) = unsafe { (&*codec, generation.as_ref(), bytes(packed, packed_bytes)) };
     let write = |block: &[u8]| {
         // SAFETY: the block has as many bytes as the caller promises may be written.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr(), out.cast(), block.len()) }
     };
-    let unpacked = guarded(Err("unpacking a block panicked".to_owned()), || {
-        codec.unpack(packed_as, generation, packed, out_bytes, write).map_err(|error| error.to_string())
+    let unpacked = guarded(Err(UnpackError::Engine("unpacking a block panicked".to_owned())), || {
+        codec.unpack(packed_as, generation, packed, out_bytes, write)
     });
-    if let Err(reason) = &unpacked {
-        // SAFETY: the caller's promise.
-        unsafe { write_message(reason, error, error_bytes) };
+    let Err(reason) = unpacked else { return 0 };
+    // SAFETY: the caller's promise.
+    unsafe { write_message(&reason.to_string(), error, error_bytes) };
+    match reason {
+        UnpackError::Damaged(_) => 1,
+        UnpackError::Engine(_) => 2,
     }
-    unpacked.is_ok()
 }

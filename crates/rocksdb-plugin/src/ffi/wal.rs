@@ -209,7 +209,11 @@ unsafe extern "C" fn zt_reader_close(reader: *mut LogReader) {
     guarded((), || drop(unsafe { Box::from_raw(reader) }));
 }
 
+/// # Safety
+///
+/// `dir` is a C string.
 #[unsafe(no_mangle)]
-extern "C" fn zt_reader_stop_following() {
-    guarded((), stop_following);
+unsafe extern "C" fn zt_reader_stop_following(dir: *const c_char) {
+    // SAFETY: the caller's promise.
+    guarded((), || stop_following(unsafe { path_of(dir) }));
 }

@@ -4,6 +4,9 @@
 //   application read DIR merge|filter|factory     reads them
 //   application read-stock DIR merge              reads them with options that do not name the plugin
 //   application leave DIR merge                   registers the class and takes the database off the plugin in this process
+//   application leave-throwing DIR merge          the same with a class that throws
+//   application log DIR merge                     puts a record that is in the log alone
+//   application read-log DIR merge                reads it
 
 #include <dlfcn.h>
 #include <rocksdb/compaction_filter.h>
@@ -15,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "checks.h"
@@ -32,6 +36,13 @@ class Joining : public AssociativeMergeOperator {
   bool Merge(const Slice&, const Slice* before, const Slice& value, std::string* joined, Logger*) const override {
     *joined = before == nullptr ? value.ToString() : before->ToString() + ",," + value.ToString();
     return true;
+  }
+};
+
+class Throwing : public Joining {
+ public:
+  bool Merge(const Slice&, const Slice*, const Slice&, std::string*, Logger*) const override {
+    throw std::runtime_error("cannot merge");
   }
 };
 
@@ -94,10 +105,11 @@ void Read(DB& db, bool merges) {
   }
 }
 
+template <typename Operator>
 void Leave(const char* dir) {
   ObjectLibrary::Default()->AddFactory<MergeOperator>(
       "application.Joining", [](const std::string&, std::unique_ptr<MergeOperator>* guard, std::string*) {
-        guard->reset(new Joining());
+        guard->reset(new Operator());
         return guard->get();
       });
   using Function = int (*)(const char*, const char*, char*, size_t);
@@ -117,7 +129,11 @@ int main(int argc, char** argv) {
   const std::string command = argv[1];
   const bool merges = std::string(argv[3]) == "merge";
   if (command == "leave") {
-    Leave(argv[2]);
+    Leave<Joining>(argv[2]);
+    return 0;
+  }
+  if (command == "leave-throwing") {
+    Leave<Throwing>(argv[2]);
     return 0;
   }
   // A database that left is read without naming the plugin.
@@ -131,6 +147,15 @@ int main(int argc, char** argv) {
   Check(DB::Open(options, argv[2], &db), "open");
   if (command == "fill") {
     Fill(*db, merges);
+  } else if (command == "log") {
+    Check(db->Put(WriteOptions(), "one", "before"), "put");
+    Check(db->Merge(WriteOptions(), "one", "behind"), "merge");
+  } else if (command == "read-log") {
+    std::string value;
+    Check(db->Get(ReadOptions(), "one", &value), "get");
+    if (value != "before,,behind") {
+      Fail("another value", value);
+    }
   } else {
     Read(*db, merges);
   }

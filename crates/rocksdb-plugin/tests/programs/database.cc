@@ -8,14 +8,19 @@
 //   database load DIR OPTIONS RECORDS      writes one file beside the database, and has it taken in
 //   database families DIR OPTIONS N        makes N column families of long names, with a file each
 //   database describe DIR OPTIONS -        how each file is compressed
+//   database buffered DIR OPTIONS MIB      puts noise, compacts it, and prints the most bytes that this took from the heap
 
 #include <dlfcn.h>
+#include <malloc.h>
+#include <rocksdb/compaction_filter.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/sst_file_writer.h>
 #include <rocksdb/table_properties.h>
 #include <rocksdb/utilities/options_util.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -139,6 +144,52 @@ void MakeFamilies(DB& db, const Options& options, int count) {
   }
 }
 
+// Looks at the heap while a compaction goes on.
+class Measuring : public CompactionFilter {
+ public:
+  static uint64_t HeapBytes() {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  }
+  const char* Name() const override { return "Measuring"; }
+  bool Filter(int, const Slice&, const Slice&, std::string*, bool*) const override {
+    if (++records_ % 64 == 0) {
+      most_bytes_ = std::max<uint64_t>(most_bytes_, HeapBytes());
+    }
+    return false;
+  }
+  uint64_t most_bytes() const { return most_bytes_; }
+
+ private:
+  mutable std::atomic<uint64_t> records_{0};
+  mutable std::atomic<uint64_t> most_bytes_{0};
+};
+
+void Buffered(Options options, const std::string& dir, int mib) {
+  // Files of before the plugin: the compaction is the first to ask for samples.
+  Options plain = options;
+  plain.compression_manager = nullptr;
+  plain.compression = kNoCompression;
+  auto db = Open(plain, dir);
+  uint64_t state = 1;
+  for (int i = 0; i < mib * 256; ++i) {
+    std::string value;
+    while (value.size() < 4000) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      value.append(reinterpret_cast<const char*>(&state) + 4, 4);
+    }
+    Check(db->Put(WriteOptions(), KeyOf(i), value), "put");
+  }
+  Check(db->Flush(FlushOptions()), "flush");
+  db.reset();
+  Measuring measuring;
+  options.compaction_filter = &measuring;
+  db = Open(options, dir);
+  const uint64_t before = Measuring::HeapBytes();
+  Compact(*db);
+  std::printf("%llu\n", static_cast<unsigned long long>(std::max(before, measuring.most_bytes()) - before));
+}
+
 void PrintCounters() {
   using Function = size_t (*)(char*, size_t);
   const auto counters = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
@@ -186,6 +237,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   const Options options = Parse(argv[3]);
+  if (command == "buffered") {
+    Buffered(options, dir, records);
+    return 0;
+  }
   auto db = Open(options, dir);
   if (command == "fill") {
     Put(*db, 0, records);

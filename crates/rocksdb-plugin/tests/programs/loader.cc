@@ -1,6 +1,6 @@
 // A program that knows nothing of RocksDB: it loads what it is told, and prints what the loader of ziptier says to each function.
 //
-//   loader LIBRARY [ROCKSDB]
+//   loader LIBRARY [ROCKSDB...]
 
 #include <dlfcn.h>
 
@@ -31,8 +31,8 @@ Function Find(void* handle, const char* name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2) {
-    Open(argv[2]);
+  for (int i = 2; i < argc; ++i) {
+    Open(argv[i]);
   }
   void* library = Open(argv[1]);
   char message[1024] = "";
@@ -51,5 +51,8 @@ int main(int argc, char** argv) {
       "/nowhere", "kZSTD", message, sizeof message);
   std::printf("%d %s\n", status, message);
   std::printf("%zu\n", Find<size_t (*)(char*, size_t)>(library, "ziptier_rocksdb_counters")(message, sizeof message));
+  // Whether others see what was loaded privately.
+  const bool is_visible = dlsym(RTLD_DEFAULT, "_ZN7rocksdb23GetRocksVersionAsStringB5cxx11Eb") != nullptr;
+  std::printf("%s\n", is_visible ? "visible" : "private");
   return 0;
 }

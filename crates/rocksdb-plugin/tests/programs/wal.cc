@@ -1,6 +1,7 @@
 // What the tests of the log run in processes of their own.
 //
-//   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on stdout
+//   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on stdout; flushes after
+//                                                    each FLUSH_EVERY records, which is in the environment
 //   wal check DIR WAL_DIR OPTIONS COUNT              opens with RocksDB's own file system: the first COUNT records must be there
 //   wal tail DIR                                     reads the log while it is written, and copies a database that is open
 //
@@ -53,6 +54,8 @@ int Write(char** arguments) {
     options.env = ZiptierEnv();
   }
   auto db = Open(options, arguments[0]);
+  const char* const every = std::getenv("FLUSH_EVERY");
+  const uint64_t flush_every = every == nullptr ? 0 : std::strtoull(every, nullptr, 10);
   for (uint64_t i = std::strtoull(arguments[4], nullptr, 10);; ++i) {
     WriteOptions write;
     // Records that are not synced outlive the process just as well; runs of both, for the log goes different ways with them.
@@ -65,6 +68,10 @@ int Write(char** arguments) {
     }
     std::printf("%llu\n", static_cast<unsigned long long>(i));
     std::fflush(stdout);
+    // The next log begins here, and not when RocksDB finds the time.
+    if (flush_every > 0 && i % flush_every == flush_every - 1) {
+      Check(db->Flush(FlushOptions()), "flush");
+    }
   }
 }
 
@@ -167,7 +174,7 @@ int Tail(char** arguments) {
   Check(db->Flush(FlushOptions()), "flush");
   for (uint64_t i = kTailed; i < kTailed + 100; ++i) {
     WriteOptions write;
-    write.sync = i == kTailed;  // so that the log gets room
+    write.sync = i + 1 < kTailed + 100;  // so that the log has room, and is longer than what is durable
     Check(db->Put(write, KeyOf(i), ValueOf(i)), "put");
   }
   std::unique_ptr<WalFile> current;

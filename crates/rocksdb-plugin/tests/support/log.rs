@@ -73,9 +73,16 @@ pub(crate) struct Writer {
 impl Writer {
     /// Puts records from a number on, with the logs in `wal`.
     pub(crate) fn start(dir: &Path, options: &str, from: u64) -> Writer {
+        Writer::start_flushing(dir, options, from, 0)
+    }
+
+    /// The same; after so many records, unless they are none, it flushes and thus begins another log.
+    pub(crate) fn start_flushing(dir: &Path, options: &str, from: u64, flush_every: u64) -> Writer {
         let wal_dir = dir.join("wal");
         let arguments = ["write", text(dir), text(&wal_dir), "ziptier", options, &from.to_string()];
-        let mut process = program("wal.cc", &arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = program("wal.cc", &arguments);
+        command.env("FLUSH_EVERY", flush_every.to_string());
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         Writer { process, lines, acknowledged: 0 }
     }

@@ -4,11 +4,11 @@
 
 pub(crate) mod log;
 
-use std::collections::BTreeMap;
 use std::env;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
 
 /// The folder of the plugin's shared objects: `target/debug` of a test in `target/debug/deps`.
 pub(crate) fn objects() -> PathBuf {
@@ -41,24 +41,18 @@ pub(crate) fn ziptier() -> Command {
     command
 }
 
-/// A program of `tests/programs` with RocksDB, compiled once for all tests of a file.
+/// A program of `tests/programs` with RocksDB.
 pub(crate) fn compiled(source: &str) -> PathBuf {
-    once(source, || linked(&programs().join(source), &[]))
+    linked(&programs().join(source), &[])
 }
 
 /// The same without RocksDB, or a shared object.
 pub(crate) fn compiled_alone(source: &str, more: &[&str]) -> PathBuf {
-    once(source, || compile(&programs().join(source), more))
+    compile(&programs().join(source), more)
 }
 
 fn programs() -> &'static Path {
     Path::new("tests/programs")
-}
-
-fn once(source: &str, compile: impl FnOnce() -> PathBuf) -> PathBuf {
-    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut compiled = COMPILED.lock().unwrap();
-    compiled.entry(source.to_owned()).or_insert_with(compile).clone()
 }
 
 /// Compiles a program and links it with RocksDB, and with what else is said.
@@ -75,20 +69,47 @@ pub(crate) fn linked(source: &Path, more: &[&str]) -> PathBuf {
     compile(source, &[more, &with_rocksdb].concat())
 }
 
+/// Compiles a program, unless one of the same sources, options and compiler is there from an earlier run.
 fn compile(source: &Path, more: &[&str]) -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.file_stem().unwrap());
-    // Tests of several files may compile the same program at once: each puts its own in the place of the one before.
-    let made = program.with_extension(std::process::id().to_string());
     let is_c = source.extension().is_some_and(|extension| extension == "c");
     let (compiler, language) = if is_c {
         ("gcc", ["-std=c11", "-O1", "-Wall"])
     } else {
         ("g++", ["-std=c++20", "-O1", "-fno-rtti"])
     };
-    let compiler = Command::new(compiler).args(language).arg(source).args(more).arg("-o").arg(&made).status();
-    assert!(compiler.unwrap().success());
-    std::fs::rename(made, &program).unwrap();
+    let version = Command::new(compiler).arg("--version").output().unwrap().stdout;
+    let mut hasher = DefaultHasher::new();
+    (version, language, source, more).hash(&mut hasher);
+    let included = more.iter().filter_map(|option| option.strip_prefix("-I")).map(Path::new);
+    included.chain(source.parent()).for_each(|folder| hash_files(folder, &mut hasher));
+    hash_file(&rocksdb().join("include/rocksdb/version.h"), &mut hasher);
+    if more.contains(&"-lziptier_rocksdb") {
+        hash_file(&plugin(), &mut hasher);
+    }
+    let name = format!("{}-{:016x}", source.file_stem().unwrap().display(), hasher.finish());
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Tests are processes: one of them compiles, and the others wait for it.
+    let lock = File::create(program.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    if !program.exists() {
+        let made = program.with_extension("new");
+        let status =
+            Command::new(compiler).args(language).arg(source).args(more).arg("-o").arg(&made).status();
+        assert!(status.unwrap().success());
+        std::fs::rename(made, &program).unwrap();
+    }
     program
+}
+
+fn hash_files(folder: &Path, hasher: &mut DefaultHasher) {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().filter(|path| path.is_file()).for_each(|path| hash_file(path, hasher));
+}
+
+fn hash_file(path: &Path, hasher: &mut DefaultHasher) {
+    (path, std::fs::read(path).unwrap()).hash(hasher);
 }
 
 /// Runs a program without the plugin.

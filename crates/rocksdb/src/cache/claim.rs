@@ -4,6 +4,7 @@
 //! leaves files of which nothing was written; they are the cache's in a folder that has another proof: its mark in `LOCK`, made
 //! durable before any other file is, or a file with a signature, where an older version made the folder.
 
+use super::open::restrict;
 use super::settings::CacheError;
 use super::{format, snapshot};
 use std::path::Path;
@@ -33,6 +34,7 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, Cach
     }
     let is_marked = check(disk, dir, &names)?;
     let lock = disk.lock_dir(dir)?;
+    restrict(&dir.join(LOCK_NAME), 0o600);
     if !is_marked {
         // A disk without room for it is no reason to do without the cache: the first segment that is written proves as much.
         let _ = mark(disk, dir);

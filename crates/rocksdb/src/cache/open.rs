@@ -10,6 +10,8 @@ use super::tail::{CHUNK_BYTES, Tail};
 use super::writer::Writer;
 use super::{Cache, Counters, Shared, claim, hash_of, snapshot};
 use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use ziptier_media::aligned::AlignedBytes;
@@ -53,7 +55,7 @@ impl Cache {
     /// The cache of a folder, which all databases of the process share. Waits for one that is being closed.
     pub fn open_shared(settings: &Settings) -> Result<Arc<Cache>, CacheError> {
         settings.check()?;
-        RealDisk.create_dir(&settings.path)?;
+        make_dir(&RealDisk, &settings.path)?;
         let path = settings.path.canonicalize().unwrap_or_else(|_| settings.path.clone());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, cache)) = open.iter().find(|(other, _)| *other == path) {
@@ -84,7 +86,7 @@ impl Cache {
     pub fn open_on(disk: Arc<dyn Disk>, settings: &Settings) -> Result<Cache, CacheError> {
         settings.check()?;
         let dir = settings.path.clone();
-        disk.create_dir(&dir)?;
+        make_dir(&*disk, &dir)?;
         let lock = claim::take(&*disk, &dir)?;
         let caching = if settings.direct { Caching::Direct } else { Caching::Mapped };
         let counters = Counters::default();
@@ -117,7 +119,8 @@ impl Cache {
             .name("block cache".into())
             .spawn(move || writer.run())
             .map_err(|error| CacheError::Thread(error.to_string()))?;
-        Ok(Cache { shared, settings: settings.clone(), writer: Some(thread), _lock: lock, shares: None })
+        let (settings, process) = (settings.clone(), std::process::id());
+        Ok(Cache { shared, settings, process, writer: Some(thread), _lock: lock, shares: None })
     }
 
     /// Called when nobody writes any more.
@@ -175,6 +178,22 @@ impl Shared {
         });
         slot.set_written(end.next_multiple_of(format::PAGE_BYTES));
     }
+}
+
+/// Makes the folder, for this user alone if it is new.
+fn make_dir(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    let is_new = !dir.exists();
+    disk.create_dir(dir)?;
+    if is_new {
+        restrict(dir, 0o700);
+    }
+    Ok(())
+}
+
+/// Takes all rights from other users: blocks are here in plain text, even those of a database whose files are encrypted. A file system that
+/// knows no rights is no reason to do without the cache.
+pub(super) fn restrict(path: &Path, mode: u32) {
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode));
 }
 
 /// The segments of a folder, the oldest first, and how long they are. Files that cannot be gone on with are removed.

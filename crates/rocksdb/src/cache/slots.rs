@@ -2,6 +2,7 @@
 
 use super::format::{self, Header, PAGE_BYTES};
 use super::index::Place;
+use super::open::restrict;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -101,6 +102,7 @@ impl Folder {
         if slot.file.get().is_none() {
             let path = self.dir.join(format::segment_name(number));
             let file = self.disk.create(&path, self.caching)?;
+            restrict(&path, 0o600);
             if let Err(error) = file.preallocate(self.segment_bytes as u64) {
                 drop(file);
                 let _ = self.disk.remove(&path);

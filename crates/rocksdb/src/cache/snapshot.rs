@@ -3,6 +3,7 @@
 use super::claim::Signature;
 use super::format::{u32_at, u64_at};
 use super::index::{Index, Place};
+use super::open::restrict;
 use super::slots::Filled;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(super) fn write(
     }
     remove(disk, dir);
     let file = disk.create(&dir.join(NEW_NAME), Caching::Cached)?;
+    restrict(&dir.join(NEW_NAME), 0o600);
     let mut out = Output { file, offset: 0, crc: 0 };
     let mut head = SIGNATURE.to_vec();
     head.extend_from_slice(&VERSION.to_le_bytes());

@@ -391,6 +391,8 @@ fn what_a_crash_left_unwritten_is_no_hindrance() {
 #[test]
 fn databases_of_a_process_share_a_cache() {
     let folder = tempfile::tempdir().unwrap();
+    let other_folder = tempfile::tempdir().unwrap();
+    let second = Cache::open_shared(&settings(other_folder.path())).unwrap();
     let settings = settings(folder.path());
     let cache = Cache::open_shared(&settings).unwrap();
     let same = Cache::open_shared(&settings).unwrap();
@@ -399,12 +401,66 @@ fn databases_of_a_process_share_a_cache() {
     let other = Settings { codec: Codec::Zstd, ..settings.clone() };
     assert!(Cache::open_shared(&other).is_err_and(|error| error.to_string().contains("other options")));
     assert!(cache.counters().to_string().contains("cache_stored 1\n"));
-    // Other tests may have shared caches at the same time.
+    // Other tests may have shared caches at the same time, each with a few blocks; no sum of those comes near.
+    for cache in [&cache, &second] {
+        (100..1100).for_each(|i| put(cache, i));
+    }
     let all = counters_of_all().unwrap().to_string();
     let stored = all.lines().find_map(|line| line.strip_prefix("cache_stored ")).unwrap();
-    assert!(stored.parse::<u64>().unwrap() >= 1, "{all}");
-    drop((cache, same));
+    let stored: u64 = stored.parse().unwrap();
+    assert!((2001..2500).contains(&stored), "{all}");
+    drop((cache, same, second));
     Cache::open_shared(&other).unwrap();
+}
+
+/// A host forks while the cache is open, and its child ends as a process does. The thread that writes is the parent's alone.
+#[test]
+fn a_forked_child_closes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cache = Some(Cache::open_shared(&settings(folder.path())).unwrap());
+    put(cache.as_ref().unwrap(), 3);
+    // SAFETY: the child drops the cache and ends; if it waits for a thread that it does not have, the alarm ends it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe {
+            libc::alarm(60);
+            drop(cache.take());
+            libc::_exit(0);
+        }
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child waited for what it does not have");
+    let cache = cache.unwrap();
+    put(&cache, 4);
+    assert!(has(&cache, 3) && has(&cache, 4));
+    drop(cache);
+    let cache = Cache::open_shared(&settings(folder.path())).unwrap();
+    assert!(has(&cache, 3) && has(&cache, 4));
+}
+
+/// Blocks lie there as they were before any encryption of the database's files.
+#[test]
+fn nobody_else_reads_what_the_cache_writes() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { path: folder.path().join("new"), ..settings(folder.path()) };
+    let path = &settings.path;
+    for round in 0..2 {
+        let cache = Cache::open(&settings).unwrap();
+        put(&cache, round);
+        cache.flush();
+        drop(cache);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(path), 0o700);
+        let files: Vec<_> = fs::read_dir(path).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(files.len() >= 3, "{files:?}");
+        for file in files {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
+    }
 }
 
 /// One thread has the last of it and closes it, which takes as long as writing all that is left, while another opens it.

@@ -58,14 +58,14 @@ fn round_trip(codec: &Codec, packed_as: BlockType, generation: Option<&Generatio
 fn a_file_gets_the_generation_that_its_samples_made() {
     for (open, packed_as) in [(token as fn() -> Codec, TOKENS), (canned, CANNED)] {
         let codec = open();
-        let Guidance::Sample(bytes) = codec.guidance() else { panic!("the first file is sampled") };
+        let Guidance::Sample(bytes) = codec.guidance(true) else { panic!("the first file is sampled") };
         let blocks = blocks(bytes / 5000);
         let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
         let generation = codec.train(&samples).unwrap();
         for block in blocks.iter().step_by(20) {
             assert_eq!(round_trip(&codec, packed_as, Some(&generation), block), packed_as);
         }
-        let Guidance::Use(next) = codec.guidance() else { panic!("the second file is not") };
+        let Guidance::Use(next) = codec.guidance(true) else { panic!("the second file is not") };
         assert!(Arc::ptr_eq(&next, &generation));
         // Another process, with nothing but the file.
         let loaded = Generation::load(generation.as_bytes()).unwrap();
@@ -84,7 +84,7 @@ fn small_files_are_weighed_and_share_what_pays() {
     let tokens = generation.tokens().unwrap();
     assert_eq!(tokens.bits(), 11);
     // Each is sampled, and goes on with the generation that there is.
-    assert!(matches!(codec.guidance(), Guidance::Sample(_)));
+    assert!(matches!(codec.guidance(true), Guidance::Sample(_)));
     assert!(Arc::ptr_eq(&codec.train(second).unwrap(), &generation));
     for block in second {
         assert_eq!(round_trip(&codec, TOKENS, Some(&generation), block), TOKENS);
@@ -96,7 +96,7 @@ fn small_files_are_weighed_and_share_what_pays() {
     // Another process that opened such a file weighs its files, too.
     let other = token();
     other.adopt(&generation);
-    assert!(matches!(other.guidance(), Guidance::Sample(_)));
+    assert!(matches!(other.guidance(true), Guidance::Sample(_)));
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn each_private_format_reads_the_other_and_goes_on_with_its_own() {
         assert!(back == blocks[7]);
         // It is of no use to its new files.
         reader.adopt(&generation);
-        assert!(matches!(reader.guidance(), Guidance::Sample(_)));
+        assert!(matches!(reader.guidance(true), Guidance::Sample(_)));
         writer.adopt(&generation);
-        assert!(matches!(writer.guidance(), Guidance::Use(_)));
+        assert!(matches!(writer.guidance(true), Guidance::Use(_)));
     }
 }
 
@@ -375,4 +375,128 @@ fn a_stream_that_ends_like_entry_points_is_read_to_its_end() {
         assert!(unpacked(&codec, &stream, raw.len()).as_ref() == Ok(&raw));
         assert!(unpacked(&codec, &stream[..stream.len() - 1], raw.len()).is_err());
     }
+}
+
+/// RocksDB opens a manager for each file of a database whose options name none.
+#[test]
+fn managers_share_the_contexts_that_all_of_them_need() {
+    let managers: Vec<Codec> = (0..50).map(|_| token()).collect();
+    assert!(managers.iter().all(|manager| Arc::ptr_eq(&manager.zstd, &managers[0].zstd)));
+}
+
+#[test]
+fn a_file_that_may_not_be_sampled_gets_the_generation_that_there_is() {
+    let (codec, blocks) = (token(), blocks(400));
+    assert!(matches!(codec.guidance(false), Guidance::Plain));
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let trained = codec.train(&samples).unwrap();
+    let Guidance::Use(used) = codec.guidance(false) else { panic!("there is a generation") };
+    assert!(Arc::ptr_eq(&used, &trained));
+    // Also where each file is weighed, which takes samples.
+    let noise: Vec<Vec<u8>> = (0..40u64).map(|i| noise(i, 4000)).collect();
+    let small: Vec<&[u8]> = noise.iter().map(Vec::as_slice).collect();
+    codec.train(&small);
+    assert!(matches!(codec.guidance(true), Guidance::Sample(_)));
+    assert!(matches!(codec.guidance(false), Guidance::Use(_)));
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    std::iter::repeat_with(|| random.u8(..)).take(bytes).collect()
+}
+
+/// A few values of 256 MB on many threads would keep them all.
+#[test]
+fn a_thread_keeps_little_after_a_large_block() {
+    let (codec, raw) = (token(), noise(1, 16).repeat(1 << 19));
+    let kept_bytes = || {
+        let kept = SCRATCH.take();
+        let bytes = kept.as_ref().map(|kept| kept.bytes.capacity() + kept.check.capacity());
+        SCRATCH.set(kept);
+        bytes
+    };
+    let small = round_trip(&codec, ZSTD, None, &raw[..4096]);
+    assert!((4096..SCRATCH_BYTES_MAX).contains(&kept_bytes().unwrap()));
+    assert_eq!(round_trip(&codec, ZSTD, None, &raw), small);
+    assert!(kept_bytes().is_none_or(|bytes| bytes <= SCRATCH_BYTES_MAX), "{:?}", kept_bytes());
+}
+
+/// Threads of RocksDB, and destructors of its users' objects, still read while a thread ends.
+#[test]
+fn a_thread_that_ends_can_still_read() {
+    struct AtEnd(std::sync::mpsc::Sender<bool>, Vec<u8>);
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            let (codec, payload) = (token(), payload(&self.1).to_vec());
+            let mut is_same = false;
+            let unpacked = codec.unpack(ZSTD, None, &payload, 8000, |raw| is_same = raw == [7; 8000]);
+            let _ = self.0.send(unpacked.is_ok() && is_same);
+        }
+    }
+    thread_local! {
+        static BEFORE: Cell<Option<AtEnd>> = const { Cell::new(None) };
+        static BEHIND: Cell<Option<AtEnd>> = const { Cell::new(None) };
+    }
+    let (_, packed) = pack(&token(), ZSTD, None, &[7; 8000], 8000).unwrap();
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let at_end = || AtEnd(ended.clone(), packed.clone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            BEFORE.set(Some(at_end()));
+            // From here on the thread has scratch, whose destructor runs before one of the others and behind the other.
+            pack(&token(), ZSTD, None, &[7; 8000], 8000).unwrap();
+            BEHIND.set(Some(at_end()));
+        });
+    });
+    assert_eq!(has_ended.try_iter().collect::<Vec<_>>(), [true, true]);
+}
+
+/// RocksDB makes room for as many bytes as a block says, before anybody has looked at it.
+#[test]
+fn a_block_of_zstd_holds_no_more_than_its_parts_say() {
+    let raw = noise(2, 100).repeat(5000);
+    let (made, packed) = pack(&token(), ZSTD, None, &raw, raw.len()).unwrap();
+    let packed = payload(&packed);
+    let raw_bytes_max = Codec::raw_bytes_max(made, packed);
+    assert!(made == ZSTD && (raw.len()..=raw.len().next_multiple_of(128 << 10)).contains(&raw_bytes_max));
+    // One compressed part, as long as it may be, in 100 KiB.
+    let mut hostile = vec![0; 100 << 10];
+    let head = ((hostile.len() - 5) << 3 | 2 << 1 | 1) as u32;
+    hostile[..2].copy_from_slice(&packed[..2]);
+    hostile[2..5].copy_from_slice(&head.to_le_bytes()[..3]);
+    assert_eq!(Codec::raw_bytes_max(ZSTD, &hostile), 128 << 10);
+    assert_eq!(Codec::raw_bytes_max(ZSTD, &noise(3, 100 << 10)), 0);
+    let refused = token().unpack(ZSTD, None, &hostile, 4 << 30, |_| panic!("nothing is unpacked"));
+    assert!(matches!(refused, Err(UnpackError::Damaged(_))), "{refused:?}");
+}
+
+/// An engine that cannot work.
+struct Failing(ziptier_codec::block::Counters);
+
+impl Engine for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+    fn format(&self) -> Format {
+        Format::Zstd
+    }
+    fn counters(&self) -> &ziptier_codec::block::Counters {
+        &self.0
+    }
+    fn open(&self) -> Result<Box<dyn ziptier_codec::block::BlockCodec + '_>, BlockError> {
+        Err(BlockError::Engine { engine: "failing", reason: "no memory for a context".into() })
+    }
+}
+
+/// RocksDB stops all writes for a corruption, and people throw files away.
+#[test]
+fn an_engine_that_fails_is_no_damage() {
+    let (_, packed) = pack(&token(), ZSTD, None, &[7; 8000], 8000).unwrap();
+    let zstd = Arc::new(Contexts::new(Arc::new(Failing(Default::default()))));
+    let failing = Codec { zstd, ..token() };
+    let failed = failing.unpack(ZSTD, None, payload(&packed), 8000, |_| panic!("nothing is unpacked"));
+    let Err(UnpackError::Engine(reason)) = failed else { panic!("{failed:?}") };
+    assert!(reason.contains("no memory for a context"), "{reason}");
+    let damaged = token().unpack(ZSTD, None, &payload(&packed)[1..], 8000, |_| panic!("it is damaged"));
+    assert!(matches!(damaged, Err(UnpackError::Damaged(_))), "{damaged:?}");
 }

@@ -360,8 +360,11 @@ mod tests {
     /// An empty database in a folder of its own; nothing where RocksDB is not installed.
     fn database(options: &str) -> Option<(Result<Database, Error>, tempfile::TempDir)> {
         let asked = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
-        let library =
-            Library::load(asked.as_deref()).inspect_err(|error| eprintln!("skipped: {error}")).ok()?;
+        let library = Library::load(asked.as_deref())
+            .inspect_err(|error| {
+                ziptier_testing::not_run("rocksdb", &format!("{error}; run make setup-rocksdb"));
+            })
+            .ok()?;
         let folder = tempfile::tempdir().unwrap();
         let options = format!("create_if_missing=true;{options}");
         let table = Table { block_bytes: 1024, has_block_cache: false };

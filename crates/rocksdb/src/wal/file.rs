@@ -23,8 +23,10 @@ const SYNCED_APPENDS: u32 = 8;
 
 /// A log file: appended to by one thread at a time, synced by any.
 ///
-/// Behind the log's end the file has zeros, or what a former log left in a file that is used again. [`LogFile::close`] cuts
-/// them off.
+/// Room is zeros, or what a former log left in a file that is used again; [`LogFile::close`] cuts it off. It is for appends that are each
+/// synced before the next one comes, and for mappings, whose stores are durable in their order. The system writes other pages back in
+/// any order, and a power cut would leave zeros before later records: RocksDB takes zeros for the end of a block, and goes on with the
+/// next. So a second append in a row without a sync leaves the room, and from there on the file grows as RocksDB's own does.
 pub struct LogFile {
     file: Arc<dyn DiskFile>,
     id: FileId,
@@ -37,9 +39,8 @@ pub struct LogFile {
 struct State {
     /// Bytes that the file has allocated and written.
     room_bytes: u64,
-    is_unsynced: bool,
-    /// Whether anybody has synced this log. Until then it gets no more room: zeros that are written and made durable are for syncs.
-    was_synced: bool,
+    /// Bytes of the log that are durable.
+    synced_bytes: u64,
     /// Appends in a row that came after a sync.
     synced_appends: u32,
     direct: Option<Direct>,
@@ -52,7 +53,11 @@ impl LogFile {
     ///
     /// Those of the disk: [`DiskError::Full`] if there is no room to begin with.
     pub fn begin(path: &Path) -> Result<LogFile, DiskError> {
-        LogFile::begin_claimed(path, Claim::lay(path, number_of(path).unwrap_or(0))?)
+        LogFile::begin_on(&RealDisk, path)
+    }
+
+    fn begin_on(disk: &dyn Disk, path: &Path) -> Result<LogFile, DiskError> {
+        LogFile::begin_claimed(disk, path, Claim::lay(path, number_of(path).unwrap_or(0))?)
     }
 
     /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the first moment on.
@@ -61,23 +66,36 @@ impl LogFile {
     ///
     /// Those of the disk.
     pub fn reuse(former: &Path, path: &Path) -> Result<LogFile, DiskError> {
-        let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
-        RealDisk.rename(former, path)?;
-        LogFile::begin_claimed(path, claim)
+        LogFile::reuse_on(&RealDisk, former, path)
     }
 
-    fn begin_claimed(path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
-        let cached = RealDisk.open(path, Caching::Cached)?;
-        let mut room_bytes = cached.len()?;
-        if room_bytes == 0 {
-            room_bytes = fill(&*cached, 0, ROOM_BYTES_MIN)?;
+    fn reuse_on(disk: &dyn Disk, former: &Path, path: &Path) -> Result<LogFile, DiskError> {
+        let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
+        disk.rename(former, path)?;
+        LogFile::begin_claimed(disk, path, claim)
+    }
+
+    fn begin_claimed(disk: &dyn Disk, path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
+        let cached = disk.open(path, Caching::Cached)?;
+        let former_bytes = cached.len()?;
+        // Only a file with a page shows whether it can be mapped.
+        if former_bytes == 0 {
+            cached.preallocate(PAGE_BYTES)?;
+            write_all_at(&*cached, 0, &[0; PAGE_BYTES as usize])?;
         }
-        drop(cached);
-        let file = RealDisk.open(path, Caching::Mapped)?;
-        let direct = if file.is_mapped() { None } else { Direct::new(RealDisk.open(path, Caching::Direct)?) };
+        let file = disk.open(path, Caching::Mapped)?;
+        let room_bytes = match (former_bytes, file.is_mapped()) {
+            (0, true) => fill(&*file, 0, ROOM_BYTES_MIN)?,
+            (0, false) => {
+                cached.set_len(0)?;
+                0
+            }
+            (former_bytes, _) => former_bytes,
+        };
+        let direct = if file.is_mapped() { None } else { Direct::new(disk.open(path, Caching::Direct)?) };
         let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
         WalCounters::of_process().opened(&file.durable_after());
-        let state = State { room_bytes, is_unsynced: false, was_synced: false, synced_appends: 0, direct };
+        let state = State { room_bytes, synced_bytes: 0, synced_appends: 0, direct };
         Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim })
     }
 
@@ -95,11 +113,13 @@ impl LogFile {
         let mut state = self.state.lock();
         let at = self.length.bytes();
         let end = at + bytes.len() as u64;
-        if end > state.room_bytes && (state.was_synced || self.file.is_mapped()) {
+        let follows_sync = state.synced_bytes >= at;
+        state.synced_appends = if follows_sync { state.synced_appends.saturating_add(1) } else { 0 };
+        if !follows_sync && !self.file.is_mapped() {
+            self.leave_room(&mut state, at)?;
+        } else if end > state.room_bytes && (state.synced_appends > SYNCED_APPENDS || self.file.is_mapped()) {
             state.room_bytes = self.grow(state.room_bytes, end)?;
         }
-        state.synced_appends = if state.is_unsynced { 0 } else { state.synced_appends.saturating_add(1) };
-        state.is_unsynced = true;
         self.write(&mut state, at, bytes)?;
         state.room_bytes = state.room_bytes.max(end);
         self.length.set(end);
@@ -121,6 +141,17 @@ impl LogFile {
         }
     }
 
+    /// Cuts off what lies behind the log, after the records that lie in the room are durable: none of them may come to be behind later ones.
+    fn leave_room(&self, state: &mut State, at: u64) -> Result<(), DiskError> {
+        if state.room_bytes <= at {
+            return Ok(());
+        }
+        self.file.set_len(at)?;
+        self.file.sync_data()?;
+        (state.room_bytes, state.synced_bytes) = (at, at);
+        Ok(())
+    }
+
     /// Room for `end` bytes, and some more while the disk has it.
     fn grow(&self, room_bytes: u64, end: u64) -> Result<u64, DiskError> {
         let step = room_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
@@ -137,11 +168,13 @@ impl LogFile {
     ///
     /// Those of the disk, after which nobody knows what is durable.
     pub fn sync(&self) -> Result<(), DiskError> {
-        let mut state = self.state.lock();
-        (state.is_unsynced, state.was_synced) = (false, true);
-        drop(state);
         WalCounters::of_process().syncs.fetch_add(1, Relaxed);
-        self.file.sync_data()
+        // What is appended meanwhile may not be among it.
+        let bytes = self.length.bytes();
+        self.file.sync_data()?;
+        let mut state = self.state.lock();
+        state.synced_bytes = state.synced_bytes.max(bytes.min(self.length.bytes()));
+        Ok(())
     }
 
     /// Cuts the log.
@@ -155,7 +188,7 @@ impl LogFile {
             direct.forget();
         }
         self.file.set_len(bytes)?;
-        state.room_bytes = bytes;
+        (state.room_bytes, state.synced_bytes) = (bytes, state.synced_bytes.min(bytes));
         self.length.set(bytes);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::live::{self, FileId, Length, id_of};
 use super::{Walk, number_of};
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -64,20 +64,37 @@ impl LogReader {
     }
 }
 
-/// The folders in which this process has seen another one write a log.
-static FOLLOWED: Mutex<Option<HashSet<FileId>>> = Mutex::new(None);
+/// The folders in which this process has seen another one write a log, and their paths.
+static FOLLOWED: Mutex<Option<HashMap<FileId, PathBuf>>> = Mutex::new(None);
 
-/// Ends the following of logs: those that are opened from now on, and that nobody writes, are all of their files.
+/// What every folder of a database has.
+const NAME_OF_CURRENT: &str = "CURRENT";
+
+/// Ends the following of a database's logs: those that are opened from now on, and that nobody writes, are all of their files.
 ///
-/// For whoever locks a database and recovers it.
-pub fn stop_following() {
-    *FOLLOWED.lock() = None;
+/// For whoever locks the database in `dir` and recovers it. Its logs lie there, or in a folder that is no database's: such folders are
+/// followed no longer unless somebody still writes there, who then is not of this database. Other databases are followed as before.
+pub fn stop_following(dir: &Path) {
+    let locked = fs::metadata(dir).ok().map(|found| id_of(&found));
+    if let Some(folders) = &mut *FOLLOWED.lock() {
+        folders.retain(|folder, path| {
+            Some(*folder) != locked && (path.join(NAME_OF_CURRENT).exists() || has_writer(path))
+        });
+    }
+}
+
+/// Whether somebody writes a log in a folder.
+fn has_writer(folder: &Path) -> bool {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let logs = files.filter(|path| number_of(path).is_some()).filter_map(|path| File::open(path).ok());
+    logs.into_iter().any(|log| Claim::is_laid(&log, 0..=u32::MAX))
 }
 
 /// What a process knows of a log that it does not write itself.
 struct Follower {
     number: u32,
     folder: FileId,
+    folder_path: PathBuf,
     /// Since somebody was seen to write the log, or another one in its folder. It stays when the writer is gone: what was torn then, or is left of
     /// a former log, is no part of what is followed.
     walk: Option<Walk>,
@@ -95,9 +112,13 @@ impl Follower {
     /// None if the file's name has no number, or no folder is there.
     fn new(path: &Path) -> Option<Follower> {
         let number = number_of(path)?;
-        let folder = id_of(&fs::metadata(path.parent()?).ok()?);
-        let is_followed = FOLLOWED.lock().as_ref().is_some_and(|folders| folders.contains(&folder));
-        Some(Follower { number, folder, walk: is_followed.then(|| Walk::new(number)) })
+        let folder_path = path.parent()?.to_path_buf();
+        let folder = id_of(&fs::metadata(&folder_path).ok()?);
+        // A folder may have been renamed since, or its number be another folder's by now.
+        let mut followed = FOLLOWED.lock();
+        let known = followed.as_mut().and_then(|folders| folders.get_mut(&folder));
+        let is_followed = known.map(|path| path.clone_from(&folder_path)).is_some();
+        Some(Follower { number, folder, folder_path, walk: is_followed.then(|| Walk::new(number)) })
     }
 
     fn read(&mut self, file: &File, offset: u64, target: &mut [u8]) -> io::Result<usize> {
@@ -133,7 +154,7 @@ impl Follower {
         match self.writer(file) {
             Writer::OfALaterOne => Some(T::default()),
             Writer::OfThis if self.walk.is_none() => {
-                FOLLOWED.lock().get_or_insert_default().insert(self.folder);
+                FOLLOWED.lock().get_or_insert_default().insert(self.folder, self.folder_path.clone());
                 self.walk = Some(Walk::new(self.number));
                 None
             }

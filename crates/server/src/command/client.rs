@@ -1,11 +1,19 @@
-//! `CLIENT`: names that clients give themselves, and the list of connections.
+//! `CLIENT`: names that clients give themselves, the list of connections, and their end.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::Session;
+use super::object::help;
+use crate::integer::strict_i64;
 use crate::refusal::Refusal;
 use crate::request::Args;
-use crate::shared::ClientInfo;
+use crate::shared::{ClientInfo, Shared};
+use crate::streaming::Streaming;
+
+/// Lines of `CLIENT LIST` that are gathered while no client can come or go.
+const LISTED_AT_A_TIME: usize = 64;
 
 /// Longest name kept of a client or its library. Redis has no such limit; here nobody fills memory with names.
 const NAME_BYTES_MAX: usize = 1 << 10;
@@ -33,7 +41,7 @@ pub(super) fn client(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         b"setname" => {
             arity(3..=3)?;
             let name = checked_name(args.at(2))?;
-            session.client.info.names().name = name;
+            session.client.info.rename(|names| names.name = name);
             session.reply.ok();
         }
         b"setinfo" => {
@@ -43,16 +51,123 @@ pub(super) fn client(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         }
         b"info" => {
             arity(2..=2)?;
-            let line = line(&session.client.info);
+            let line = line(session.shared, &session.client.info);
             session.reply.text(&line);
         }
         b"list" => {
             arity(2..=usize::MAX)?;
-            let list: String = session.shared.clients().values().map(|info| line(info)).collect();
-            session.reply.text(&list);
+            list(session)?;
+        }
+        b"kill" => {
+            arity(3..=usize::MAX)?;
+            kill(session, args)?;
+        }
+        b"help" => {
+            arity(2..=2)?;
+            help(session, "CLIENT", HELP);
         }
         _ => return Err(Refusal::unknown_subcommand("CLIENT", args.at(1))),
     }
+    Ok(())
+}
+
+const HELP: &[(&str, &str)] = &[
+    ("GETNAME", "Return the name of the current connection."),
+    ("ID", "Return the ID of the current connection."),
+    ("INFO", "Return information about the current client connection."),
+    ("KILL <ip:port>", "Kill connection made from <ip:port>."),
+    (
+        "KILL <option> <value> [<option> <value> [...]]",
+        "Kill connections that match every option: ADDR, LADDR, TYPE, USER, SKIPME (yes|no), ID.",
+    ),
+    ("LIST", "Return information about client connections."),
+    ("SETNAME <name>", "Assign the name <name> to the current connection."),
+    ("SETINFO <option> <value>", "Set the library's name (LIB-NAME) or version (LIB-VER)."),
+];
+
+/// `CLIENT KILL address` or `CLIENT KILL option value [option value ...]`
+fn kill(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    if args.len() == 3 {
+        let address = |address: SocketAddr| address.to_string().as_bytes() == args.at(2);
+        if end(session, |info| address(info.peer)) == 0 {
+            return Err(Refusal::fixed("ERR No such client"));
+        }
+        session.reply.ok();
+        return Ok(());
+    }
+    let (mut id, mut peer, mut address, mut skips_me, mut none) = (None, None, None, true, false);
+    let mut rest = args.from(2);
+    while let Some(option) = rest.next() {
+        let value = rest.next().ok_or(Refusal::SYNTAX)?;
+        match option.to_ascii_lowercase().as_slice() {
+            b"id" => {
+                let wanted = strict_i64(value).and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
+                id = Some(wanted.ok_or(Refusal::fixed("ERR client-id should be greater than 0"))?);
+            }
+            b"addr" => peer = Some(value),
+            b"laddr" => address = Some(value),
+            b"user" if value == b"default" => {}
+            b"user" => return Err(Refusal::quoting("ERR No such user '", value, "'")),
+            b"type" => match value.to_ascii_lowercase().as_slice() {
+                b"normal" => {}
+                b"master" | b"replica" | b"slave" | b"pubsub" => none = true,
+                _ => return Err(Refusal::quoting("ERR Unknown client type '", value, "'")),
+            },
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => skips_me = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => skips_me = false,
+            _ => return Err(Refusal::SYNTAX),
+        }
+    }
+    let own = session.client.info.id;
+    let is = |wanted: Option<&[u8]>, address: SocketAddr| {
+        wanted.is_none_or(|wanted| address.to_string().as_bytes() == wanted)
+    };
+    let killed = end(session, |info| {
+        let is_spared = none || (skips_me && info.id == own);
+        !is_spared && id.is_none_or(|id| id == info.id) && is(peer, info.peer) && is(address, info.address)
+    });
+    session.reply.integer(killed);
+    Ok(())
+}
+
+/// Ends the connections that are meant, and counts them. The own one ends behind its reply.
+fn end(session: &mut Session<'_>, is_meant: impl Fn(&ClientInfo) -> bool) -> i64 {
+    let own = session.client.info.id;
+    let mut killed = 0;
+    session.shared.clients().retain(|_, info| {
+        let goes = is_meant(info);
+        killed += i64::from(goes);
+        if goes && info.id != own {
+            info.killed.store(true, Relaxed);
+        }
+        session.client.closing |= goes && info.id == own;
+        !goes || info.id == own
+    });
+    if killed > 0 {
+        session.shared.sweep();
+    }
+    killed
+}
+
+/// Writes a line for each client, some at a time: connections come and go meanwhile. The page counts as memory that clients hold.
+fn list(session: &mut Session<'_>) -> Result<(), Refusal> {
+    let shared = session.shared;
+    let (mut held, mut page, mut after) = (shared.budget.hold(), String::new(), 0);
+    loop {
+        let some = shared.clients_after(after, LISTED_AT_A_TIME);
+        let Some(last) = some.last() else { break };
+        after = last.id;
+        for info in &some {
+            let line = line(shared, info);
+            if page.len() + line.len() > page.capacity() {
+                let bytes = (page.len() + line.len()).max(2 * page.capacity());
+                held.grow_to(bytes)?;
+                page.reserve_exact(bytes - page.len());
+            }
+            page.push_str(&line);
+        }
+    }
+    session.client.streaming = Some(Box::new(Streaming::text(page, session.reply)));
     Ok(())
 }
 
@@ -76,26 +191,26 @@ fn set_info(info: &ClientInfo, attribute: &[u8], value: &[u8]) -> Result<(), Ref
     let value = checked(value).ok_or_else(|| {
         Refusal::said(format!("ERR {attribute} cannot contain spaces, newlines or special characters."))
     })?;
-    let mut names = info.names();
-    if version {
-        names.library_version = value;
-    } else {
-        names.library = value;
-    }
+    info.rename(|names| match version {
+        true => names.library_version = value,
+        false => names.library = value,
+    });
     Ok(())
 }
 
-fn line(info: &ClientInfo) -> String {
+fn line(shared: &Shared, info: &ClientInfo) -> String {
     let names = info.names();
     let mut line = String::new();
     // Writing to a string can't fail.
     let _ = writeln!(
         line,
-        "id={} addr={} name={} age={} flags=N db=0 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} name={} age={} idle={} flags=N db=0 user=default resp={} lib-name={} lib-ver={}",
         info.id,
         info.peer,
+        info.address,
         names.name,
         info.connected.elapsed().as_secs(),
+        shared.seconds().saturating_sub(info.active_s.load(Relaxed)),
         if names.resp3 { 3 } else { 2 },
         names.library,
         names.library_version,

@@ -1,4 +1,6 @@
-//! The connection itself: `PING` `ECHO` `SELECT` `HELLO` `QUIT`.
+//! The connection itself: `PING` `ECHO` `SELECT` `AUTH` `HELLO` `RESET` `QUIT`.
+
+use std::mem;
 
 use super::{Session, client};
 use crate::integer::strict_i64;
@@ -39,6 +41,48 @@ pub(super) fn quit(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Re
     Ok(())
 }
 
+/// `AUTH [user] password`. There is one user, called `default`.
+pub(super) fn auth(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let (user, password) = match args.len() {
+        2 if !session.shared.settings.requires_password() => {
+            return Err(Refusal::fixed(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            ));
+        }
+        2 => (&b"default"[..], args.at(1)),
+        3 => (args.at(1), args.at(2)),
+        _ => return Err(Refusal::SYNTAX),
+    };
+    authenticate(session, user, password)?;
+    session.reply.ok();
+    Ok(())
+}
+
+/// A client that fails stays what it was. Without a password every one is right.
+fn authenticate(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
+    let is_right = session.shared.settings.password().is_none_or(|right| right.matches(password));
+    if !is_right || user != b"default" {
+        return Err(Refusal::WRONG_PASSWORD);
+    }
+    session.client.authenticated = true;
+    Ok(())
+}
+
+/// Makes the connection what it was when it began.
+pub(super) fn reset(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    let client = &mut *session.client;
+    client.in_transaction = false;
+    client.authenticated = !session.shared.settings.requires_password();
+    client.info.rename(|names| {
+        names.name = String::new();
+        names.resp3 = false;
+    });
+    session.reply.resp3 = false;
+    session.reply.simple("RESET");
+    Ok(())
+}
+
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
 pub(super) fn hello(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut resp3 = session.reply.resp3;
@@ -54,12 +98,8 @@ pub(super) fn hello(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     let mut rest = args.from(2);
     while let Some(option) = rest.next() {
         if option.eq_ignore_ascii_case(b"auth") && rest.len() >= 2 {
-            // Without passwords there is the default user, whose every password is right.
-            let user = rest.next();
-            rest.next();
-            if user != Some(b"default") {
-                return Err(Refusal::fixed("WRONGPASS invalid username-password pair or user is disabled."));
-            }
+            let (user, password) = (rest.next().unwrap_or_default(), rest.next().unwrap_or_default());
+            authenticate(session, user, password)?;
         } else if option.eq_ignore_ascii_case(b"setname") && rest.len() >= 1 {
             name = rest.next().map(client::checked_name).transpose()?;
         } else {
@@ -67,12 +107,17 @@ pub(super) fn hello(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
         }
     }
 
-    let mut names = session.client.info.names();
-    if let Some(name) = name {
-        names.name = name;
+    if session.client.must_authenticate(session.shared) {
+        return Err(Refusal::fixed(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
     }
-    names.resp3 = resp3;
-    drop(names);
+
+    session.client.info.rename(|names| {
+        names.name = name.unwrap_or(mem::take(&mut names.name));
+        names.resp3 = resp3;
+    });
     let reply = &mut *session.reply;
     reply.resp3 = resp3;
     reply.map(7);

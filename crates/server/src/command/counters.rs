@@ -1,11 +1,14 @@
 //! Values that spell numbers: `INCR` `DECR` `INCRBY` `DECRBY` `INCRBYFLOAT`.
 
 use super::Session;
-use crate::backend::Update;
+use crate::backend::{Old, Update};
 use crate::integer::strict_i64;
 use crate::long_double::LongDouble;
 use crate::refusal::Refusal;
 use crate::request::Args;
+
+/// Longest text that Redis takes for a number with a fraction.
+const FLOAT_BYTES_MAX: u64 = 5 << 10;
 
 pub(super) fn incr(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     add(session, args.at(1), 1)
@@ -31,7 +34,10 @@ fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refu
     let mut sum = Ok(0);
     session.shared.backend.update(key, &mut |old| {
         let (number, expires_at_ms) = match old {
-            Some((value, meta)) => (strict_i64(value).ok_or(Refusal::NOT_INTEGER), meta.expires_at_ms),
+            Some((Old::Whole(value), meta)) => {
+                (strict_i64(value).ok_or(Refusal::NOT_INTEGER), meta.expires_at_ms)
+            }
+            Some((Old::Large(_), _)) => (Err(Refusal::NOT_INTEGER), None),
             None => (Ok(0), None),
         };
         sum = number.and_then(|number| number.checked_add(increment).ok_or(Refusal::INCREMENT_OVERFLOW));
@@ -50,7 +56,17 @@ fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refu
 pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut sum = Ok(String::new());
     session.shared.backend.update(args.at(1), &mut |old| {
-        let value = old.map_or(Some(LongDouble::ZERO), |(value, _)| LongDouble::parse(value));
+        let expires_at_ms = old.as_ref().and_then(|(_, meta)| meta.expires_at_ms);
+        let value = match old {
+            None => Some(LongDouble::ZERO),
+            Some((Old::Whole(value), _)) => LongDouble::parse(value),
+            Some((Old::Large(mut value), _)) => {
+                let mut text = Vec::new();
+                let len = value.len().min(FLOAT_BYTES_MAX + 1);
+                let read = value.read_at(0, len as usize, &mut text);
+                read.ok().filter(|()| len <= FLOAT_BYTES_MAX).and_then(|()| LongDouble::parse(&text))
+            }
+        };
         sum = match (value, LongDouble::parse(args.at(2))) {
             (Some(value), Some(increment)) => {
                 value.checked_add(increment).map(LongDouble::text).ok_or(Refusal::NOT_FINITE)
@@ -58,10 +74,7 @@ pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<
             _ => Err(Refusal::NOT_FLOAT),
         };
         match &sum {
-            Ok(text) => Update::Put {
-                value: text.clone().into_bytes(),
-                expires_at_ms: old.and_then(|(_, meta)| meta.expires_at_ms),
-            },
+            Ok(text) => Update::Put { value: text.clone().into_bytes(), expires_at_ms },
             Err(_) => Update::Keep,
         }
     })?;

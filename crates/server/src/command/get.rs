@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::expiry::{Time, has_passed};
-use crate::backend::{Meta, Update};
+use crate::backend::{Meta, Old, Update};
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
@@ -27,9 +27,11 @@ pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
 
 /// Keys are looked up in groups; `MSET`s of others may be seen between two groups.
 pub(super) fn mget(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let Session { shared, counters, client, reply, .. } = session;
-    reply.array(args.len() - 1);
-    client.streaming = answer_keys(&*shared.backend, counters, reply, args.from(1)).map(Box::new);
+    session.reply.array(args.len() - 1);
+    let answered = answer_keys(&*session.shared.backend, session.counters, session.reply, args.from(1));
+    if answered < args.len() - 1 {
+        session.client.streaming = Some(Box::new(Streaming::values(session.own(args), 1 + answered)));
+    }
     Ok(())
 }
 
@@ -100,30 +102,45 @@ fn read_and_change(
     key: &[u8],
     change: impl Fn(Option<Meta>) -> Update,
 ) -> Result<(), Refusal> {
-    let mut found = false;
+    let mut found = Found::Nothing;
     let value = &mut *session.value;
     session.shared.backend.update(key, &mut |old| {
-        found = old.is_some();
-        value.clear();
-        value.extend_from_slice(old.map_or(&[], |(old, _)| old));
-        change(old.map(|(_, meta)| meta))
+        let meta = old.as_ref().map(|(_, meta)| *meta);
+        found = keep_old(old, value);
+        change(meta)
     })?;
-    if found {
-        session.counters.hits.add(1);
-        answer_old(session);
-    } else {
-        session.counters.misses.add(1);
-        session.reply.null();
+    match found {
+        Found::Nothing => session.counters.misses.add(1),
+        _ => session.counters.hits.add(1),
     }
-    Ok(())
+    answer_old(session, found)
 }
 
-/// Answers with the value in the session's scratch buffer. A large one is sent in pieces, and freed when it is sent.
-pub(super) fn answer_old(session: &mut Session<'_>) {
-    if session.value.len() <= PIECE_BYTES {
-        session.reply.bulk(session.value);
-    } else {
-        let value = std::mem::take(session.value);
-        session.client.streaming = Some(Box::new(Streaming::owned(value, session.reply)));
+/// Keeps an old value for the reply: its bytes in `waiting`, or open.
+pub(super) fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> Found {
+    waiting.clear();
+    match old {
+        None => Found::Nothing,
+        Some((Old::Whole(bytes), _)) => {
+            waiting.extend_from_slice(bytes);
+            Found::Small
+        }
+        Some((Old::Large(reader), _)) => Found::Large(reader),
     }
+}
+
+/// Answers with a value that [`keep_old`] kept. A large one is sent in pieces.
+pub(super) fn answer_old(session: &mut Session<'_>, found: Found) -> Result<(), Refusal> {
+    match found {
+        Found::Nothing => session.reply.null(),
+        Found::Small => session.reply.bulk(session.value),
+        Found::Large(mut reader) if reader.len() <= PIECE_BYTES as u64 => {
+            reader.read_at(0, reader.len() as usize, session.value)?;
+            session.reply.bulk(session.value);
+        }
+        Found::Large(reader) => {
+            session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
+        }
+    }
+    Ok(())
 }

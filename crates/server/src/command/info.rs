@@ -7,7 +7,7 @@ use super::Session;
 use crate::process::{self, COMPATIBLE_VERSION};
 use crate::refusal::Refusal;
 use crate::request::Args;
-use crate::shared::Shared;
+use crate::shared::{Shared, TOTALS};
 
 /// Writes the fields of one section.
 type Section = fn(&mut String, &Shared);
@@ -67,16 +67,17 @@ fn server(page: &mut String, shared: &Shared) {
 
 fn clients(page: &mut String, shared: &Shared) {
     field(page, "connected_clients", shared.connections_open.load(Relaxed));
-    field(page, "maxclients", shared.config.clients_max);
+    field(page, "maxclients", shared.settings.clients_max());
     field(page, "blocked_clients", 0);
 }
 
 fn memory(page: &mut String, shared: &Shared) {
     let memory = shared.backend.memory();
-    let clients = shared.client_bytes.load(Relaxed) as u64;
+    let clients = shared.budget.held_bytes() as u64;
     let used = shared.config.allocated_bytes.map_or(memory.held_bytes + clients, |bytes| bytes());
     let rss = process::resident_bytes();
     let peak = shared.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
+    let everywhere = memory.held_bytes + memory.held_below_bytes;
     let per = |bytes: u64, of: u64| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
     field(page, "used_memory", used);
     field(page, "used_memory_human", human(used));
@@ -91,7 +92,7 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "held_bytes", memory.held_bytes);
     field(page, "held_human", human(memory.held_bytes));
     field(page, "held_per_logical", format_args!("{:.3}", per(memory.held_bytes, memory.logical_bytes)));
-    field(page, "compression_ratio", format_args!("{:.3}", per(memory.logical_bytes, memory.held_bytes)));
+    field(page, "compression_ratio", format_args!("{:.3}", per(memory.logical_bytes, everywhere)));
     for (name, bytes) in &memory.parts {
         field(page, name, bytes);
     }
@@ -115,8 +116,17 @@ fn memory(page: &mut String, shared: &Shared) {
 }
 
 fn persistence(page: &mut String, shared: &Shared) {
-    field(page, "loading", 0);
+    let is_loading = shared.backend.is_loading();
+    field(page, "loading", u8::from(is_loading));
     field(page, "async_loading", 0);
+    if is_loading {
+        let (done, all) = (shared.backend.done_bytes.load(Relaxed), shared.backend.all_bytes.load(Relaxed));
+        let percent = 100.0 * done as f64 / all.max(1) as f64;
+        field(page, "loading_start_time", shared.started_unix_ms / 1000);
+        field(page, "loading_total_bytes", all);
+        field(page, "loading_loaded_bytes", done);
+        field(page, "loading_loaded_perc", format_args!("{percent:.2}"));
+    }
     let fields = shared.backend.persistence();
     field(page, "aof_enabled", u8::from(!fields.is_empty()));
     for (name, value) in fields {
@@ -125,15 +135,11 @@ fn persistence(page: &mut String, shared: &Shared) {
 }
 
 fn stats(page: &mut String, shared: &Shared) {
-    field(page, "total_connections_received", shared.connections_accepted.load(Relaxed));
-    field(page, "total_commands_processed", shared.total(|counters| &counters.commands));
-    field(page, "total_net_input_bytes", shared.total(|counters| &counters.bytes_in));
-    field(page, "total_net_output_bytes", shared.total(|counters| &counters.bytes_out));
-    field(page, "rejected_connections", shared.connections_rejected.load(Relaxed));
-    field(page, "evicted_keys", shared.backend.evicted_keys());
-    field(page, "keyspace_hits", shared.total(|counters| &counters.hits));
-    field(page, "keyspace_misses", shared.total(|counters| &counters.misses));
-    field(page, "total_error_replies", shared.total(|counters| &counters.errors));
+    for (name, total) in TOTALS.into_iter().zip(shared.totals().0) {
+        field(page, name, total);
+    }
+    field(page, "evicted_clients", shared.budget.evicted.load(Relaxed));
+    field(page, "eventloop_cycles", shared.total(|counters| &counters.cycles));
 }
 
 fn replication(page: &mut String, _shared: &Shared) {
@@ -155,7 +161,8 @@ fn codec(page: &mut String, shared: &Shared) {
 }
 
 fn keyspace(page: &mut String, shared: &Shared) {
-    let keys = shared.backend.len();
+    // Where many leaves would have to be looked at, those of the last merges.
+    let keys = shared.backend.len_if_quick().unwrap_or_else(|settled| settled);
     if keys > 0 {
         let _ = write!(page, "db0:keys={keys}\r\n");
     }

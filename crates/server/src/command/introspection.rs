@@ -1,10 +1,11 @@
 //! `COMMAND`: the table of commands, for clients that ask.
 
 use super::{COMMANDS, Command, Session, docs, find, object};
-use crate::glob;
+use crate::glob::Pattern;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::Args;
+use crate::streaming::Streaming;
 
 pub(super) fn command(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let reply = &mut *session.reply;
@@ -22,12 +23,11 @@ pub(super) fn command(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
         }
         b"info" => {
             reply.array(args.len() - 2);
-            for name in args.from(2) {
-                match find(name) {
-                    Some(command) => describe(reply, command),
-                    None => reply.null(),
-                }
-            }
+            let rows = Streaming::rows(session.own(args), 2, |reply, name| match find(name) {
+                Some(command) => describe(reply, command),
+                None => reply.null(),
+            });
+            session.client.streaming = Some(Box::new(rows));
         }
         b"list" => return list(reply, args),
         b"docs" if args.len() == 2 => {
@@ -35,9 +35,13 @@ pub(super) fn command(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
             COMMANDS.iter().for_each(|command| document(reply, command));
         }
         b"docs" => {
-            let known = args.from(2).filter_map(find);
-            reply.map(known.clone().count());
-            known.for_each(|command| document(reply, command));
+            reply.map(args.from(2).filter_map(find).count());
+            let rows = Streaming::rows(session.own(args), 2, |reply, name| {
+                if let Some(command) = find(name) {
+                    document(reply, command);
+                }
+            });
+            session.client.streaming = Some(Box::new(rows));
         }
         b"getkeys" if args.len() >= 4 => return keys(reply, args),
         b"help" if args.len() == 2 => object::help(session, "COMMAND", HELP),
@@ -67,19 +71,21 @@ fn list(reply: &mut Reply, args: &Args<'_>) -> Result<(), Refusal> {
             |index: usize, word: &[u8]| args.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
         match args.get(4) {
             Some(wanted) if args.len() == 5 && is(2, b"filterby") && is(3, b"pattern") => {
-                pattern = Some(wanted.to_ascii_lowercase());
+                pattern = Some(Pattern::new(&wanted.to_ascii_lowercase())?);
             }
             // There are no modules.
             Some(_) if args.len() == 5 && is(2, b"filterby") && is(3, b"module") => none = true,
             _ => return Err(Refusal::SYNTAX),
         }
     }
-    let wanted = |command: &&Command| {
-        !none && pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, command.name.as_bytes()))
+    let mut states = Vec::new();
+    let mut wanted = |command: &&Command| {
+        let name = command.name.as_bytes();
+        !none && pattern.as_ref().is_none_or(|pattern| pattern.matches(name, &mut states))
     };
-    let names = COMMANDS.iter().filter(wanted);
-    reply.set(names.clone().count());
-    names.for_each(|command| reply.bulk(command.name.as_bytes()));
+    let names: Vec<_> = COMMANDS.iter().filter(|command| wanted(command)).collect();
+    reply.set(names.len());
+    names.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
 /// meanwhile may be missing or appear. The reply waits in this connection's memory until its length is known, and is
 /// refused when connections hold too much.
 pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    session.client.streaming = Some(Box::new(Streaming::matching(args.at(1))));
+    session.client.streaming = Some(Box::new(Streaming::matching(args.at(1))?));
     Ok(())
 }
 
@@ -48,8 +48,13 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
     Ok(())
 }
 
+/// Where many leaves must be looked at, that is done apart.
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
-    session.reply.integer(session.shared.backend.len() as i64);
+    match session.shared.backend.len_if_quick() {
+        Ok(keys) => session.reply.integer(keys as i64),
+        Err(_) if session.request.is_none() => session.client.deferred = true,
+        Err(_) => session.reply.integer(session.shared.backend.len() as i64),
+    }
     Ok(())
 }
 

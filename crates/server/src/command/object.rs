@@ -110,7 +110,7 @@ pub(super) fn help(session: &mut Session<'_>, command: &str, lines: &[(&str, &st
     let reply = &mut *session.reply;
     reply.array(2 * lines.len() + 3);
     reply.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
-    for (usage, meaning) in lines.iter().copied().chain([("HELP", "Print this help.")]) {
+    for (usage, meaning) in lines.iter().copied().chain([("HELP", "Prints this help.")]) {
         reply.simple(usage);
         reply.simple(&format!("    {meaning}"));
     }

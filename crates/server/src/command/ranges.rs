@@ -1,7 +1,7 @@
 //! Parts of values: `GETRANGE` `SUBSTR` `SETRANGE` `APPEND`.
 
-use super::Session;
-use crate::backend::Update;
+use super::{APART_BYTES, Session};
+use crate::backend::{Old, Update};
 use crate::integer::strict_i64;
 use crate::refusal::Refusal;
 use crate::request::{Args, BULK_BYTES_MAX};
@@ -57,48 +57,72 @@ pub(super) fn setrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
         return Err(Refusal::STRING_TOO_LONG);
     }
     let (offset, end) = (offset as usize, end as usize);
-    change(session, key, |old| {
-        (old.len().max(end), move |new: &mut Vec<u8>| {
-            new.resize(new.len().max(end), 0);
-            new[offset..end].copy_from_slice(part);
-        })
+    let len = |old_len: usize| old_len.max(end);
+    change(session, key, len, |value| {
+        value.resize(value.len().max(end), 0);
+        value[offset..end].copy_from_slice(part);
     })
 }
 
 pub(super) fn append(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let tail = args.at(2);
-    change(session, args.at(1), |old| {
-        (old.len() + tail.len(), move |new: &mut Vec<u8>| {
-            new.extend_from_slice(tail);
-        })
-    })
+    change(session, args.at(1), |old_len| old_len + tail.len(), |value| value.extend_from_slice(tail))
 }
 
-/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `change` tells
-/// how long it will be, and changes it. What would be too long, here or when the store copies it, is refused before
-/// anything is allocated for it.
-fn change<Edit: FnOnce(&mut Vec<u8>)>(
+/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `len` tells how long
+/// it will be of how long it was, and `edit` changes it. What would be too long, here or when the store copies it, is
+/// refused before anything is read or allocated for it.
+fn change(
     session: &mut Session<'_>,
     key: &[u8],
-    change: impl Fn(&[u8]) -> (usize, Edit),
+    len: impl Fn(usize) -> usize,
+    edit: impl Fn(&mut Vec<u8>),
 ) -> Result<(), Refusal> {
     let shared = session.shared;
     let mut outcome = Ok(0);
+    let mut room = None;
+    let (is_apart, mut deferred) = (session.request.is_some(), false);
+    // The store's copy, and the log's until it is written.
+    let copies = 2 + usize::from(shared.backend.holds_replies());
     shared.backend.update(key, &mut |old| {
-        let (old, expires_at_ms) = old.map_or((&b""[..], None), |(value, meta)| (value, meta.expires_at_ms));
-        let (len, edit) = change(old);
-        outcome = match len {
-            0..=BULK_BYTES_MAX => shared.check_room(2 * len).map(|()| len),
-            _ => Err(Refusal::STRING_TOO_LONG),
-        };
-        if outcome.is_err() {
+        let (old_len, expires_at_ms) =
+            old.as_ref().map_or((0, None), |(_, meta)| (meta.len as usize, meta.expires_at_ms));
+        let len = len(old_len);
+        deferred = !is_apart && len > APART_BYTES && len <= BULK_BYTES_MAX;
+        if deferred {
             return Update::Keep;
         }
-        let mut value = Vec::with_capacity(len);
-        value.extend_from_slice(old);
-        edit(&mut value);
-        Update::Put { value, expires_at_ms }
+        room = None;
+        let made = match len {
+            0..=BULK_BYTES_MAX => shared.reserve(copies * len),
+            _ => Err(Refusal::STRING_TOO_LONG),
+        };
+        let changed = made.and_then(|made| {
+            room = Some(made);
+            let mut value = Vec::with_capacity(len);
+            match old {
+                None => {}
+                Some((Old::Whole(old), _)) => value.extend_from_slice(old),
+                Some((Old::Large(mut old), _)) => old.read_at(0, old_len, &mut value)?,
+            }
+            edit(&mut value);
+            Ok(value)
+        });
+        match changed {
+            Ok(value) => {
+                outcome = Ok(len);
+                Update::Put { value, expires_at_ms }
+            }
+            Err(refusal) => {
+                outcome = Err(refusal);
+                Update::Keep
+            }
+        }
     })?;
+    if deferred {
+        session.client.deferred = true;
+        return Ok(());
+    }
     session.reply.integer(outcome? as i64);
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::request::Args;
 use crate::walk::Walk;
 
 /// Keys looked at in one call, whatever `COUNT` says; the cursor leads to the rest.
-const COUNT_MAX: usize = 1 << 16;
+const COUNT_MAX: usize = 1 << 14;
 /// Bytes of keys returned in one call.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
@@ -27,11 +27,14 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
         cursor => Some(session.shared.cursors.position(cursor).ok_or(Refusal::INVALID_CURSOR)?),
     };
     session.value.clear();
-    let mut walk = Walk::new(options.pattern, after);
-    let Session { shared, value, .. } = session;
+    let mut walk = Walk::new(options.pattern, after)?;
+    let Session { shared, client, value, .. } = session;
     let more = !options.nothing && walk.advance(&*shared.backend, options.count, REPLY_BYTES_MAX, value)?;
     let next = match walk.after() {
-        Some(after) if more => shared.cursors.advance(cursor, after),
+        Some(after) if more => {
+            client.scans = true;
+            shared.cursors.advance(client.info.id, cursor, after)
+        }
         _ => 0,
     };
 

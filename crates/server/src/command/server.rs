@@ -1,4 +1,6 @@
-//! `SAVE` `BGSAVE` `LASTSAVE` `SHUTDOWN`.
+//! `SAVE` `BGSAVE` `LASTSAVE` `SHUTDOWN` `TIME`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Session;
 use crate::backend::{Backend, Saving};
@@ -52,10 +54,24 @@ pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
             _ => return Err(Refusal::SYNTAX),
         }
     }
-    if saves && session.shared.backend.save(false)? == Saving::NoFolder {
+    // Until the store is there, there is nothing to save: Redis ends without, too.
+    if saves
+        && !session.shared.backend.is_loading()
+        && session.shared.backend.save(false)? == Saving::NoFolder
+    {
         return Err(NO_FOLDER);
     }
     session.client.closing = true;
     session.shared.stop();
+    Ok(())
+}
+
+/// Seconds and microseconds of Unix time.
+pub(super) fn time(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    session.reply.array(2);
+    for number in [now.as_secs(), now.subsec_micros().into()] {
+        session.reply.bulk(number.to_string().as_bytes());
+    }
     Ok(())
 }

@@ -3,10 +3,11 @@
 
 use super::Session;
 use super::expiry::{Clock, Time, Unit};
-use super::get::answer_old;
+use super::get::{answer_old, keep_old};
 use crate::backend::{Meta, Operation, Update};
 use crate::refusal::Refusal;
 use crate::request::Args;
+use crate::streaming::Found;
 
 /// When `SET` writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,9 +49,8 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         return Ok(());
     }
 
-    let (mut written, mut old_found) = (false, false);
+    let mut written = false;
     let mut decide = |old: Option<Meta>| {
-        old_found = old.is_some();
         written = match options.when {
             When::Always => true,
             When::Absent => old.is_none(),
@@ -72,36 +72,24 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         }
         return Ok(());
     }
-    // The old value waits in the session's scratch buffer.
+    let mut found = Found::Nothing;
     let waiting = &mut *session.value;
     session.shared.backend.update(key, &mut |old| {
-        waiting.clear();
-        waiting.extend_from_slice(old.map_or(&b""[..], |(old, _)| old));
-        decide(old.map(|(_, meta)| meta))
+        let meta = old.as_ref().map(|(_, meta)| *meta);
+        found = keep_old(old, waiting);
+        decide(meta)
     })?;
-    if old_found {
-        answer_old(session)
-    } else {
-        session.reply.null()
-    }
-    Ok(())
+    answer_old(session, found)
 }
 
 pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let mut found = false;
+    let mut found = Found::Nothing;
     let waiting = &mut *session.value;
     session.shared.backend.update(args.at(1), &mut |old| {
-        found = old.is_some();
-        waiting.clear();
-        waiting.extend_from_slice(old.map_or(&b""[..], |(old, _)| old));
+        found = keep_old(old, waiting);
         Update::Put { value: args.at(2).to_vec(), expires_at_ms: None }
     })?;
-    if found {
-        answer_old(session)
-    } else {
-        session.reply.null()
-    }
-    Ok(())
+    answer_old(session, found)
 }
 
 pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {

@@ -7,8 +7,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ziptier_server::backend::Change;
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Operation, Transfer, Transferred, Update, ValueReader,
+    Backend, BackendError, MemoryUse, Meta, Old, Operation, Transfer, Transferred, Update, ValueReader,
 };
+
+/// Values up to this size are read to be changed.
+const WHOLE_BYTES_MAX: usize = 100;
 
 /// Value and expiry.
 type Entry = (Vec<u8>, Option<u64>);
@@ -28,6 +31,13 @@ fn now_ms() -> u64 {
 
 fn meta((value, expires_at_ms): &Entry) -> Meta {
     Meta { len: value.len() as u64, expires_at_ms: *expires_at_ms }
+}
+
+fn opened(entry: &Entry) -> (Old<'_>, Meta) {
+    match entry.0.len() {
+        0..=WHOLE_BYTES_MAX => (Old::Whole(&entry.0), meta(entry)),
+        _ => (Old::Large(Box::new(entry.0.clone())), meta(entry)),
+    }
 }
 
 fn is_alive((_, expires_at_ms): &Entry) -> bool {
@@ -106,7 +116,7 @@ impl Backend for MapBackend {
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
         let mut map = self.change();
         let old = map.get(key).filter(|entry| is_alive(entry));
-        match change(old.map(|entry| (&entry.0[..], meta(entry)))) {
+        match change(old.map(opened)) {
             Update::Put { value, expires_at_ms } => {
                 self.check_limit(&map, key.len() + value.len())?;
                 map.insert(key.to_vec(), (value, expires_at_ms));

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+pub mod gated_backend;
 pub mod map_backend;
 
 use std::io::{ErrorKind, Read, Write};
@@ -17,8 +18,8 @@ use map_backend::MapBackend;
 use ziptier::{DurableOptions, Options};
 use ziptier_server::{Backend, Config, ServeError, Server, Stopper, StoreBackend};
 
-/// How long a test waits for bytes before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a test waits before it says that something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs each test function once per backend: the double, the store, and a store whose replies wait for its log.
 #[macro_export]
@@ -86,6 +87,28 @@ impl TestServer {
         Self { address, stopper, thread, folder: None }
     }
 
+    /// What `INFO` says.
+    pub fn info(&self, connection: &mut Connection) -> Info {
+        Info(connection.text("INFO"))
+    }
+
+    /// Asks for `INFO` until `is_there`; `failure` says what is wrong if that never comes.
+    pub fn wait_for(
+        &self,
+        connection: &mut Connection,
+        failure: &str,
+        mut is_there: impl FnMut(&Info) -> bool,
+    ) {
+        let start = Instant::now();
+        loop {
+            let info = self.info(connection);
+            if is_there(&info) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{failure}: {}", info.0);
+        }
+    }
+
     pub fn connect(&self) -> Connection {
         Connection::to(self.address)
     }
@@ -109,6 +132,17 @@ impl Drop for TestServer {
                 outcome.expect("no panic").expect("a clean stop");
             }
         }
+    }
+}
+
+/// The page of `INFO`.
+pub struct Info(pub String);
+
+impl Info {
+    pub fn field(&self, name: &str) -> u64 {
+        let mut lines = self.0.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(':')));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {}", self.0))
     }
 }
 
@@ -145,19 +179,38 @@ impl Connection {
 
     /// The next whole reply.
     pub fn reply(&mut self) -> Vec<u8> {
+        let reply = self.try_reply();
+        reply.unwrap_or_else(|| panic!("closed after {:?}", String::from_utf8_lossy(&self.received)))
+    }
+
+    /// The next whole reply; `None` if the server has closed the connection.
+    pub fn try_reply(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = reply_end(&self.received, 0) {
-                return self.received.drain(..end).collect();
+                return Some(self.received.drain(..end).collect());
             }
             let mut buffer = [0; 64 << 10];
             let count = match self.stream.read(&mut buffer) {
                 // A signal of the system, such as that of a file at its limit, may come to any thread.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => 0,
                 read => read.expect("a reply in time"),
             };
-            assert_ne!(count, 0, "closed after {:?}", String::from_utf8_lossy(&self.received));
+            if count == 0 {
+                return None;
+            }
             self.received.extend_from_slice(&buffer[..count]);
         }
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.received);
+        self.received = bytes.split_off(bytes.len().min(count));
+        let begun = bytes.len();
+        bytes.resize(count, 0);
+        self.stream.read_exact(&mut bytes[begun..]).expect("a reply in time");
+        bytes
     }
 
     /// Everything until the server closes.
@@ -214,27 +267,86 @@ pub fn program(name: &str) -> Command {
     Command::new(name)
 }
 
+/// Asks both the same lines, of words between blanks: `~` is an empty argument, and `_` a blank in one. Tells which replies
+/// differ, except to lines that are `unlike` each other by nature.
+pub fn differences(
+    theirs: &mut Connection,
+    ours: &mut Connection,
+    lines: &str,
+    mut unlike: impl FnMut(&str) -> bool,
+) -> String {
+    let mut different = Vec::new();
+    for line in lines.lines() {
+        let words =
+            line.split(' ').map(|word| if word == "~" { String::new() } else { word.replace('_', " ") });
+        let words: Vec<String> = words.collect();
+        let args: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        let (theirs, ours) = (theirs.ask(&args), ours.ask(&args));
+        if !unlike(line) && theirs != ours {
+            let text = String::from_utf8_lossy;
+            different.push(format!("{line}\n  Redis {:?}\n  here  {:?}", text(&theirs), text(&ours)));
+        }
+    }
+    different.join("\n")
+}
+
 /// A real Redis on a free port, killed when dropped.
 pub struct RealRedis {
     pub address: SocketAddr,
     child: Child,
+    /// Removed when the server has ended.
+    folder: Option<tempfile::TempDir>,
 }
 
 impl RealRedis {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with_password(password: &str) -> Self {
+        let redis = Self::start();
+        let set = format!("CONFIG SET requirepass {password}");
+        assert_eq!(Connection::to(redis.address).text(&set), "+OK\r\n");
+        redis
+    }
+
+    /// One that is loading its data, and will be for minutes: it waits a millisecond for each of 100,000 keys.
+    pub fn start_loading() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().to_str().expect("a path in UTF-8").to_owned();
+        let first = Self::start_with(&["--dir", dir.as_str()]);
+        let mut connection = Connection::to(first.address);
+        for group in 0..100 {
+            let words = (0..1000).flat_map(|key| [format!("key:{group}:{key}"), format!("value of {key}")]);
+            let words: Vec<String> = ["MSET".to_owned()].into_iter().chain(words).collect();
+            let args: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+            assert_eq!(connection.ask(&args), b"+OK\r\n");
+        }
+        assert_eq!(connection.text("SAVE"), "+OK\r\n");
+        drop(first);
+        let slow = ["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"];
+        let mut loading = Self::start_with(&[&["--dir", dir.as_str()][..], &slow[..]].concat());
+        loading.folder = Some(folder);
+        loading
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         // Somebody may take the port before Redis does; then the next one will do.
         for _ in 0..5 {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut child = program("redis-server")
                 .args(["--port", &free.port().to_string(), "--save", "", "--appendonly", "no"])
                 .args(["--bind", "127.0.0.1", "--databases", "1"])
+                .args(options)
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
             let deadline = Instant::now() + PATIENCE;
             while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(free).is_ok() {
-                    return Self { address: free, child };
+                // A test in another process may have found the same port.
+                if said_by(free).is_some_and(|said| said.contains(&format!("process_id:{}\r\n", child.id())))
+                {
+                    return Self { address: free, child, folder: None };
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -242,6 +354,16 @@ impl RealRedis {
         }
         panic!("redis-server does not start");
     }
+}
+
+/// What the server at that address says of itself, if there is one.
+fn said_by(address: SocketAddr) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(b"INFO server\r\nQUIT\r\n").ok()?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).ok()?;
+    Some(said)
 }
 
 impl Drop for RealRedis {

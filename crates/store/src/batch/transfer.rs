@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_epoch::pin;
-
 use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
@@ -54,6 +52,7 @@ impl Core {
             if let Some(journal) = self.journal.get() {
                 journal.wait_for_room()?;
             }
+            self.turns.wait_for_all([source, target].into_iter());
             self.bring_up(source)?;
             self.bring_up(target)?;
             match self.try_transfer(source, target, keep_source, replace, &mut carried) {
@@ -84,7 +83,7 @@ impl Core {
         carried: &mut Carried,
     ) -> Result<Option<Transferred>, Error> {
         let one_at_a_time = self.batches.lock();
-        let guard = pin();
+        let guard = self.pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };
         let mut locked: Vec<Locked<'_>> = vec![self.lock_leaf(low, &guard)];
         if !locked[0].leaf.state(&guard).covers(high) {
@@ -93,7 +92,7 @@ impl Core {
         let last = locked.len() - 1;
         let (of_source, of_target) = if source <= target { (0, last) } else { (last, 0) };
         let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.committed).0 {
-            Lookup::Found(found) if !found.expired() => Some(found),
+            Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
             _ => None,
         };
 

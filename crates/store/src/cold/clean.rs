@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::below::{Below, Part};
 use super::tier::{KEPT_PART, Tier};
+use crossbeam_epoch::Guard;
+
 use crate::core::Core;
 use crate::durable::Checkpointer;
 use crate::image_files::OwnedPieces;
@@ -102,7 +103,7 @@ impl Core {
     /// Appends those large values of a leaf anew that lie in `segment`; how many.
     fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
         let larges: Vec<Arc<Large>> = {
-            let guard = pin();
+            let guard = self.pin();
             let references = large_references(leaf.state(&guard));
             // SAFETY: the records that own the references are part of a state that the guard keeps readable.
             references.iter().map(|reference| unsafe { LargeHandle::borrow(reference) }.share()).collect()
@@ -137,7 +138,7 @@ impl Core {
         is_there: impl Fn(Place) -> bool,
     ) -> Result<usize, SegmentError> {
         let names = |below: &Below| (0..below.len()).any(|index| is_there(below.place(index)));
-        let below_of = |leaf: &Leaf| leaf.state(&pin()).below.clone().filter(|below| names(below));
+        let below_of = |leaf: &Leaf| leaf.state(&self.pin()).below.clone().filter(|below| names(below));
         if below_of(leaf).is_none() {
             return Ok(0);
         }
@@ -156,7 +157,7 @@ impl Core {
                 }
             }
         }
-        publish_moved(leaf, &below, &parts);
+        publish_moved(leaf, &below, &parts, &self.pin());
         replaced.iter().for_each(|(old, _)| tier.files.segments.release(*old));
         tier.counters.images_cleaned.fetch_add(replaced.len() as u64, Relaxed);
         Ok(replaced.len())
@@ -164,13 +165,12 @@ impl Core {
 }
 
 /// Publishes that the images of a leaf, which the caller owns, lie elsewhere.
-fn publish_moved(leaf: &Leaf, below: &Arc<Below>, parts: &[Part]) {
+fn publish_moved(leaf: &Leaf, below: &Arc<Below>, parts: &[Part], guard: &Guard) {
     let new = below.elsewhere(parts);
-    let guard = pin();
     loop {
-        let current = leaf.state(&guard);
+        let current = leaf.state(guard);
         let state = LeafState { below: Some(new.clone()), ..current.clone() };
-        if leaf.publish(current, state, &guard) {
+        if leaf.publish(current, state, guard) {
             break;
         }
     }

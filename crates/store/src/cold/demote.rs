@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
@@ -116,7 +116,7 @@ impl Core {
         let nothing = Went::default();
         let Some(_ownership) = leaf.try_own() else { return Ok(nothing) };
         if let Some(cold) = &self.cold
-            && !self.has_place_for(&[leaf.state(&pin())])
+            && !self.has_place_for(&[leaf.state(&self.pin())])
         {
             // Its body comes to DRAM before it goes, and must not have to stay there.
             cold.tier.check_segment()?;
@@ -155,7 +155,7 @@ impl Core {
         }
         let codings = division.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
-        let guard = pin();
+        let guard = self.pin();
         if !publish_below(leaf, state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
             return Ok(false);
@@ -171,7 +171,7 @@ impl Core {
     /// unless they were before, and their chunks leave memory. The caller holds no guard, and need not own the leaf: its records may go meanwhile.
     pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
-        let larges = pick.of(leaf.state(&pin()), side);
+        let larges = pick.of(leaf.state(&self.pin()), side);
         let (mut freed_bytes, mut failure) = (0, None);
         // One whose record is gone has no share but this.
         for large in larges.iter().filter(|large| Arc::strong_count(large) > 1) {
@@ -228,7 +228,7 @@ impl Core {
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
         let codings = state.coding.iter().cloned().collect();
         let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
-        let guard = pin();
+        let guard = self.pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
             below.hand_on();
             return Ok(Some(false));
@@ -254,7 +254,7 @@ impl Core {
     /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
     /// written to.
     pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
-        let guard = pin();
+        let guard = self.pin();
         if leaf.state(&guard).closed {
             return None;
         }

@@ -1,7 +1,6 @@
 //! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back in memory, where one
 //! with many large values is cut.
 
-use crossbeam_epoch::pin;
 use ziptier_media::placement::Side;
 
 use super::upper::{has_grown, is_crowded};
@@ -15,11 +14,15 @@ impl Core {
         let Some(cold) = &self.cold else { return false };
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
         if leaf.is_owned() {
-            cold.grown.lock().push_back(leaf);
-            return false;
+            // One that was joined with its left neighbour is never free again.
+            let is_gone = self.is_gone_leaf(&leaf, &self.pin());
+            if !is_gone {
+                cold.grown.lock().push_back(leaf);
+            }
+            return is_gone;
         }
         let (bytes, is_crowded) = {
-            let guard = pin();
+            let guard = self.pin();
             let state = leaf.state(&guard);
             if !has_grown(state) {
                 return true;
@@ -31,5 +34,50 @@ impl Core {
             let _ = self.send_to_ssd(&leaf, Pick::Unread, Side::Dram);
         }
         true
+    }
+}
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use std::sync::Arc;
+
+    use ziptier_media::disk::RealDisk;
+
+    use super::*;
+    use crate::cold::{Cold, SsdOptions};
+    use crate::memory::Gauges;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    #[test]
+    fn a_grown_leaf_that_is_joined_with_its_neighbour_is_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let gauges = Arc::new(Gauges::new(None));
+        let ssd = SsdOptions { path: Some(folder.path().join("ssd")), limit_bytes: 16 << 20 };
+        let cold = Cold::open(Arc::new(RealDisk), &ssd, &gauges).expect("the folder is empty");
+        let core = Core::with_places(&options, gauges, None, Some(cold));
+        for n in 0..40u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        let cold = core.cold.as_ref().expect("it was given");
+        let guard = core.pin();
+        let left = core.locate(&[0], &guard).0;
+        let right = left.state(&guard).right(&guard).expect("there are more than two leaves");
+        cold.note_grown(right, &guard);
+        let ownership = left.try_own().expect("nobody maintains it");
+        assert!(core.join_cold(left, &guard));
+        drop(ownership);
+        drop(guard);
+        for _ in 0..100 {
+            core.merge_grown();
+        }
+        assert!(cold.grown.lock().is_empty());
+        let mut value = Vec::new();
+        core.read(&[20], &mut value).expect("it is whole").expect("it is there");
+        assert_eq!(value, [20; 1000]);
     }
 }

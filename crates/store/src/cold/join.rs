@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use super::Below;
 use super::below::Part;
@@ -63,6 +63,7 @@ impl Core {
             right: right_state.right,
             ..image_state(&body, None)
         };
+        leaf.note_absorbed();
         let published = leaf.publish(left_state, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         left_below.hand_on();
@@ -77,7 +78,7 @@ impl Core {
     /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no guard.
     pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
         let Some(before) = before else { return Some(leaf) };
-        let guard = pin();
+        let guard = self.pin();
         let joined = before.try_own().is_some_and(|_ownership| {
             before.state(&guard).below.is_some()
                 && !before.state(&guard).closed
@@ -91,7 +92,7 @@ impl Core {
     /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this moment. The
     /// caller holds no guard.
     pub(super) fn split_cold(&self, leaf: &Leaf) {
-        let guard = pin();
+        let guard = self.pin();
         let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
         if let Some(below) = leaf.state(&guard).below.clone().filter(is_long) {
             self.cut_cold(leaf, &below, below.len() / 2, &guard);
@@ -101,14 +102,14 @@ impl Core {
     /// Cuts the cold leaf of `key`, if an image but its first one begins there or has it, so that this one begins a leaf. The caller holds no
     /// guard.
     pub(crate) fn begin_leaf_at_image_of(&self, key: &[u8]) {
-        let guard = pin();
-        let (leaf, _ownership) = self.own_leaf_of(key, &guard);
-        if let Some(below) = leaf.state(&guard).below.clone()
-            && below.image_of(key) > 0
-        {
-            self.pack_sealed(leaf, &guard);
-            self.cut_cold(leaf, &below, below.image_of(key), &guard);
-        }
+        self.with_leaf_of(key, |leaf, guard| {
+            if let Some(below) = leaf.state(guard).below.clone()
+                && below.image_of(key) > 0
+            {
+                self.pack_sealed(leaf, guard);
+                self.cut_cold(leaf, &below, below.image_of(key), guard);
+            }
+        });
     }
 
     /// Cuts a cold leaf, which the caller owns, in two, the second of which begins with image `from`, unless somebody writes to it at this

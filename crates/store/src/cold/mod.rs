@@ -120,7 +120,7 @@ impl Cold {
 impl Core {
     /// A share of the leaf of `cursor`, and where the next one begins.
     pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
-        let guard = crossbeam_epoch::pin();
+        let guard = self.pin();
         let (leaf, state) = self.locate(cursor, &guard);
         (leaf.share(&guard), state.high.clone())
     }

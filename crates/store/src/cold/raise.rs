@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 
 use super::Below;
 use super::demote::image_state;
@@ -20,7 +20,7 @@ impl Core {
     pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
         let (state, below) = {
-            let guard = pin();
+            let guard = self.pin();
             let state = leaf.state(&guard);
             let Some(below) = state.below.clone().filter(|_| !state.closed) else { return false };
             self.pack_sealed(leaf, &guard);
@@ -32,7 +32,7 @@ impl Core {
         let Ok(images) = images else { return false };
         let states: Vec<_> =
             images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
-        let guard = pin();
+        let guard = self.pin();
         let closed = self.close(leaf, &guard);
         self.publish_raised(leaf, closed, &below, &states, &upper, &guard);
         self.stats.raised_from_ssd.raise();

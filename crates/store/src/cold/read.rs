@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crossbeam_epoch::pin;
-
 use super::Below;
 use super::image::{Image, decode};
 use crate::Error;
@@ -33,7 +31,7 @@ impl Core {
         key: &[u8],
         mut take: impl FnMut(Found<'_>) -> R,
     ) -> Result<Option<R>, Error> {
-        let guard = pin();
+        let guard = self.pin();
         let looked = self.look_up(key, &guard, &self.committed, &mut take);
         drop(guard);
         match looked {
@@ -55,14 +53,14 @@ impl Core {
             self.stats.own().ssd_reads.raise();
             let failed = match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let found = image.find(key).filter(|found| !found.expired());
+                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
                     let taken = found.map(take);
                     self.copy_up_again(key, found, &below);
                     return Ok(taken);
                 }
                 Err(reason) => reason,
             };
-            let guard = pin();
+            let guard = self.pin();
             match self.look_up(key, &guard, &self.committed, &mut take) {
                 Looked::Found(taken) => return Ok(Some(taken)),
                 Looked::Absent => return Ok(None),
@@ -130,7 +128,7 @@ impl Core {
             bytes.clear();
             let copied = match &images[image] {
                 Ok(image) => {
-                    let found = image.find(key).filter(|found| !found.expired());
+                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
                     let copied = found.map(|found| copy_found(found, &mut bytes));
                     self.copy_up_again(key, found, list);
                     copied
@@ -184,11 +182,12 @@ impl Core {
         let mut failed: Option<(Arc<Below>, String)> = None;
         loop {
             let below = {
-                let guard = pin();
+                let guard = self.pin();
                 let (_, state) = self.locate(key, &guard);
+                let Some(below) = &state.below else { return Ok(()) };
                 let found = state.find(key, key_hash(key), &self.committed).0;
-                match &state.below {
-                    Some(below) if matches!(found, Lookup::Absent) => below.clone(),
+                match found {
+                    Lookup::Absent => below.clone(),
                     _ => return Ok(()),
                 }
             };
@@ -199,7 +198,7 @@ impl Core {
             }
             match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let found = image.find(key).filter(|found| !found.expired());
+                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
                     if self.copy_up(key, found, &below)? {
                         return Ok(());
                     }

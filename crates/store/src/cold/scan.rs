@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crossbeam_epoch::pin;
-
 use super::Below;
 use super::sink::upper_records;
 use crate::blocks::Unpacked;
@@ -16,7 +14,7 @@ use crate::leaf::LeafState;
 use crate::merge::newest;
 use crate::packing::settled;
 use crate::range::{CopiedValue, Copy, copy_record, within};
-use crate::record::{Kind, Meta, now_ms};
+use crate::record::{Kind, Meta};
 
 /// Large values that an iterator reads from SSD at the same time, and their bytes.
 const LARGES_AHEAD: usize = 16;
@@ -38,7 +36,7 @@ pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
 
 /// The keys of a cold leaf that memory knows.
 pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
-    let now = now_ms();
+    let now = core.clock.now_ms();
     let lives = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|at| at > now);
     let mut known = Known::new();
     for index in 0..state.body.len() {
@@ -82,7 +80,7 @@ impl Core {
                     let record = image.body.record(at);
                     let key = EntryKey { head: image.body.prefix(), tail: record.suffix };
                     let found = image.body.found(at, image.coding.as_ref());
-                    if !within(key, from, to) || found.expired() {
+                    if !within(key, from, to) || self.is_over(found.expires_at_ms) {
                         continue;
                     }
                     let key = key.to_vec();
@@ -135,7 +133,7 @@ impl Core {
 
     /// Whether `below` still lies under the leaf of `key`.
     pub(crate) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
-        let guard = pin();
+        let guard = self.pin();
         self.locate(key, &guard).1.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
     }
 
@@ -164,7 +162,7 @@ impl Core {
         let first = random() as usize % below.len();
         for index in (first..below.len()).chain(0..first) {
             let Ok(image) = self.read_image(below, index) else { continue };
-            let now = now_ms();
+            let now = self.clock.now_ms();
             let mut keys: Vec<Vec<u8>> = known
                 .iter()
                 .filter(|(key, exists)| **exists && below.image_of(key) == index)

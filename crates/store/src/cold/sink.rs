@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, SegmentError};
 
 use super::Below;
@@ -194,7 +193,7 @@ impl Core {
         sunk.changed.records += after - before;
         sunk.changed.logical_bytes += after_bytes - before_bytes;
         self.account(&sunk.changed);
-        let guard = pin();
+        let guard = self.pin();
         loop {
             let current = leaf.state(&guard);
             let new = LeafState {

@@ -5,7 +5,6 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crossbeam_epoch::pin;
 use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions};
 use ziptier_media::segments::{Place, SegmentError, Segments};
@@ -295,7 +294,7 @@ impl LeafCheck<'_> {
         let counted = leaf.logical_bytes;
         let is_within = is_within(&leaf.state, low, high);
         let leaf = Leaf::new(low.into(), leaf.state, core.gauges.clone());
-        let guard = pin();
+        let guard = core.pin();
         let state = leaf.state(&guard);
         let found = if is_upper { upper_records(state) } else { settled(state) }.1;
         let (mut count, mut record_bytes) = (0, 0);

@@ -33,9 +33,9 @@ use super::generation::GenerationFiles;
 use super::journal::Journal;
 use super::manifest::Head;
 use crate::Error;
+use crate::clock::now_ms;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
-use crate::record::now_ms;
 use attempt::{Attempt, Written};
 
 /// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have, or all
@@ -77,6 +77,7 @@ pub(crate) struct Checkpointer {
     vain: AtomicU32,
     /// Somebody wants one, whether it is due or not.
     is_wanted: AtomicBool,
+    is_stopping: AtomicBool,
     counts: Counts,
 }
 
@@ -103,6 +104,7 @@ struct Counts {
     /// Bytes of manifests and generations.
     other_bytes: AtomicU64,
     last_error: Mutex<Option<String>>,
+    kept_for_dump: AtomicU64,
 }
 
 /// What the checkpoints of a store have done since it was opened.
@@ -125,6 +127,9 @@ pub struct CheckpointStats {
     pub last_took_ms: u64,
     /// Why the last one failed, if it did.
     pub last_error: Option<String>,
+    /// Checkpoints, the newest and those right before it, that could remove nothing, since a dump was reading the folder. If this only grows, a
+    /// dump stands still, and the log grows with it.
+    pub kept_for_dump: u64,
     /// Images of leaves that were written.
     pub images: u64,
     /// Images that were current and stayed where they were.
@@ -175,6 +180,7 @@ impl Checkpointer {
             dead_bytes_before: AtomicU64::new(0),
             vain: AtomicU32::new(0),
             is_wanted: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             counts,
         })
     }
@@ -256,21 +262,30 @@ impl Checkpointer {
     /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
     /// no further one is made.
     pub(crate) fn checkpoint(&self, core: &Core, journal: &Journal) -> Result<(), Error> {
-        self.checkpoint_until(None, core, journal)
+        let may_go_on =
+            || if self.is_stopping.load(Ordering::Acquire) { Err(Error::Stopping) } else { Ok(()) };
+        self.checkpoint_while(&may_go_on, core, journal)
+    }
+
+    /// Has a checkpoint that is being made give up: the store ends, and the log is to be sealed before anybody loses patience.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
     }
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time. After a salvage that
     /// left something out none is made: the next start may find it.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
         if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
+            let deadline = Instant::now() + STOP_TIME_MAX;
+            let may_go_on = || if Instant::now() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
             // Without it the next start replays the log, which has everything.
-            let _ = self.checkpoint_until(Some(Instant::now() + STOP_TIME_MAX), core, journal);
+            let _ = self.checkpoint_while(&may_go_on, core, journal);
         }
     }
 
-    fn checkpoint_until(
+    fn checkpoint_while(
         &self,
-        deadline: Option<Instant>,
+        may_go_on: &dyn Fn() -> Result<(), Error>,
         core: &Core,
         journal: &Journal,
     ) -> Result<(), Error> {
@@ -281,7 +296,7 @@ impl Checkpointer {
         let began = Instant::now();
         self.counts.began_ms.store(now_ms(), Ordering::Relaxed);
         let log_written = journal.log().stats().written_bytes;
-        let made = self.make(&mut state, deadline, core, journal);
+        let made = self.make(&mut state, may_go_on, core, journal);
         match &made {
             Ok(_) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
@@ -313,7 +328,7 @@ impl Checkpointer {
     fn make(
         &self,
         state: &mut State,
-        deadline: Option<Instant>,
+        may_go_on: &dyn Fn() -> Result<(), Error>,
         core: &Core,
         journal: &Journal,
     ) -> Result<bool, Error> {
@@ -328,7 +343,7 @@ impl Checkpointer {
         };
         let walk = self.files.walk();
         let mut attempt = Attempt::new(core, &self.files, victims);
-        attempt.walk(&state.generations, deadline)?;
+        attempt.walk(&state.generations, may_go_on)?;
         let head = self.prepare(state, &mut attempt, journal, start_lsn)?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
         if let Err(error) = head.commit(&*self.disk, &self.dir) {
@@ -378,9 +393,13 @@ impl Checkpointer {
         journal: &Journal,
     ) -> Result<bool, Error> {
         let nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
-            Err(DiskError::Locked { .. }) => return Ok(false),
+            Err(DiskError::Locked { .. }) => {
+                self.counts.kept_for_dump.fetch_add(1, Ordering::Relaxed);
+                return Ok(false);
+            }
             lock => lock?,
         };
+        self.counts.kept_for_dump.store(0, Ordering::Relaxed);
         journal.log().drop_before(state.head.start_lsn)?;
         state.generations.keep_only(generations)?;
         drop(nobody_reads);
@@ -438,6 +457,7 @@ impl Checkpointer {
             last_ended_ms: get(&counts.last_ended_ms),
             last_took_ms: get(&counts.last_took_ms),
             last_error: counts.last_error.lock().clone(),
+            kept_for_dump: get(&counts.kept_for_dump),
             images: get(&counts.images),
             images_kept: get(&counts.images_kept),
             segment_written_bytes: segments.written_bytes,

@@ -5,7 +5,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use crossbeam_epoch::pin;
 use ziptier_codec::token::Dictionary;
 use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 use ziptier_media::testing::RecordingDisk;
@@ -52,7 +51,7 @@ impl Bench {
             Source { core: &core, files, codings, place: self.place, is_upper: false, salvage: false };
         let Ok(loaded) = source.load(bytes, &mut LoadedLarges::new()) else { return false };
         let keys: Vec<Vec<u8>> = {
-            let guard = pin();
+            let guard = core.pin();
             let (leaf, empty) = core.locate(&[], &guard);
             assert!(leaf.publish(empty, loaded.state, &guard), "nobody else changes the store");
             let all = Bound::Unbounded;

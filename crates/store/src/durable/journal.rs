@@ -104,6 +104,10 @@ impl Journal {
         self.newest.load(Ordering::Acquire)
     }
 
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
     /// Whether calls wait themselves.
     pub(crate) fn waits(&self) -> bool {
         self.waits
@@ -123,6 +127,13 @@ impl Journal {
             self.written.fetch_max(newest, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// As [`Journal::wait`], for what was only read: an end of the process loses none of that, so a failure tells nothing but where the
+    /// medium was promised to have it.
+    pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
+        let waited = self.wait();
+        if self.durability == Durability::Always { waited } else { Ok(()) }
     }
 
     /// The log itself, for checkpoints.
@@ -152,6 +163,7 @@ impl Journal {
             last_lsn: log.last_lsn,
             durable_lsn: log.durable_lsn,
             failure: self.log.failure(),
+            refusal: self.log.refusal(),
         }
     }
 }

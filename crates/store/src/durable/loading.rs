@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::{Guard, pin};
+use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Place, SegmentError};
 
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
@@ -95,7 +95,7 @@ impl Loading<'_> {
             }
         }
         self.push_gathered(&mut gathered, &mut chain);
-        pin().flush();
+        self.core.pin().flush();
         Ok(loaded)
     }
 
@@ -459,7 +459,7 @@ struct Chain<'a> {
 
 impl Chain<'_> {
     fn push(&mut self, low: &[u8], leaf: LoadedLeaf) {
-        let guard = pin();
+        let guard = self.core.pin();
         let core = self.core;
         core.gauges.records.change(leaf.records);
         core.gauges.logical.change(leaf.logical_bytes);

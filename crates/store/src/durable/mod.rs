@@ -101,6 +101,14 @@ impl FromStr for Durability {
     }
 }
 
+impl crate::Store {
+    /// When a write is durable; `None` without a folder.
+    #[inline]
+    pub fn durability(&self) -> Option<Durability> {
+        self.core.journal.get().map(Journal::durability)
+    }
+}
+
 /// Where and how a store keeps what it holds.
 #[derive(Clone, Debug)]
 pub struct DurableOptions {
@@ -213,8 +221,11 @@ pub struct DurableStats {
     pub last_lsn: Lsn,
     /// The newest durable record.
     pub durable_lsn: Lsn,
-    /// The first failure of a write or sync, after which every write is refused.
+    /// The first failure of a write or sync, after which every write is refused, and with [`Durability::Always`] every read that may see
+    /// what is not durable.
     pub failure: Option<String>,
+    /// Why the last write was refused for want of room, if it was: nothing is lost, and writes are taken when there is room again.
+    pub refusal: Option<String>,
 }
 
 /// Reads any bytes as a record of the log.

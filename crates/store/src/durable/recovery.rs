@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossbeam_epoch::pin;
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
@@ -19,6 +18,7 @@ use super::loading::{Loaded, Loading};
 use super::manifest::{self, Entries, Head, Manifest};
 use super::operation::Operation;
 use super::replay::replay;
+use super::restore::RESTORING;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
 use crate::cold::{SsdOptions, segment_options};
@@ -26,14 +26,14 @@ use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::options::Options;
 use crate::record::{Kind, PutMeta};
-use crate::write::Update;
+use crate::update::Update;
 
 /// The folder of the log within the store's.
 pub(crate) const LOG_DIR: &str = "log";
 /// The folder of what images are decoded with.
 pub(crate) const GENERATIONS_DIR: &str = "dictionaries";
 /// Files that a store's folder may hold; anything else belongs to somebody else.
-const OWN_FILES: [&str; 2] = ["LOCK", "MANIFEST"];
+const OWN_FILES: [&str; 3] = ["LOCK", "MANIFEST", RESTORING];
 /// Bytes of images between two calls for progress.
 const BYTES_PER_REPORT: u64 = 4 << 20;
 /// Keys of a range that are deleted at a time.
@@ -44,6 +44,7 @@ pub(crate) struct Folder {
     disk: Arc<dyn Disk>,
     locks: Vec<Box<dyn DirLock>>,
     manifest: Manifest,
+    has_both_manifests: bool,
     pub(crate) files: Arc<ImageFiles>,
     /// How segments are laid out.
     pub(crate) layout: SegmentOptions,
@@ -58,12 +59,19 @@ impl Folder {
         check_folder(&*disk, dir)?;
         disk.create_dir(dir)?;
         let mut locks = vec![disk.lock_dir(dir)?];
-        let found = manifest_of(&*disk, dir)?;
+        let found = restored(&*disk, dir).and_then(|()| manifest_of(&*disk, dir))?;
         let remembered = found.as_ref().and_then(|manifest| manifest.head.segments_dir.as_ref());
         let wanted = ssd.and_then(|ssd| ssd.path.as_ref());
         let segments_dir = segments_dir::path_of(dir, remembered, wanted);
         let mut skipped = Vec::new();
-        let is_new = match segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref()) {
+        let is_new = || segments_dir::is_new(&*disk, &segments_dir, dir, found.as_ref());
+        if segments_dir::remembered(dir, &segments_dir).is_some() {
+            // Another store's folder stays as it is. One that is nobody's yet is claimed by whoever has its lock.
+            is_new().map(drop).or_else(|error| if options.salvage { Ok(()) } else { Err(error) })?;
+            disk.create_dir(&segments_dir)?;
+            locks.push(disk.lock_dir(&segments_dir)?);
+        }
+        let is_new = match is_new() {
             // Another folder that does not say whose it is may be another store's.
             Err(error @ Error::FileDamaged { .. })
                 if options.salvage && segments_dir::is_of(&segments_dir, dir, found.as_ref()) =>
@@ -81,18 +89,20 @@ impl Folder {
             segments_dir::give(&*disk, &segments_dir, manifest.head.store)?;
         }
         manifest.head.segments_dir = segments_dir::remembered(dir, &segments_dir);
-        if manifest.head.segments_dir.is_some() {
-            locks.push(disk.lock_dir(&segments_dir)?);
-        }
-        if let Some(damage) = manifest.mend(&*disk, dir)? {
-            skipped.push(damage.mended());
-        }
+        // On a full disk there is one until the next checkpoint, and nothing that the other one names may go.
+        let has_both_manifests = match manifest.mend(&*disk, dir) {
+            Err(error) if error.is_refusal() => false,
+            mended => {
+                skipped.extend(mended?.as_ref().map(Error::mended));
+                true
+            }
+        };
         let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
         let segments = open_segments(&disk, &segments_dir, layout, options.salvage, &mut skipped)?;
         let (named, readers) = (manifest.named.clone(), dir.join(BACKUP_DIR));
         disk.create_dir(&readers)?;
         let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), readers);
-        Ok(Self { disk, locks, manifest, files, layout, skipped })
+        Ok(Self { disk, locks, manifest, has_both_manifests, files, layout, skipped })
     }
 
     /// Whether it has leaves whose records are on SSD alone.
@@ -136,7 +146,7 @@ pub(crate) fn recover(
     if !core.can_make_room() {
         core.gauges.set_limit(None);
     }
-    let Folder { disk, locks, manifest, files, skipped, .. } = folder;
+    let Folder { disk, locks, manifest, has_both_manifests, files, skipped, .. } = folder;
     let (mut generations, loaded) =
         load(core, store_options, options, &disk, &manifest, &files, skipped, progress)?;
     core.loading.store(false, Ordering::Release);
@@ -148,7 +158,7 @@ pub(crate) fn recover(
     let limit_bytes = store_options.memory_limit_bytes;
     let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
     // Whatever can be refused was read: the folder changes from here on.
-    if !options.salvage {
+    if !options.salvage && has_both_manifests {
         remove_unneeded(&*disk, &options.dir, &manifest.head, &files, &mut generations)?;
     }
     let log = log.into_log()?;
@@ -188,8 +198,8 @@ fn load(
     for number in &manifest.head.generations {
         match generations.read(*number, store_options, first.as_ref()) {
             Ok(found) => {
-                generations.mend(*number, &found)?;
-                // The other copy is whole: nothing is lost, and there are two again.
+                // The other copy is whole: nothing is lost, and there are two again, unless the disk is full.
+                generations.mend(*number, &found).or_else(|error| error.pass_refusal())?;
                 skipped.extend(found.damage.as_ref().map(Error::mended));
                 codings.insert(*number, found.coding);
             }
@@ -232,6 +242,21 @@ fn remove_unneeded(
         lock => lock?,
     };
     generations.keep_only(&head.generations.iter().copied().collect())
+}
+
+/// Refuses a folder in which a restore has not ended.
+fn restored(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+    let names = disk.list(dir)?;
+    let is_there = |name: &str| names.iter().any(|other| other == name);
+    if !is_there(RESTORING) {
+        return Ok(());
+    }
+    if !is_there(manifest::NAME) && !is_there(manifest::COPY_NAME) {
+        return Err(Error::RestoreUnfinished { path: dir.to_path_buf() });
+    }
+    // The manifest comes last.
+    disk.remove(&dir.join(RESTORING))?;
+    Ok(disk.sync_dir(dir)?)
 }
 
 /// The folder's manifest; a new folder has none yet.
@@ -308,16 +333,17 @@ impl Core {
         [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
         let mut cursor = low.to_vec();
         loop {
-            let guard = pin();
-            let (leaf, ownership) = self.own_leaf_of(&cursor, &guard);
-            let next = leaf.state(&guard).high.clone();
-            let end = next.as_deref().into_iter().chain(high).min();
-            if *leaf.low() >= *low && end == next.as_deref() {
-                self.empty(leaf, &guard)?;
-            } else {
-                drop(ownership);
-                drop(guard);
-                self.delete_keys(&cursor, end)?;
+            let (next, is_whole) = self.with_leaf_of(&cursor, |leaf, guard| {
+                let next = leaf.state(guard).high.clone();
+                let is_whole =
+                    *leaf.low() >= *low && next.as_deref().into_iter().chain(high).min() == next.as_deref();
+                if is_whole {
+                    self.empty(leaf, guard)?;
+                }
+                Ok::<_, Error>((next, is_whole))
+            })?;
+            if !is_whole {
+                self.delete_keys(&cursor, next.as_deref().into_iter().chain(high).min())?;
             }
             match next {
                 Some(next) if high.is_none_or(|high| *next < *high) => cursor = next.to_vec(),

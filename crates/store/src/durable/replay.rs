@@ -9,7 +9,6 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::thread;
 
-use crossbeam_epoch::pin;
 use parking_lot::Mutex;
 use ziptier_media::log::Replay;
 
@@ -324,7 +323,7 @@ impl Core {
         record: &mut RecordBytes,
     ) {
         let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
-        let guard = pin();
+        let guard = self.pin();
         let locked = self.lock_leaf(key, &guard);
         let leaf = locked.leaf;
         let mut bytes = 0;
@@ -341,8 +340,11 @@ impl Core {
             bytes += record.landing_bytes();
             self.append_growing(leaf, record, key_hash(word.key()), &guard);
         }
+        let has_grown = self.seal_grown(leaf, &guard);
         drop(locked);
-        self.pack_grown(leaf, &guard);
+        if has_grown {
+            self.sealed(leaf, &guard);
+        }
         drop(guard);
         self.tend();
         self.keep_to_limit();

@@ -12,7 +12,7 @@ use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
 use super::image::{LeafImage, StoredLarge};
-use super::manifest::{Entries, Entry, GENERATIONS_MAX, Head, Listed};
+use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
 use super::reader::Reader;
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
@@ -25,22 +25,90 @@ use crate::options::{KEY_BYTES_MAX, Options};
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;
 
-/// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty.
+/// Is in a folder until everything was restored, and has the number of the store that it is to be. It goes when the manifest is there.
+pub(super) const RESTORING: &str = "RESTORING";
+
+/// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty, or one in which a restore has not ended.
 ///
 /// # Errors
-/// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is then no
-/// store's, and may be removed.
+/// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is empty then, as far as the disk
+/// allows, or says that a restore has not ended; the restore can be repeated either way.
 pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;
     let segments_dir = segments_dir::path_of(dir, None, options.segments_dir.as_ref());
-    for inside in [dir.clone(), dir.join(LOG_DIR), segments_dir.clone(), dir.join(GENERATIONS_DIR)] {
-        refuse_files(&*disk, &inside)?;
-    }
+    let former = former_attempt(&*disk, dir)?;
+    let inside = [dir.clone(), dir.join(LOG_DIR), dir.join(GENERATIONS_DIR)];
+    let is_formers =
+        former.map_or(Ok(false), |store| segments_dir::is_given(&*disk, &segments_dir, store))?;
+    let segments = (!is_formers).then_some(&segments_dir);
+    inside
+        .iter()
+        .filter(|_| former.is_none())
+        .chain(segments)
+        .try_for_each(|dir| refuse_files(&*disk, dir))?;
     disk.create_dir(dir)?;
     let _lock = disk.lock_dir(dir)?;
+    disk.create_dir(&segments_dir)?;
+    let is_elsewhere = segments_dir::remembered(dir, &segments_dir).is_some();
+    let _segments_lock = is_elsewhere.then(|| disk.lock_dir(&segments_dir)).transpose()?;
+    let clear = || {
+        let all = inside[1..].iter().chain([&segments_dir, dir]);
+        all.into_iter().try_for_each(|dir| remove_files(&*disk, dir))
+    };
+    if former.is_some() {
+        clear()?;
+    }
     let store = new_store();
-    segments_dir::give(&*disk, &segments_dir, store)?;
+    // From here on the folder says what it is.
+    segments_dir::write(&*disk, dir, RESTORING, store)?;
+    let restored = segments_dir::give(&*disk, &segments_dir, store)
+        .and_then(|()| take_all(options, &disk, &segments_dir, store, &mut input));
+    match &restored {
+        Ok(_) => {
+            disk.remove(&dir.join(RESTORING))?;
+            disk.sync_dir(dir)?;
+        }
+        // What stays is cleared by the next attempt.
+        Err(_) => drop(clear()),
+    }
+    restored
+}
+
+/// The store that a restore which has not ended was making in a folder.
+fn former_attempt(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>, Error> {
+    let names = match disk.list(dir) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        names => names?,
+    };
+    let is_there = |name: &str| names.iter().any(|other| other == name);
+    let is_unfinished = is_there(RESTORING) && !is_there(manifest::NAME) && !is_there(manifest::COPY_NAME);
+    is_unfinished.then(|| segments_dir::read(disk, dir.join(RESTORING))).transpose()
+}
+
+/// Takes everything that is in a folder, which is a restore's, the file that says so last.
+fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+    let names = match disk.list(dir) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        names => names?,
+    };
+    let (last, first): (Vec<_>, Vec<_>) =
+        names.into_iter().filter(|name| name != "LOCK").partition(|name| name == RESTORING);
+    for name in first.iter().chain(&last) {
+        disk.remove(&dir.join(name))?;
+    }
+    Ok(disk.sync_dir(dir)?)
+}
+
+/// Takes the stream into folders that have nothing but what says whose they are.
+fn take_all(
+    options: &DurableOptions,
+    disk: &Arc<dyn Disk>,
+    segments_dir: &Path,
+    store: u64,
+    input: &mut Input<'_>,
+) -> Result<DumpSummary, Error> {
+    let dir = &options.dir;
     let start = match input.frame()? {
         (Kind::Start, payload) => start_of(payload),
         _ => None,
@@ -49,8 +117,9 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
         start.ok_or_else(|| input.damaged("it does not begin with a start that a log can have"))?;
     let segment_options = SegmentOptions { limit_bytes: u64::MAX, ..options.segments };
     let mut restoring = Restoring {
+        former_leaves: input.version == 1,
         generations: GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?,
-        segments: Segments::open(disk.clone(), &segments_dir, segment_options)?,
+        segments: Segments::open(disk.clone(), segments_dir, segment_options)?,
         log: Log::open(
             disk.clone(),
             &dir.join(LOG_DIR),
@@ -67,7 +136,7 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
             start_lsn,
             durable_lsn,
             generations: Vec::new(),
-            segments_dir: segments_dir::remembered(dir, &segments_dir),
+            segments_dir: segments_dir::remembered(dir, segments_dir),
         },
         entries: Entries::default(),
         summary: DumpSummary { last_lsn: start_lsn.saturating_sub(1), ..DumpSummary::default() },
@@ -83,7 +152,7 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
     if restoring.summary.last_lsn < durable_lsn {
         return Err(input.damaged("its log ends too early"));
     }
-    restoring.finish(disk, dir)
+    restoring.finish(disk.clone(), dir)
 }
 
 fn refuse_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
@@ -91,7 +160,8 @@ fn refuse_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         Err(error) if error.is_not_found() => return Ok(()),
         names => names?,
     };
-    match names.into_iter().find(|name| name != "LOCK") {
+    // A claim that was not made in the end holds nothing, and is written anew.
+    match names.into_iter().find(|name| name != "LOCK" && name != "STORE.new") {
         Some(name) => Err(Error::NotEmpty { path: dir.join(name) }),
         None => Ok(()),
     }
@@ -110,6 +180,8 @@ fn key_of<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 struct Restoring {
+    /// Leaves are those of version 1 of the stream.
+    former_leaves: bool,
     generations: GenerationFiles,
     segments: Segments,
     log: Log,
@@ -180,8 +252,11 @@ impl Restoring {
 
     fn leaf(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
         let mut reader = Reader(payload);
-        let fields = || Some((key_of(&mut reader)?, reader.u8()?, reader.u64()?, reader.0));
-        let mut fields = fields;
+        let former = self.former_leaves;
+        let mut fields = || match (key_of(&mut reader)?, former) {
+            (low, true) => Some((low, 0, 0, reader.0)),
+            (low, false) => Some((low, reader.u8()?, reader.u64()?, reader.0)),
+        };
         let Some((low, in_memory, logical_bytes, image)) = fields() else {
             return Ok(Err("a leaf has no key".to_owned()));
         };

@@ -15,7 +15,6 @@ use crate::Error;
 const DIR: &str = "segments";
 /// The file that says whose a folder is.
 const NAME: &str = "STORE";
-const NEW_NAME: &str = "STORE.new";
 const SIGNATURE: &[u8; 8] = b"ziptrsto";
 /// The format that is written, and the only one that is read.
 const VERSION: u32 = 1;
@@ -84,12 +83,22 @@ pub(crate) fn refuse_segments_of_a_store(disk: &dyn Disk, path: &Path) -> Result
 
 /// Says durably that a folder, which is made if it is missing, is that of `store`.
 pub(crate) fn give(disk: &dyn Disk, path: &Path, store: u64) -> Result<(), Error> {
+    write(disk, path, NAME, store)
+}
+
+/// Whether a folder says that it is that of `store`.
+pub(crate) fn is_given(disk: &dyn Disk, path: &Path, store: u64) -> Result<bool, Error> {
+    Ok(matches!(owner(disk, path)?, Found::Store(found) if found == store))
+}
+
+/// Writes the number of a store durably to a file in a folder, which is made if it is missing.
+pub(crate) fn write(disk: &dyn Disk, path: &Path, name: &str, store: u64) -> Result<(), Error> {
     let mut bytes = SIGNATURE.to_vec();
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&store.to_le_bytes());
     bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
     disk.create_dir(path)?;
-    let new = path.join(NEW_NAME);
+    let new = path.join(format!("{name}.new"));
     match disk.remove(&new) {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => {}
@@ -97,7 +106,7 @@ pub(crate) fn give(disk: &dyn Disk, path: &Path, store: u64) -> Result<(), Error
     let file = disk.create(&new, Caching::Cached)?;
     write_all_at(&*file, 0, &bytes)?;
     file.sync_data()?;
-    disk.rename(&new, &path.join(NAME))?;
+    disk.rename(&new, &path.join(name))?;
     Ok(disk.sync_dir(path)?)
 }
 
@@ -115,15 +124,16 @@ fn owner(disk: &dyn Disk, path: &Path) -> Result<Found, Error> {
         names => names?,
     };
     if names.iter().any(|name| name == NAME) {
-        let path = path.join(NAME);
-        let bytes = read_whole(disk, &path).map_err(|error| Error::of_read(error, &path, 0))?;
-        return match parse(&bytes) {
-            Ok(store) => Ok(Found::Store(store)),
-            Err(reason) => Err(Error::FileDamaged { path, offset: 0, reason }),
-        };
+        return Ok(Found::Store(read(disk, path.join(NAME))?));
     }
     let has_segments = names.iter().any(|name| name.starts_with("segment-"));
     Ok(if has_segments { Found::Segments } else { Found::Nothing })
+}
+
+/// The number that a file has.
+pub(crate) fn read(disk: &dyn Disk, path: PathBuf) -> Result<u64, Error> {
+    let bytes = read_whole(disk, &path).map_err(|error| Error::of_read(error, &path, 0))?;
+    parse(&bytes).map_err(|reason| Error::FileDamaged { path, offset: 0, reason })
 }
 
 fn parse(bytes: &[u8]) -> Result<u64, String> {

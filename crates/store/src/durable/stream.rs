@@ -7,8 +7,10 @@ use ziptier_codec::checksum::{crc32c, crc32c_append};
 use crate::Error;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdmp";
-/// The format that is written, and the only one that is read.
+/// The format that is written.
 const VERSION: u32 = 2;
+/// The oldest one that is read: a leaf has no parts, and its frame is the key and the image.
+const VERSION_MIN: u32 = 1;
 /// No frame is longer: the longest is a record of the log.
 const FRAME_BYTES_MAX: usize = (1 << 30) + 64;
 /// What is read at a time into a frame: one that only claims to be long takes no memory.
@@ -92,6 +94,7 @@ fn failed(error: std::io::Error) -> Error {
 
 /// Reads a stream, which may be any bytes.
 pub(super) struct Input<'a> {
+    pub(super) version: u32,
     from: &'a mut dyn Read,
     frames: u64,
     offset: u64,
@@ -100,16 +103,19 @@ pub(super) struct Input<'a> {
 
 impl<'a> Input<'a> {
     pub(super) fn begin(from: &'a mut dyn Read) -> Result<Self, Error> {
-        let mut input = Self { from, frames: 0, offset: 0, payload: Vec::new() };
+        let mut input = Self { version: 0, from, frames: 0, offset: 0, payload: Vec::new() };
         if &input.array::<8>()? != SIGNATURE {
             return Err(Error::Stream { reason: "it has not the signature of a dump".to_owned() });
         }
-        match u32::from_le_bytes(input.array()?) {
-            VERSION => Ok(input),
-            version => Err(Error::Stream {
-                reason: format!("it has version {version}, and this program reads version {VERSION}"),
-            }),
+        input.version = u32::from_le_bytes(input.array()?);
+        if (VERSION_MIN..=VERSION).contains(&input.version) {
+            return Ok(input);
         }
+        let reason = format!(
+            "it has version {}, and this program reads versions {VERSION_MIN} to {VERSION}",
+            input.version
+        );
+        Err(Error::Stream { reason })
     }
 
     /// The next frame. After [`Kind::End`] nothing may follow.

@@ -113,6 +113,11 @@ impl Chunks {
         self.far.as_ref()?.placement()
     }
 
+    /// Bytes held in DRAM.
+    pub(super) fn dram_bytes(&self) -> usize {
+        self.beside_bytes() + self.bytes_on(Side::Dram)
+    }
+
     /// Bytes held in DRAM besides what chunks hold.
     fn beside_bytes(&self) -> usize {
         arc_bytes(size_of::<Self>()) + self.list.boxed_bytes()

@@ -79,7 +79,6 @@ pub(super) fn fill_first_body(
 // The C libraries do not run under Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use crossbeam_epoch::pin;
 
     use crate::core::Core;
     use crate::options::{BlockOptions, CodecChoice, Options};
@@ -107,7 +106,7 @@ mod tests {
             // Each lap fills every leaf from its right neighbour.
             (0..4).for_each(|_| core.settle());
 
-            let guard = pin();
+            let guard = core.pin();
             let mut state = core.locate(&[], &guard).1;
             let mut leaves = 0;
             while let Some(right) = state.right(&guard) {

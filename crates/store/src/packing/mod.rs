@@ -200,6 +200,11 @@ impl Core {
     /// Seals the open landing of `leaf`, so that the next pack takes it. Nothing happens when one is sealed already.
     pub(crate) fn seal(&self, leaf: &Leaf, guard: &Guard) {
         let _writer = leaf.lock_writer();
+        self.seal_locked(leaf, guard);
+    }
+
+    /// As [`Core::seal`]; the caller holds the writer lock.
+    pub(crate) fn seal_locked(&self, leaf: &Leaf, guard: &Guard) {
         loop {
             let state = leaf.state(guard);
             let Some(open) = state.open.as_ref().filter(|open| !open.is_empty()) else { return };
@@ -251,7 +256,7 @@ impl Core {
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut evicted_keys = Vec::new();
-        self.weigh(leaf, state, &mut newest, &mut evicted_keys, guard);
+        self.weigh(leaf, state, &mut newest, &mut evicted_keys, growth == Growth::Accepted, guard);
         if goal == Goal::Keep
             && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
         {
@@ -285,13 +290,13 @@ impl Core {
         true
     }
 
-    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. What is evicted makes room.
+    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. Nothing is evicted for that.
     fn may_grow(&self, leaves: &[&LeafState], landing_bytes: u64, pieces: &Pieces) -> bool {
         let held_bytes = |body: &Body| allocated_bytes(body.dram_bytes());
         let before =
             landing_bytes as usize + leaves.iter().map(|state| held_bytes(&state.body)).sum::<usize>();
         let after: usize = pieces.bodies.iter().map(|(_, body)| held_bytes(body)).sum();
-        after <= before || self.eviction.is_some() || self.admit(after - before).is_ok()
+        after <= before || self.has_room_for_growth(after - before)
     }
 
     /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired: none while another landing
@@ -468,12 +473,11 @@ pub(crate) fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary
 // Hundreds of packs, which Miri sees elsewhere.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use crossbeam_epoch::pin;
 
     use super::*;
     use crate::options::Options;
     use crate::record::PutMeta;
-    use crate::write::Update;
+    use crate::update::Update;
 
     /// What is held once nothing waits for a reader.
     fn held(core: &Core) -> u64 {
@@ -490,7 +494,7 @@ mod tests {
         while let Some(low) = cursor {
             let limit_bytes = held(core);
             core.gauges.set_limit(Some(limit_bytes));
-            let guard = pin();
+            let guard = core.pin();
             let (leaf, _) = core.locate(&low, &guard);
             let ownership = leaf.try_own().expect("nobody else maintains it");
             let done = Core::with_scratch(|scratch| work(leaf, &guard, scratch));

@@ -329,7 +329,6 @@ pub(super) fn fitting(
 // The C libraries do not run under Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use crossbeam_epoch::pin;
 
     use crate::Error;
     use crate::core::Core;
@@ -353,7 +352,7 @@ mod tests {
         (0..30).for_each(|n| put(n).unwrap());
         core.settle();
         {
-            let guard = pin();
+            let guard = core.pin();
             let (leaf, state) = core.locate(&[], &guard);
             let damaged = LeafState { body: state.body.with_flipped_bit(20, 3), ..state.clone() };
             assert!(leaf.publish(state, damaged, &guard));

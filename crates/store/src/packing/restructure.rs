@@ -98,7 +98,7 @@ impl Core {
             .map(|((leaf, state), keys)| {
                 let mut newest = newest(state.landings(), &self.committed);
                 newest.expired_by_ms = self.expiry_now_ms();
-                self.weigh(leaf, state, &mut newest, keys, guard);
+                self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
                 (state, newest)
             })
             .collect();
@@ -187,11 +187,17 @@ impl Core {
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();
         let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
+        if removed.is_some() {
+            leaf.note_absorbed();
+        }
         let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if removed.is_some() || !added.is_empty() {
             self.index.change(removed.map(|(leaf, _)| leaf), added, guard);
+        }
+        if let Some((leaf, state)) = removed {
+            leaf.retire(state);
         }
         new_leaves.len()
     }

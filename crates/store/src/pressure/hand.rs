@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
-use crossbeam_epoch::pin;
 use ziptier_media::placement::Side;
 
 use crate::cold::{Went, pays};
@@ -29,8 +27,8 @@ const STEP_PART: u64 = 64;
 const REFUSALS_MAX: usize = 64;
 /// A lap that gave less than one part in so many of what is there makes the hand less choosy.
 const LAP_PART: u64 = 32;
-/// How long nothing is tried after a lap that gave nothing at all, or a place that was full.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
+/// After a lap that gave nothing at all, or a place that was full, the hand is asked so often before it tries again.
+const ASKED_MAX: u32 = 16;
 
 /// The place that leaves are sent down from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +97,13 @@ impl Hands {
         Some(TakenHand { place, hand })
     }
 
+    /// Lets the hand of `source` try again at once: there may be more to send since it came to nothing.
+    pub(super) fn free(&self, source: Source) {
+        if let Some(hand) = self.0[source as usize].lock().as_mut() {
+            hand.stuck = None;
+        }
+    }
+
     /// Whether a thread moves the hand of `source`.
     pub(super) fn is_taken(&self, source: Source) -> bool {
         self.0[source as usize].lock().is_none()
@@ -134,9 +139,9 @@ struct Hand {
     full: bool,
 }
 
-/// When a hand came to nothing, and how many bytes its place could have given.
+/// How often a hand was asked since it came to nothing, and how many bytes its place could have given.
 struct Stuck {
-    since: Instant,
+    asked: u32,
     held_bytes: u64,
 }
 
@@ -180,14 +185,15 @@ impl Source {
 
 impl Hand {
     /// Whether it is of no use to move it on where there are so many bytes to give: what came meanwhile may well go.
-    fn is_stuck(&self, held_bytes: u64) -> bool {
-        self.stuck.as_ref().is_some_and(|stuck| {
-            stuck.since.elapsed() < PAUSE && held_bytes <= stuck.held_bytes + stuck.held_bytes / LAP_PART
+    fn is_stuck(&mut self, held_bytes: u64) -> bool {
+        self.stuck.as_mut().is_some_and(|stuck| {
+            stuck.asked += 1;
+            stuck.asked < ASKED_MAX && held_bytes <= stuck.held_bytes + stuck.held_bytes / LAP_PART
         })
     }
 
     fn get_stuck(&mut self, held_bytes: u64, full: bool) {
-        self.stuck = Some(Stuck { since: Instant::now(), held_bytes });
+        self.stuck = Some(Stuck { asked: 0, held_bytes });
         self.full = full;
     }
 
@@ -281,7 +287,7 @@ impl Core {
             // There are no more cold leaves.
             self.pressure.want(0);
         }
-        pin().flush();
+        self.pin().flush();
         match freed {
             1.. => Moved::On,
             0 if full || hand.stuck.is_some() => Moved::Stuck,
@@ -321,7 +327,7 @@ impl Core {
             // No tierer lets reads count less that are long ago.
             leaf.clock.decay(false);
         }
-        let guard = pin();
+        let guard = self.pin();
         let larges = leaf.state(&guard).body.larges();
         larges
             .filter(|large| large.reads() > 0 && large.bytes_on(wish.source.side()) > 0)
@@ -330,7 +336,7 @@ impl Core {
     }
 
     fn send_down_to_far(&self, leaf: &Leaf, far: &FarMemory, reach: Reach, has_time: bool) -> Sent {
-        let guard = &pin();
+        let guard = &self.pin();
         let state = leaf.state(guard);
         let unsettled = state.is_unsettled();
         let takes_body = match reach {
@@ -369,7 +375,7 @@ impl Core {
         let Some(cold) = &self.cold else { return Sent::Full };
         let (pick, side) = (reach.pick(), source.side());
         let (takes_body, settles, body_bytes, landing_bytes) = {
-            let guard = pin();
+            let guard = self.pin();
             let state = leaf.state(&guard);
             let takes_body = self.is_for_ssd(leaf, state, reach, source);
             if state.closed || !(takes_body || pick.any(state, side)) {

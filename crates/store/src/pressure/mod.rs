@@ -13,16 +13,18 @@
 //! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
 //! | `Core::make_room` | a writer | its record does not fit below the limit |
 //!
-//! All three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the business of `moving` for far
+//! A store without a place below packs what it holds raw before it evicts or refuses anything (`squeeze`): a writer that waits for room
+//! does that work itself, and so writes no faster than the store packs.
+//!
+//! The first three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the business of `moving` for far
 //! memory and of `cold` for the SSD, which both have ways back up, too.
 
 mod hand;
 mod retired;
+mod squeeze;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-
-use crossbeam_epoch::pin;
 
 use crate::Error;
 use crate::core::Core;
@@ -31,7 +33,8 @@ use crate::leaf::LeafState;
 use crate::memory::Reserved;
 use crate::sync::{Mutex, back_off};
 pub(crate) use hand::Sent;
-use hand::{Hands, Move, Moved, PAUSE, Source};
+use hand::{Hands, Move, Moved, Source};
+use squeeze::Squeeze;
 
 /// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
 /// until the background thread is awake.
@@ -43,20 +46,25 @@ const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// Times that a writer tries a hand that gave nothing again, each after a pause of the hand.
-const PATIENCE: u32 = 15;
+/// Laps of the hand that a writer waits for in vain, each after all readers of the one before have gone. A hand that was choosy needs
+/// two more to come to every leaf.
+const LAPS_IN_VAIN: u32 = 4;
 /// New expiries take one part in so many of the limit beyond it.
 const IN_TIME_PART: u64 = 128;
 /// How often a large value tries to reserve room that others reserve, too.
 const RESERVING_ROUNDS_MAX: u32 = 1000;
-/// Rounds that a writer waits for room at most, about a second; those in which another thread moves the hand are not counted, however
-/// slow the SSD is.
-const ROUNDS_MAX: u32 = 20_000;
+/// Steps that make room for others, who are quicker each time, before a writer is refused. Waiting for another thread, for readers or for
+/// a checkpoint is no step, however long it takes.
+const ROUNDS_MAX: u32 = if cfg!(test) { 1_000 } else { 20_000 };
+
+/// A round of backing off that gives the processor away once.
+const YIELDS: u32 = 4;
 
 /// Where the hands are, and what the tierer asks of them.
 #[derive(Default)]
 pub(crate) struct Pressure {
     hands: Hands,
+    squeeze: Squeeze,
     /// A background thread was woken and has not looked since.
     called: AtomicBool,
     /// The hand's last lap found nothing in DRAM to send, and it sent nothing since.
@@ -71,6 +79,9 @@ pub(crate) struct Pressure {
     reserving: Mutex<()>,
     /// Counted reads per record below which a leaf does not belong in DRAM, as the bits of a float.
     cold_below: AtomicU64,
+    /// How often writers waited for a thread that moves the hand.
+    #[cfg(test)]
+    waits: AtomicU64,
 }
 
 /// Bytes in use of a place.
@@ -183,6 +194,10 @@ impl Core {
     /// Whether the store may do anything but refuse when DRAM is full.
     pub(crate) fn can_make_room(&self) -> bool {
         self.has_place_below() || self.eviction.is_some()
+    }
+
+    fn recovering(&self) -> bool {
+        self.recovering.load(Relaxed)
     }
 
     fn has_place_below(&self) -> bool {
@@ -319,7 +334,7 @@ impl Core {
     /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard and no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
-            let guard = pin();
+            let guard = self.pin();
             self.bytes_to_raise(&[self.locate(key, &guard).0.state(&guard)])
         };
         if bytes > 0 {
@@ -336,41 +351,58 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        self.make_room_by(bytes, true)
+    }
+
+    /// As [`Core::make_room`], for a training, which those who pack wait for: packs nothing itself.
+    pub(crate) fn make_room_to_train(&self, bytes: usize) -> Result<(), Error> {
+        self.make_room_by(bytes, false)
+    }
+
+    fn make_room_by(&self, bytes: usize, packs: bool) -> Result<(), Error> {
         if self.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
             // There is less room than when that was acknowledged, and what does not fit a store that evicts may go.
             let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
-        let mut patience = self.patience();
-        let (mut round, mut waits) = (0, 0);
+        let (mut round, mut waits, mut laps) = (0, 0, 0);
         while round < ROUNDS_MAX {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
             let moved = match self.send_down_for(over_bytes) {
+                Moved::Stuck if packs && self.squeeze(over_bytes) => {
+                    // As many steps as there are leaves: they count as none of making room for others.
+                    self.reclaim();
+                    back_off(YIELDS);
+                    continue;
+                }
                 Moved::Stuck if self.evict_for(bytes as u64) => Moved::On,
                 moved => moved,
             };
             self.reclaim();
             if self.awaits_checkpoint(moved) {
+                // It counts those that gave nothing: after two of them nobody waits for another one.
                 std::thread::sleep(ROOM_PAUSE);
-                patience = self.patience();
-                round += 1;
+                laps = 0;
                 continue;
             }
             match moved {
-                Moved::Taken => {
-                    back_off(waits);
-                    waits += 1;
-                }
                 Moved::On => {
                     back_off(round);
                     round += 1;
                 }
-                // The hand may still rest, and others may have been quicker.
-                Moved::Stuck if patience > 0 => {
-                    patience -= 1;
-                    std::thread::sleep(PAUSE);
+                Moved::Taken => {
+                    back_off(waits);
+                    waits += 1;
+                    #[cfg(test)]
+                    self.pressure.waits.fetch_add(1, Relaxed);
+                }
+                Moved::Stuck if laps < self.laps_in_vain_max(bytes) => {
+                    // Readers may hold what was sent or replaced, and others may have been quicker.
+                    self.wait_for_readers();
+                    self.pressure.hands.free(Source::Dram);
+                    laps += 1;
                 }
                 // What was sent before may be free by now.
                 Moved::Stuck if self.admit(bytes).is_err() => {
@@ -404,10 +436,12 @@ impl Core {
         self.admit(bytes).map(|()| self.gauges.reserve(bytes))
     }
 
-    /// How often a writer tries a hand again that gave nothing.
-    fn patience(&self) -> u32 {
+    /// How often a writer that lacks `bytes` waits for readers after a step that found nothing to send or to evict: another thread may have
+    /// had the leaf that would go.
+    fn laps_in_vain_max(&self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
-        if may_move { PATIENCE } else { 0 }
+        let may_evict = self.eviction.is_some() && bytes as u64 <= self.gauges.limit() / 2;
+        if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
 
     /// Whether a writer waits for a checkpoint: what died on SSD is free after one, and so is what that holds while it writes.
@@ -444,15 +478,15 @@ impl Core {
         self.wait_for_retired();
         if !self.has_place_below() {
             // What is about to be free is waited for; what is evicted is more of it.
-            let frees = self.eviction.is_none() && self.gauges.retired.held() >= over_bytes;
+            let frees = self.eviction.is_none() && self.gauges.retired_soon_free() >= over_bytes;
             return if frees { Moved::On } else { Moved::Stuck };
         }
         let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
-        if over_bytes > movable_bytes + self.gauges.retired.held() {
+        if over_bytes > movable_bytes + self.gauges.retired_soon_free() {
             return Moved::Stuck;
         }
         match self.move_hand(Move::of(over_bytes)) {
-            Moved::Stuck if self.gauges.retired.held() >= over_bytes => Moved::On,
+            Moved::Stuck if self.gauges.retired_soon_free() >= over_bytes => Moved::On,
             moved => moved,
         }
     }
@@ -501,8 +535,10 @@ mod tests {
             let taken = core.pressure.hands.take(Source::Dram);
             let writer =
                 scope.spawn(|| (0..2 * MEMORY_LIMIT_BYTES_MIN / 800).try_for_each(|n| put(&core, n)));
-            // Longer than all rounds of waiting.
-            std::thread::sleep(Duration::from_secs(4));
+            // More often than all steps of its own.
+            while core.pressure.waits.load(Relaxed) < 2 * u64::from(ROUNDS_MAX) {
+                std::thread::yield_now();
+            }
             assert!(taken.is_some() && !writer.is_finished(), "there was room, or a refusal");
             drop(taken);
             assert_eq!(writer.join().expect("it did not panic"), Ok(()));
@@ -514,7 +550,7 @@ mod tests {
         let core = little_core();
         let refused = (0..).find(|n| put(&core, *n).is_err()).expect("five MiB are not for ever");
         assert!(refused * 800 > FAR_BYTES / 2, "{refused}");
-        assert_eq!(core.patience(), 0);
+        assert_eq!(core.laps_in_vain_max(800), 0);
         // Deletes are not refused, and what they leave behind is new hope.
         for n in 0..refused {
             core.append_bare(&n.to_be_bytes(), crate::record::Kind::Tombstone, None).expect("it frees");

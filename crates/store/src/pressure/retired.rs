@@ -1,5 +1,8 @@
 //! Bytes that nobody can reach any more, and that readers may still hold: writers wait for them, so that they stay few.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use crate::core::Core;
 use crate::sync::back_off;
 
@@ -19,7 +22,7 @@ impl Core {
     pub(crate) fn wait_for_retired(&self) {
         let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
-            let retired_bytes = self.gauges.retired.held();
+            let retired_bytes = self.gauges.retired_soon_free();
             if retired_bytes <= few || retired_bytes <= self.gauges.held() / 100 {
                 return;
             }
@@ -29,12 +32,28 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Waits until every reader of this moment is gone, and frees what they held. The caller holds no guard.
+    pub(super) fn wait_for_readers(&self) {
+        let gone = Arc::new(AtomicBool::new(false));
+        {
+            let (guard, gone) = (self.pin(), gone.clone());
+            guard.defer(move || gone.store(true, Relaxed));
+            guard.flush();
+        }
+        let mut round = 0;
+        while !gone.load(Relaxed) {
+            self.pin().flush();
+            back_off(round);
+            round += 1;
+        }
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::Duration;
-
-    use crossbeam_epoch::pin;
 
     use super::*;
     use crate::options::Options;
@@ -48,7 +67,7 @@ mod tests {
         let (pinned, released, written) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let guard = pin();
+                let guard = core.pin();
                 pinned.store(true, Ordering::Release);
                 while written.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::options::Options;
+use crate::update::Update;
 
 // Thousands of packs, which Miri sees elsewhere.
 #[test]
@@ -20,29 +21,24 @@ fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
 #[test]
 #[cfg(not(miri))]
 fn what_is_given_more_time_in_the_open_landing_stays() {
+    use crate::clock::Clock;
     use crate::packing::Goal;
-    use crate::record::now_ms;
     for value in [vec![7; 20], vec![7; 5000]] {
         for later in [None, Some(1 << 44)] {
-            let core = Core::new(&Options { background_threads: 0, ..Options::default() });
-            let kept = (0..100).any(|_| {
-                for n in 0u32..20 {
-                    let expires_at_ms = (n == 7).then(|| now_ms() + 40);
-                    core.put(&n.to_be_bytes(), &value, PutMeta { expires_at_ms, flags: 0 })
-                        .expect("no limit is set");
-                }
-                let ends_ms = now_ms() + 40;
-                core.settle();
-                let key = 7u32.to_be_bytes();
-                let update = core.modify(&key, false, |_| Update::Expire(later)).expect("it is there");
-                while now_ms() <= ends_ms {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                // On a busy machine it may have expired before.
-                update != Update::Keep
-            });
-            assert!(kept);
-            let guard = pin();
+            let clock = Clock::manual(1_000);
+            let core =
+                Core::new(&Options { background_threads: 0, clock: clock.clone(), ..Options::default() });
+            for n in 0u32..20 {
+                let expires_at_ms = (n == 7).then_some(1_040);
+                core.put(&n.to_be_bytes(), &value, PutMeta { expires_at_ms, flags: 0 })
+                    .expect("no limit is set");
+            }
+            core.settle();
+            let key = 7u32.to_be_bytes();
+            let update = core.modify(&key, false, |_| Update::Expire(later)).expect("it is there");
+            assert_eq!(update, Update::Expire(later));
+            clock.advance(std::time::Duration::from_millis(40));
+            let guard = core.pin();
             let (leaf, _) = core.locate(&[], &guard);
             let ownership = leaf.try_own().expect("nobody maintains it");
             Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
@@ -68,7 +64,7 @@ fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile(
     let core = Core::new(&options);
     for n in 0u32..8 {
         core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
-        let guard = pin();
+        let guard = core.pin();
         let (leaf, state) = core.locate(&[], &guard);
         assert_eq!(core.is_over_watermark(state), n >= 4, "{n}");
         assert!(state.sealed.is_none());

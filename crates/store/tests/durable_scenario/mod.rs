@@ -125,7 +125,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Makes a write and notes it. A disk that is full, or has too many files open, refuses it and changes nothing, which is no error here.
+    /// Makes a write and notes it. A disk that has no file for the log, or no room in one, refuses it, which is no error here: it changes nothing,
+    /// or it has its place in the log and is not acknowledged.
     pub(crate) fn make(
         &mut self,
         store: &Store,
@@ -133,13 +134,15 @@ impl History {
         position: &impl Fn() -> usize,
     ) -> Result<(), Error> {
         let begun = position();
+        let last_lsn = || store.durable_stats().unwrap().last_lsn;
+        let before = last_lsn();
         let outcome = write.apply(store);
-        let acknowledged = match &outcome {
-            Err(Error::Log(LogError::Disk(error))) if error.is_refusal() => return Ok(()),
-            outcome => outcome.is_ok().then(position),
-        };
-        self.made.push(Made { write, begun, acknowledged });
-        outcome
+        let is_refused = matches!(&outcome, Err(Error::Log(LogError::Disk(_))));
+        if is_refused && last_lsn() == before {
+            return Ok(());
+        }
+        self.made.push(Made { write, begun, acknowledged: outcome.is_ok().then(position) });
+        if is_refused { Ok(()) } else { outcome }
     }
 
     /// The states that this thread's keys may be in after a power cut at `position`, if acknowledged writes last.
@@ -213,8 +216,13 @@ pub(crate) fn check(
     durability: Durability,
     what: &str,
 ) -> Store {
-    let store = Store::open(options(Arc::new(disk.clone()), durability))
-        .unwrap_or_else(|error| panic!("{error}: {what}"));
+    check_with(options(Arc::new(disk.clone()), durability), position, histories, what)
+}
+
+/// The same for a store with options of its own.
+pub(crate) fn check_with(options: Options, position: usize, histories: &[History], what: &str) -> Store {
+    let durability = options.durable.as_ref().unwrap().durability;
+    let store = Store::open(options).unwrap_or_else(|error| panic!("{error}: {what}"));
     for (thread, history) in histories.iter().enumerate() {
         let found = contents(&store, thread as u64);
         // In the modes that do not wait for the disk, a power cut may take everything that was not synced.

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 use ziptier_accel::discovery::{Discovery, Places};
-use ziptier_accel::{Device, Model, ModelOptions, hardware};
+use ziptier_accel::{Device, Guarded, Home, Model, ModelOptions, hardware};
 
 /// Where devices come from.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -19,7 +20,6 @@ pub enum DeviceSource {
 
 /// Queues that are open.
 pub(super) struct Devices {
-    source: DeviceSource,
     queues: Vec<Queue>,
     /// What the machine has; nothing of a model.
     discovery: Discovery,
@@ -37,39 +37,82 @@ struct Queue {
     node: Option<i32>,
 }
 
+impl Queue {
+    fn guarded(device: Arc<dyn Device>) -> Queue {
+        Queue { device: Arc::new(Guarded::new(device)), node: None }
+    }
+}
+
+/// A source, of which one thread opens the devices while others wait.
+struct Opening {
+    /// A forked child cannot use its parent's devices.
+    home: Home,
+    source: DeviceSource,
+    devices: Mutex<Weak<Devices>>,
+}
+
+impl Opening {
+    fn is_in_use(&self) -> bool {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
+    }
+}
+
 impl Devices {
     /// The devices of a source, or half a sentence on why there are none.
     pub(super) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
-        // A dedicated queue opens once, and a model has threads.
-        static OPEN: Mutex<Vec<Weak<Devices>>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|devices| devices.strong_count() > 0);
-        if let Some(known) = open.iter().filter_map(Weak::upgrade).find(|known| known.source == *source) {
-            return Ok(known);
-        }
-        let devices = Arc::new(match source {
-            DeviceSource::Discovered => Devices::discovered()?,
+        Devices::open_with(source, || match source {
+            DeviceSource::Discovered => Devices::discovered(),
             DeviceSource::Modelled(options) => {
                 let queues = Devices::modelled(options)
                     .map_err(|error| format!("the model does not start: {error}"))?;
-                Devices {
-                    source: source.clone(),
-                    queues,
-                    discovery: Discovery::default(),
-                    job_time_max: MODELLED_JOB_TIME_MAX,
-                }
+                Ok(Devices { queues, discovery: Discovery::default(), job_time_max: MODELLED_JOB_TIME_MAX })
             }
-        });
-        open.push(Arc::downgrade(&devices));
+        })
+    }
+
+    /// The devices of a source that somebody has, or those that are opened now. Only who wants the same waits for that.
+    fn open_with(
+        source: &DeviceSource,
+        open: impl FnOnce() -> Result<Devices, String>,
+    ) -> Result<Arc<Devices>, String> {
+        // A dedicated queue opens once, and a model has threads.
+        static OPEN: Mutex<Vec<Arc<Opening>>> = Mutex::new(Vec::new());
+        let home = Home::here();
+        let opening = {
+            let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|opening| Arc::strong_count(opening) > 1 || opening.is_in_use());
+            let known = all.iter().find(|opening| opening.home == home && opening.source == *source).cloned();
+            known.unwrap_or_else(|| {
+                let opening = Arc::new(Opening { home, source: source.clone(), devices: Mutex::default() });
+                all.push(opening.clone());
+                opening
+            })
+        };
+        let mut known = opening.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(devices) = known.upgrade() {
+            return Ok(devices);
+        }
+        let devices = Arc::new(open()?);
+        *known = Arc::downgrade(&devices);
         Ok(devices)
     }
 
     fn discovered() -> Result<Devices, String> {
         let discovery = Discovery::read(&Places::default());
         let (mut queues, mut failed) = (Vec::new(), Vec::new());
-        for usable in discovery.usable() {
-            match hardware::open(&usable) {
-                Ok(device) => queues.push(Queue { device: device.into(), node: usable.device.numa_node }),
+        let usable: Vec<_> = discovery.usable().collect();
+        // A queue that hangs is waited for as long as a job may take, and all of them together no longer.
+        let opened: Vec<_> = thread::scope(|scope| {
+            let opening = usable.iter().map(|usable| scope.spawn(|| hardware::open(usable)));
+            let opening: Vec<_> = opening.collect();
+            opening
+                .into_iter()
+                .map(|opening| opening.join().expect("opening a queue does not panic"))
+                .collect()
+        });
+        for (usable, opened) in usable.iter().zip(opened) {
+            match opened {
+                Ok(device) => queues.push(Queue { device: Arc::new(device), node: usable.device.numa_node }),
                 Err(error) => failed.push(error.to_string()),
             }
         }
@@ -79,18 +122,18 @@ impl Devices {
         if queues.is_empty() {
             return Err(format!("no work queue opens: {}", failed.join("; ")));
         }
-        Ok(Devices { source: DeviceSource::Discovered, queues, discovery, job_time_max: JOB_TIME_MAX })
+        Ok(Devices { queues, discovery, job_time_max: JOB_TIME_MAX })
     }
 
     fn modelled(options: &ModelOptions) -> io::Result<Vec<Queue>> {
         let models = Model::open_all(options)?;
-        Ok(models.into_iter().map(|model| Queue { device: Arc::new(model), node: None }).collect())
+        Ok(models.into_iter().map(|model| Queue::guarded(Arc::new(model))).collect())
     }
 
     /// Queues that somebody else opened.
     pub(super) fn given(queues: Vec<Arc<dyn Device>>, job_time_max: Duration) -> Devices {
-        let queues = queues.into_iter().map(|device| Queue { device, node: None }).collect();
-        Devices { source: DeviceSource::Discovered, queues, discovery: Discovery::default(), job_time_max }
+        let queues = queues.into_iter().map(Queue::guarded).collect();
+        Devices { queues, discovery: Discovery::default(), job_time_max }
     }
 
     /// Whether what they do must be labelled *modelled*.
@@ -117,6 +160,7 @@ fn processor() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
 
     #[test]
     fn this_threads_processor_is_one_of_the_machine() {
@@ -134,5 +178,27 @@ mod tests {
         let weak = Arc::downgrade(&one);
         drop((one, other));
         assert!(weak.upgrade().is_none());
+    }
+
+    /// A queue that hangs is probed for seconds, which must not keep others from their devices.
+    #[test]
+    fn a_source_that_is_slow_to_open_holds_up_no_other() {
+        let source = |devices| DeviceSource::Modelled(ModelOptions { devices, ..ModelOptions::default() });
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let slow = scope.spawn(move || {
+                Devices::open_with(&source(5), || {
+                    begun.send(()).expect("the test waits");
+                    may_go_on.recv().expect("the test goes on");
+                    Err("it hangs".to_owned())
+                })
+            });
+            has_begun.recv().expect("it begins");
+            assert_eq!(Devices::open(&source(6)).expect("opens").near().len(), 6);
+            go_on.send(()).expect("it waits");
+            assert_eq!(slow.join().expect("ends").err().as_deref(), Some("it hangs"));
+        });
+        assert_eq!(Devices::open(&source(5)).expect("the next one tries again").near().len(), 5);
     }
 }

@@ -230,14 +230,18 @@ fn compressed(result: Result<usize, JobError>) -> Result<Option<usize>, JobError
     }
 }
 
-/// What its answer to a decompression means.
+/// What its answer to a decompression means. On the path `auto` a device's word against the data is the failure of a device: a flaky one
+/// would have people throw sound blocks away, so the CPU has the last word.
 fn decompressed(
     result: Result<usize, JobError>,
     packed_bytes: usize,
     raw_bytes: usize,
+    path: Path,
 ) -> Result<Result<(), BlockError>, JobError> {
     match result {
         Ok(made) if made == raw_bytes => Ok(Ok(())),
+        Ok(_) if path == Path::Auto => Err(JobError::Contradiction("output of another length")),
+        Err(error) if path == Path::Auto => Err(error),
         Ok(_) | Err(JobError::DoesNotFit) => Ok(Err(damaged(packed_bytes, "another length"))),
         Err(JobError::Damaged(_)) => Ok(Err(damaged(packed_bytes, "no valid stream"))),
         Err(error) => Err(error),
@@ -313,7 +317,7 @@ impl<'a> IaaContext<'a> {
             None => None,
             Some(sessions) => {
                 let result = sessions.run(operation, packed, raw_bytes, out, &mut self.counters);
-                match decompressed(result, packed.len(), raw_bytes) {
+                match decompressed(result, packed.len(), raw_bytes, self.engine.path) {
                     Ok(Ok(())) => return Ok(()),
                     Ok(Err(error)) => {
                         out.truncate(before);
@@ -323,6 +327,7 @@ impl<'a> IaaContext<'a> {
                 }
             }
         };
+        out.truncate(before);
         self.falls_back(failure)?;
         self.software()?.decompress(packed, out, raw_bytes)
     }
@@ -361,13 +366,14 @@ impl<'a> IaaContext<'a> {
         let result = match task {
             Task::Compress { .. } => compressed(result).map(Ok),
             Task::Decompress { raw_bytes } => {
-                let ended = decompressed(result, job.input.len(), raw_bytes);
+                let ended = decompressed(result, job.input.len(), raw_bytes, self.engine.path);
                 ended.map(|ended| ended.map(|()| Some(raw_bytes)))
             }
         };
         let result = match result {
             Ok(result) => result,
             Err(error) => self.falls_back(Some(error)).and_then(|()| {
+                job.output.truncate(before);
                 let done = run_job(
                     self.software()?,
                     Job { output: std::mem::take(&mut job.output), ..take(&mut job) },

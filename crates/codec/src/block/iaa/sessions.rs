@@ -47,6 +47,9 @@ impl Sessions {
         counters: &mut ContextCounters<'_>,
     ) -> Result<usize, JobError> {
         let bytes = source.len().max(output_bytes_max);
+        if bytes > TRANSFER_BYTES_MAX {
+            return Err(JobError::TooLarge { bytes, bytes_max: TRANSFER_BYTES_MAX });
+        }
         let session = if is_small(bytes) { self.small() } else { self.large(bytes) };
         let result = session.run(operation, source, output_bytes_max, |finished| {
             let output = finished?.output;
@@ -95,12 +98,12 @@ impl Sessions {
         self.small.get_or_insert_with(|| session(devices, JOBS, SMALL_BYTES_MAX))
     }
 
-    /// A session for one job of so many bytes. What no queue transfers, it refuses itself.
+    /// A session for one job of so many bytes, no more than a queue transfers.
     fn large(&mut self, bytes: usize) -> &mut Session {
         let fits = self.large.as_ref().is_some_and(|(room, _)| *room >= bytes);
         let kept = self.large.take().filter(|_| fits);
         let made = kept.unwrap_or_else(|| {
-            let room = bytes.next_power_of_two().min(TRANSFER_BYTES_MAX);
+            let room = bytes.next_power_of_two();
             // Its counters begin anew.
             self.seen = self.small.as_ref().map(seen).unwrap_or_default();
             (room, session(&self.devices, 1, room))
@@ -140,4 +143,34 @@ fn session(devices: &Devices, jobs: usize, bytes_max: usize) -> Session {
 fn seen(session: &Session) -> Seen {
     let counters = session.counters();
     Seen { queue_full: counters.queue_full, page_faults: counters.page_faults }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Counters;
+    use ziptier_accel::null::NullDevice;
+    use ziptier_accel::{Codes, Device};
+
+    #[test]
+    fn blocks_that_no_queue_transfers_cost_no_session() {
+        let devices: Vec<Arc<dyn Device>> = vec![Arc::new(NullDevice::new())];
+        let devices = Devices::given(devices, std::time::Duration::from_secs(60));
+        let (mut sessions, counters) = (Sessions::new(Arc::new(devices)), Counters::new());
+        let (mut own, mut out) = (counters.open(), Vec::new());
+        let operation = Operation::Compress { codes: Codes::Fixed, verify: false };
+        let mut run = |sessions: &mut Sessions, bytes: usize| {
+            sessions.run(&operation, &vec![1; bytes], bytes, &mut out, &mut own).err()
+        };
+        for bytes in [TRANSFER_BYTES_MAX + 1, 5 << 20] {
+            let refused = run(&mut sessions, bytes);
+            assert!(matches!(refused, Some(JobError::TooLarge { .. })), "{refused:?}");
+            assert!(sessions.large.is_none());
+        }
+        // Nor do they cost the session that others use.
+        assert!(run(&mut sessions, TRANSFER_BYTES_MAX).is_none());
+        run(&mut sessions, TRANSFER_BYTES_MAX + 1);
+        let jobs = sessions.large.as_ref().map(|(room, session)| (*room, session.counters().jobs));
+        assert_eq!(jobs, Some((TRANSFER_BYTES_MAX, 1)));
+    }
 }

@@ -155,6 +155,10 @@ impl<'a> Batch<'a> {
             }
             Task::Decompress { raw_bytes } => {
                 let ended = outcome.decompressed(own.input.len(), raw_bytes);
+                if ended.is_err() && self.how.path == Path::Auto {
+                    // A flaky device would have people throw sound blocks away: the CPU has the last word.
+                    return self.failed(own, "the device says that the data is damaged".to_owned());
+                }
                 ended.map(|()| Some(raw_bytes)).map_err(|failure: Failure| failure.of(Format::Deflate, NAME))
             }
         };
@@ -335,6 +339,44 @@ mod tests {
         }
         a_full_queue_is_not_waited_for();
         a_device_that_ends_nothing_gets_no_more_jobs();
+        a_library_that_says_it_wrote_too_much_is_not_believed();
+        a_device_that_blames_sound_data_is_not_believed_on_auto();
+    }
+
+    fn a_library_that_says_it_wrote_too_much_is_not_believed() {
+        let counters = Counters::new();
+        let how = How { path: Path::Hardware, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        fake::IS_LYING.store(true, Relaxed);
+        let compressed = batch.compress(b"bytes", &mut Vec::new(), 60);
+        let task = Task::Compress { max_bytes: 60 };
+        batch.submit(block::Job { task, ..job(1) }).unwrap();
+        let mut done = Vec::new();
+        batch.reap(&mut done, true);
+        fake::IS_LYING.store(false, Relaxed);
+        for result in [compressed, done.pop().unwrap().result] {
+            let Err(BlockError::Engine { reason, .. }) = result else { panic!("{result:?}") };
+            assert_eq!(reason, "it says that it wrote 61 bytes where there was room for 60");
+        }
+    }
+
+    fn a_device_that_blames_sound_data_is_not_believed_on_auto() {
+        for path in [Path::Auto, Path::Hardware] {
+            let counters = Counters::new();
+            let how = How { path, has_device: true, dynamic: false, level: 1 };
+            let mut batch = batch(how, fake::functions(), &counters);
+            fake::BLAMES_DATA.store(true, Relaxed);
+            let mut out = Vec::new();
+            let result = batch.decompress(b"bytes", &mut out, 5);
+            fake::BLAMES_DATA.store(false, Relaxed);
+            if path == Path::Auto {
+                let counted = counters.snapshot();
+                assert_eq!((result, out.as_slice()), (Ok(()), &b"bytes"[..]));
+                assert_eq!((counted.fallbacks, counted.faults), (1, 1), "{counted}");
+            } else {
+                assert!(matches!(result, Err(BlockError::Damaged { .. })), "{result:?}");
+            }
+        }
     }
 
     fn a_full_queue_is_not_waited_for() {

@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Names a file to load instead of the usual ones.
+/// Names a file to load instead of the usual ones, unless the program has more rights than its user.
 pub const LIBRARY_VARIABLE: &str = "ZIPTIER_QPL";
 
 const LIBRARY_NAMES: [&str; 2] = ["libqpl.so.1", "libqpl.so"];
@@ -113,8 +113,10 @@ pub(super) fn functions() -> Result<&'static Functions, String> {
 }
 
 fn load() -> Result<Functions, String> {
-    let named = std::env::var(LIBRARY_VARIABLE).ok().filter(|name| !name.is_empty());
-    let names: Vec<&str> = named.as_deref().map_or(LIBRARY_NAMES.to_vec(), |name| vec![name]);
+    let named = std::env::var(LIBRARY_VARIABLE).ok();
+    // SAFETY: the function looks a number up.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let names = names(named.as_deref(), is_privileged);
     let mut tried = Vec::new();
     for name in &names {
         // SAFETY: the file is what the machine's owner installed or named as Intel's library, whose initialisers only set up
@@ -133,6 +135,12 @@ fn load() -> Result<Functions, String> {
         "libqpl is not installed ({}); install it (libqpl1), or name its file in {LIBRARY_VARIABLE}",
         tried.join("; ")
     ))
+}
+
+/// Files to try. A user must not choose the code of a program that has more rights than that user.
+fn names(named: Option<&str>, is_privileged: bool) -> Vec<&str> {
+    let named = named.filter(|name| !name.is_empty() && !is_privileged);
+    named.map_or(LIBRARY_NAMES.to_vec(), |name| vec![name])
 }
 
 fn bind(library: Library) -> Result<Functions, String> {
@@ -166,6 +174,8 @@ pub(super) struct Job {
     functions: &'static Functions,
     at: NonNull<Fields>,
     layout: Layout,
+    /// Bytes of the target: the library changes its own figure.
+    room: u32,
 }
 
 // SAFETY: the library keeps nothing of a job in the thread that made it, and a job is used by its owner alone.
@@ -184,7 +194,7 @@ impl Job {
         let layout = layout.map_err(|error| error.to_string())?;
         // SAFETY: the layout has a size.
         let at = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<Fields>());
-        let job = Job { functions, at: at.ok_or("no memory for a job")?, layout };
+        let job = Job { functions, at: at.ok_or("no memory for a job")?, layout, room: 0 };
         // SAFETY: the job has as many bytes as the library asked for.
         match unsafe { (functions.init)(path as u32, job.at.as_ptr()) } {
             status::OK => Ok(job),
@@ -211,6 +221,7 @@ impl Job {
         fields.level = level;
         (fields.next_in, fields.available_in) = source;
         (fields.next_out, fields.available_out) = target;
+        self.room = target.1;
         (fields.total_in, fields.total_out) = (0, 0);
     }
 
@@ -238,11 +249,11 @@ impl Job {
         unsafe { (self.functions.check)(self.at.as_ptr()) }
     }
 
-    /// Bytes taken and made.
-    pub(super) fn totals(&self) -> (usize, usize) {
+    /// Bytes taken and made as the library says, and how many there was room for.
+    pub(super) fn totals(&self) -> (usize, usize, usize) {
         // SAFETY: the job is initialised, and done when this is asked.
         let fields = unsafe { self.at.as_ref() };
-        (fields.total_in as usize, fields.total_out as usize)
+        (fields.total_in as usize, fields.total_out as usize, self.room as usize)
     }
 }
 
@@ -271,4 +282,19 @@ pub(super) fn in_words(number: u32) -> String {
         _ => return format!("QPL status {number}"),
     };
     format!("{what} (QPL status {number})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_chooses_no_code_for_a_privileged_program() {
+        assert_eq!(names(Some("/home/user/own.so"), false), ["/home/user/own.so"]);
+        assert_eq!(names(Some("/home/user/own.so"), true), LIBRARY_NAMES);
+        assert_eq!(
+            (names(Some(""), false), names(None, false)),
+            (LIBRARY_NAMES.to_vec(), LIBRARY_NAMES.to_vec())
+        );
+    }
 }

@@ -249,8 +249,13 @@ impl Outcome {
     fn of(status: u32, job: &Job) -> Result<Outcome, String> {
         match status {
             status::OK => {
-                let (taken, made) = job.totals();
-                Ok(Outcome::Done { taken, made })
+                let (taken, made, room) = job.totals();
+                match made <= room {
+                    true => Ok(Outcome::Done { taken, made }),
+                    false => {
+                        Err(format!("it says that it wrote {made} bytes where there was room for {room}"))
+                    }
+                }
             }
             status::MORE_OUTPUT_NEEDED | status::DESTINATION_IS_SHORT => Ok(Outcome::TargetFull),
             status::MORE_INPUT_NEEDED => Ok(Outcome::InputEnds),

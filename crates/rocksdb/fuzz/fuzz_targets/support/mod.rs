@@ -51,7 +51,7 @@ pub fn unpack(
     assert_eq!(result.is_ok(), raw.is_some());
     if let Some(raw) = &raw {
         assert_eq!(raw.len(), raw_bytes);
-        assert!(raw_bytes <= Codec::raw_bytes_max(packed_as, packed.len()));
+        assert!(raw_bytes <= Codec::raw_bytes_max(packed_as, packed));
     }
     raw
 }

@@ -36,9 +36,7 @@ fn a_log_is_followed_to_its_last_whole_batch_from_before_its_beginning_to_behind
     let reader = of_another_process(&path);
     assert!(read(&reader, 0).is_empty());
     let log = LogFile::begin(&path).unwrap();
-    assert!(
-        fs::metadata(&path).unwrap().len() > 0 && read(&reader, 0).is_empty() && reader.bytes().unwrap() == 0
-    );
+    assert!(read(&reader, 0).is_empty() && reader.bytes().unwrap() == 0);
     let first = record(7, b"first");
     log.append(&first).unwrap();
     assert_eq!(read(&reader, 0), first);
@@ -60,6 +58,7 @@ fn a_log_is_followed_to_its_last_whole_batch_from_before_its_beginning_to_behind
 fn a_log_that_nobody_writes_is_all_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("000007.log");
+    fs::write(folder.path().join("CURRENT"), []).unwrap();
     let mut torn = record(7, b"whole");
     let whole = torn.len();
     torn.extend(&record(7, &[1; 100])[..50]);
@@ -73,9 +72,32 @@ fn a_log_that_nobody_writes_is_all_of_its_file() {
     for follower in [follower, of_another_process(&path)] {
         assert_eq!((read(&follower, 0), follower.bytes().unwrap()), (torn[..whole].to_vec(), whole as u64));
     }
-    stop_following();
+    // Not another database, wherever it has its logs.
+    let other = tempfile::tempdir().unwrap();
+    stop_following(other.path());
+    let follower = of_another_process(&path);
+    assert_eq!((read(&follower, 0), follower.bytes().unwrap()), (torn[..whole].to_vec(), whole as u64));
+    stop_following(folder.path());
     let later = of_another_process(&path);
     assert_eq!((read(&later, 0), later.bytes().unwrap()), (torn.clone(), torn.len() as u64));
+}
+
+/// Logs may lie in a folder of their own, whose database is not known: it is followed as long as somebody writes there.
+#[test]
+fn a_folder_of_logs_alone_is_followed_while_somebody_writes_there() {
+    let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("000007.log");
+    let torn = [&record(7, b"whole")[..], &record(7, &[1; 100])[..50]].concat();
+    let whole = record(7, b"whole").len() as u64;
+    fs::write(&path, &torn).unwrap();
+    let claim = Claim::lay(&path, 7).unwrap();
+    assert_eq!(of_another_process(&path).bytes().unwrap(), whole);
+    stop_following(database.path());
+    let id = id_of(&fs::metadata(folder.path()).unwrap());
+    assert!(FOLLOWED.lock().as_ref().unwrap().contains_key(&id), "somebody writes there");
+    drop(claim);
+    stop_following(database.path());
+    assert_eq!(of_another_process(&path).bytes().unwrap(), torn.len() as u64);
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
-use crossbeam_epoch::pin;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use crate::Error;
@@ -94,10 +92,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Visits every leaf and writes what has no current image; gives up at the deadline.
-    pub(super) fn walk(&mut self, known: &GenerationFiles, deadline: Option<Instant>) -> Result<(), Error> {
+    /// Visits every leaf and writes what has no current image; gives up when it should not go on.
+    pub(super) fn walk(
+        &mut self,
+        known: &GenerationFiles,
+        may_go_on: &dyn Fn() -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
+            may_go_on()?;
             self.core.clean_leaf(&cursor, &self.victims)?;
             let Visit { found, below, high } = match self.visit(&cursor) {
                 Ok(visit) => visit,
@@ -128,10 +131,7 @@ impl<'a> Attempt<'a> {
             };
             self.entries.push(&entry);
             if self.entries.len().is_multiple_of(LEAVES_PER_STEP) {
-                pin().flush();
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(Error::CheckpointTooLong);
-                }
+                self.core.pin().flush();
             }
             match high {
                 Some(high) => cursor = high.to_vec(),
@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
     fn visit(&self, cursor: &[u8]) -> Result<Visit, Vec<u8>> {
         let mut round = 0;
         loop {
-            let guard = pin();
+            let guard = self.core.pin();
             let (leaf, _) = self.core.locate(cursor, &guard);
             let writer = leaf.lock_writer();
             let state = leaf.state(&guard);

@@ -17,6 +17,7 @@ const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes checkpoints of a store until it is dropped.
 pub(crate) struct CheckpointThread {
+    core: Arc<Core>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -25,12 +26,12 @@ impl CheckpointThread {
     /// For a store that has recovered.
     pub(crate) fn start(core: Arc<Core>) -> Result<Self, Error> {
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let stopping = is_stopping.clone();
+        let (stopping, own) = (is_stopping.clone(), core.clone());
         let thread = std::thread::Builder::new()
             .name("ziptier-checkpoint".to_owned())
             .spawn(move || work(&core, &stopping))
             .map_err(|error| Error::Thread { reason: error.to_string() })?;
-        Ok(Self { is_stopping, thread: Some(thread) })
+        Ok(Self { core: own, is_stopping, thread: Some(thread) })
     }
 
     /// Has it look whether a checkpoint is due.
@@ -60,10 +61,41 @@ fn work(core: &Core, is_stopping: &AtomicBool) {
 impl Drop for CheckpointThread {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::Release);
+        if let Some(checkpointer) = self.core.checkpointer.get() {
+            checkpointer.stop();
+        }
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             let ended = thread.join();
             debug_assert!(ended.is_ok(), "the checkpoint thread panicked");
         }
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use ziptier_media::testing::RecordingDisk;
+
+    use crate::{DiskHandle, DurableOptions, Error, Options, Store};
+
+    #[test]
+    fn a_stop_ends_a_checkpoint_that_is_being_made() {
+        let mut durable = DurableOptions::new("/data");
+        durable.disk = DiskHandle(std::sync::Arc::new(RecordingDisk::new()));
+        durable.log.segment_bytes = 1 << 20;
+        let options = Options { background_threads: 0, durable: Some(durable), ..Options::default() };
+        let store = Store::open(options.clone()).unwrap();
+        for n in 0..3000_u32 {
+            store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        let written = |store: &Store| store.checkpoint_stats().unwrap().segment_written_bytes;
+        let before = written(&store);
+        store.core.checkpointer.get().unwrap().stop();
+        assert_eq!(store.checkpoint(), Err(Error::Stopping));
+        assert_eq!(written(&store), before, "it went on");
+        store.close().unwrap();
+        assert_eq!(Store::open(options).unwrap().len(), 3000);
     }
 }

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 pub(in super::super) static IS_STUCK: AtomicBool = AtomicBool::new(false);
 /// Whether no job is taken.
 pub(in super::super) static IS_FULL: AtomicBool = AtomicBool::new(false);
+/// Whether it says that it wrote more than there was room for.
+pub(in super::super) static IS_LYING: AtomicBool = AtomicBool::new(false);
+/// Whether its device calls the data of every job damaged.
+pub(in super::super) static BLAMES_DATA: AtomicBool = AtomicBool::new(false);
 /// Jobs that there are.
 pub(in super::super) static JOBS: AtomicUsize = AtomicUsize::new(0);
 
@@ -38,8 +42,12 @@ unsafe extern "C" fn submit(_job: *mut Fields) -> u32 {
 }
 
 unsafe extern "C" fn check(job: *mut Fields) -> u32 {
-    // SAFETY: as for `execute`.
-    if IS_STUCK.load(Relaxed) { status::BEING_PROCESSED } else { unsafe { execute(job) } }
+    match (IS_STUCK.load(Relaxed), BLAMES_DATA.load(Relaxed)) {
+        (true, _) => status::BEING_PROCESSED,
+        (_, true) => *status::DATA_ERRORS.start(),
+        // SAFETY: as for `execute`.
+        _ => unsafe { execute(job) },
+    }
 }
 
 unsafe extern "C" fn execute(job: *mut Fields) -> u32 {
@@ -51,5 +59,9 @@ unsafe extern "C" fn execute(job: *mut Fields) -> u32 {
     // SAFETY: the source has these bytes, and the target room for more.
     unsafe { copy_nonoverlapping(job.next_in, job.next_out, job.available_in as usize) };
     (job.total_in, job.total_out) = (job.available_in, job.available_in);
+    if IS_LYING.load(Relaxed) {
+        job.total_out = job.available_out + 1;
+    }
+    job.available_out -= job.available_in;
     status::OK
 }

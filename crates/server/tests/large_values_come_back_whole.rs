@@ -1,23 +1,19 @@
-//! A value of 100 MB takes longer to send than thousands of small ones. The clients that share its worker must not
-//! wait for it, and the value must be one value, even when somebody replaces it while it is on its way.
+//! A large value is sent in pieces between other clients' requests, which `long_commands_stall_nobody.rs` asks for. It must be one
+//! value, even when somebody replaces it while it is on its way.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
 mod support;
 
 use std::io::Read;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread;
 
-use support::map_backend::MapBackend;
 use support::{TestServer, request};
-use ziptier_server::StoreBackend;
 
 on_every_backend!(
     large_values_come_back_whole,
     a_value_replaced_on_its_way_stays_one_value,
-    large_values_in_mget_and_pipelines_keep_their_order
+    large_values_in_mget_and_pipelines_keep_their_order,
+    commands_that_read_and_change_answer_with_the_whole_value
 );
 
 /// Text that compresses, and differs everywhere.
@@ -88,49 +84,33 @@ fn large_values_in_mget_and_pipelines_keep_their_order(server: &TestServer) {
     assert_eq!(reply.len(), 6 + 200 * bulk(&large).len());
 }
 
-/// Answers that a client gets while a large value is on its way to another of the same worker: those between the first
-/// byte and the middle, for what is left then is far more than the buffers of sockets hold.
-fn answers_beside_a_transfer(server: &TestServer, reply_len: usize) -> usize {
-    let (mut bystander, mut reader) = (server.connect(), server.connect());
-    let (has_begun, is_half_there) = (AtomicBool::new(false), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut rest = vec![0; reply_len];
-            reader.send(&request(&[b"GET", b"large"]));
-            let (first, middle) = (1, reply_len / 2);
-            for (range, reached) in [(0..first, &has_begun), (first..middle, &is_half_there)] {
-                // Told in any case, or the bystander would go on for ever.
-                let outcome = reader.stream.read_exact(&mut rest[range]);
-                reached.store(true, SeqCst);
-                outcome.unwrap();
-            }
-            reader.stream.read_exact(&mut rest[middle..]).unwrap();
-        });
-        let mut answers = 0;
-        while !is_half_there.load(SeqCst) {
-            let counts = has_begun.load(SeqCst);
-            assert_eq!(bystander.text("GET small"), "$5\r\nvalue\r\n");
-            answers += usize::from(counts && !is_half_there.load(SeqCst));
+fn commands_that_read_and_change_answer_with_the_whole_value(server: &TestServer) {
+    let mut connection = server.connect();
+    for len in [0, 99, 101, 2048, 2049, 262_144, 262_145, (3 << 20) + 17] {
+        let (old, new) = (value(len, 6), value(len + 1, 7));
+        connection.ask(&[b"SET", b"large", &old]);
+        let commands: [(&[&[u8]], &[u8]); 7] = [
+            (&[b"GETEX", b"large", b"PERSIST"], &old),
+            (&[b"GETEX", b"large", b"EX", b"1000"], &old),
+            (&[b"SET", b"large", b"other", b"NX", b"GET"], &old),
+            (&[b"GETSET", b"large", &new], &old),
+            (&[b"SET", b"large", &old, b"XX", b"GET"], &new),
+            (&[b"SETRANGE", b"large", b"0", b""], b""),
+            (&[b"GETDEL", b"large"], &old),
+        ];
+        for (command, expected) in commands {
+            let reply = connection.ask(command);
+            let is_length = command[0] == b"SETRANGE";
+            let expected = if is_length { format!(":{len}\r\n").into_bytes() } else { bulk(expected) };
+            assert!(reply == expected, "{} of {len}", String::from_utf8_lossy(command[0]));
         }
-        answers
-    })
-}
-
-#[test]
-fn others_are_served_while_100_mb_leave() {
-    let map: Arc<dyn ziptier_server::Backend> = Arc::new(MapBackend::default());
-    let store = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
-    for (backend, name) in [(map, "map"), (store, "store")] {
-        let server = TestServer::start_with(backend, |config| config.threads = 1);
-        let large = value(100 << 20, 5);
-        server.connect().ask(&[b"SET", b"large", &large]);
-        server.connect().text("SET small value");
-        // A machine that has no time for the bystander may give it none during some transfers. Where replies are sent in
-        // one go it gets none during any.
-        let len = bulk(&large).len();
-        assert!(
-            (0..100).any(|_| answers_beside_a_transfer(&server, len) > 8),
-            "{name}: hardly an answer during any of 100 transfers"
-        );
+        assert_eq!(connection.text("GETDEL large"), "$-1\r\n");
     }
+    let long = [&b"0".repeat(3000)[..], b"1"].concat();
+    connection.ask(&[b"SET", b"number", &long]);
+    assert!(connection.text("INCR number").starts_with("-ERR value is not an integer"));
+    assert_eq!(connection.text("INCRBYFLOAT number 1.5"), "$3\r\n2.5\r\n");
+    connection.ask(&[b"SET", b"number", &value(1 << 20, 8)]);
+    assert!(connection.text("INCRBYFLOAT number 1").starts_with("-ERR value is not a valid float"));
+    assert!(connection.text("INCR number").starts_with("-ERR value is not an integer"));
 }

@@ -1,0 +1,100 @@
+//! A queue that ends no jobs: were it asked again and again, every thread would wait two seconds for each of its jobs, and each new
+//! session would begin anew. So a queue is lost after a few time-outs, for all sessions at once.
+
+#![cfg(not(miri))]
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod scripted;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use scripted::{Answer, Scripted, success};
+use ziptier_accel::guarded::TIME_OUTS_MAX;
+use ziptier_accel::{Codes, Device, Guarded, JobError, Limits, Operation, Session};
+
+const COMPRESS: Operation = Operation::Compress { codes: Codes::Fixed, verify: false };
+
+fn session(device: &Arc<Guarded>, time_max: Duration) -> Session {
+    let limits = Limits { jobs: 4, source_bytes_max: 1000, output_bytes_max: 1000, time_max };
+    Session::new(vec![device.clone()], limits)
+}
+
+/// Nobody waits so long where the test passes.
+const NEVER: Duration = Duration::from_secs(120);
+
+fn run(session: &mut Session) -> Result<(), JobError> {
+    session.run(&COMPRESS, b"block", 100, |result| result.map(drop))
+}
+
+#[test]
+fn after_time_outs_in_a_row_no_session_waits_for_the_queue() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
+    let device = Scripted::new(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Answer::Runs
+    });
+    let queue = Arc::new(Guarded::new(device.clone()));
+    let (mut hasty, mut patient) = (session(&queue, Duration::ZERO), session(&queue, NEVER));
+    patient.submit(&COMPRESS, 7, b"under way", 100).unwrap();
+    for _ in 0..TIME_OUTS_MAX {
+        assert!(matches!(run(&mut hasty), Err(JobError::TimedOut)));
+    }
+    let Err(JobError::NoQueue(reason)) = run(&mut hasty) else { panic!() };
+    assert!(reason.to_string().contains("did not end 3 jobs in a row"), "{reason}");
+    // The job of the session that would wait for ever is given up at once, as is the wait when it is dropped.
+    let mut ended = 0;
+    patient.reap_all(|tag, result| {
+        assert!(matches!((tag, result), (7, Err(JobError::TimedOut))));
+        ended += 1;
+    });
+    assert!(matches!(run(&mut patient), Err(JobError::NoQueue(_))));
+    assert!(matches!(run(&mut session(&queue, NEVER)), Err(JobError::NoQueue(_))));
+    drop((hasty, patient));
+    assert_eq!((ended, asked.load(Ordering::Relaxed)), (1, TIME_OUTS_MAX + 1));
+    assert!(queue.is_lost());
+}
+
+#[test]
+fn a_job_that_ends_in_time_forgives_those_that_did_not() {
+    let mut jobs = 0;
+    let device = Scripted::new(move |_| {
+        jobs += 1;
+        if jobs % TIME_OUTS_MAX == 0 { Answer::Ends(success(1)) } else { Answer::Runs }
+    });
+    let queue = Arc::new(Guarded::new(device));
+    for _ in 0..4 {
+        let mut session = session(&queue, Duration::ZERO);
+        for _ in 1..TIME_OUTS_MAX {
+            assert!(matches!(run(&mut session), Err(JobError::TimedOut)));
+        }
+        run(&mut session).unwrap();
+    }
+    assert!(!queue.is_lost());
+}
+
+/// A dedicated queue counts its jobs. Were those of dropped sessions never counted back, the queue would be full for ever.
+#[test]
+fn entries_of_jobs_that_end_after_their_session_come_back() {
+    let device = Scripted::new(|_| Answer::Runs);
+    let queue = Arc::new(Guarded::new(device.clone()));
+    let mut first = session(&queue, Duration::ZERO);
+    first.submit(&COMPRESS, 1, b"never reaped", 100).unwrap();
+    assert!(matches!(run(&mut first), Err(JobError::TimedOut)));
+    drop(first);
+    assert_eq!(device.retired(), 0);
+    device.end_oldest(&success(0));
+    device.end_oldest(&success(0));
+    // Another test's session may be looking just now.
+    for _ in 0..10_000 {
+        drop(session(&queue, Duration::ZERO));
+        if device.retired() == 2 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(device.retired(), 2);
+}

@@ -1,0 +1,123 @@
+//! `ziptier bench-server`: arguments in, results out.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use ziptier_eval::{Error, KeyShape, ServerPlan, ServerProgram, ValueOrder};
+
+use crate::output;
+
+/// The arguments of `ziptier bench-server`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The server to compare with
+    #[arg(long, default_value = "redis-server", value_name = "FILE")]
+    redis: PathBuf,
+    /// Memory that ours may have
+    #[arg(long, default_value = "4GiB", value_name = "BYTES")]
+    memory: String,
+    /// Keys that are loaded
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    keys: u64,
+    /// decimal (key:000000000042) and random (16 random bytes), one after the other
+    #[arg(long, default_value = "decimal,random", value_delimiter = ',', value_name = "LIST")]
+    key_shape: Vec<KeyShape>,
+    /// Bytes of a value, one after the other
+    #[arg(long, default_value = "128,600", value_delimiter = ',', value_name = "LIST")]
+    value_bytes: Vec<u64>,
+    /// strangers, neighbours, apart or records, as for bench
+    #[arg(long, default_value = "strangers", value_name = "ORDER")]
+    value_order: ValueOrder,
+    /// Where values come from, as for bench
+    #[arg(long, default_value = "json", value_name = "CORPUS")]
+    corpus: String,
+    /// Clients at the same time
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    connections: usize,
+    /// Requests of a phase with pipelines of 16; one without has a quarter of them
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    requests: u64,
+    /// SETs per second of the phase at a rate, with the longest values; 0 leaves it out
+    #[arg(long, default_value_t = 5_000, value_name = "N")]
+    rate: u64,
+    /// Seconds that a server must be quiet after a phase; until then its CPU time belongs to the phase
+    #[arg(long, default_value_t = 3, value_name = "S")]
+    quiet_seconds: usize,
+    /// Repeat everything, with servers in alternating order; results are medians
+    #[arg(long, default_value_t = 3, value_name = "R")]
+    rounds: usize,
+    /// Also write the rows of all rounds as TSV
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
+    let done = run(arguments);
+    say("");
+    match done {
+        Ok(text) => {
+            output::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+/// One line on a terminal; nothing anywhere else.
+fn say(what: &str) {
+    if std::io::stderr().is_terminal() {
+        // Progress that cannot be shown is no reason to stop.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{what}");
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<String, Error> {
+    let io = |action| move |source| Error::Io { action, path: "ziptier".into(), source };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // The servers are ended before this process ends.
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(io("watch the signals of"))?;
+    }
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let redis = words(&[
+        "--port",
+        "{port}",
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--daemonize",
+        "no",
+    ]);
+    let ours = words(&["serve", "--port", "{port}", "--memory", &arguments.memory]);
+    let server = |name: &str, program, arguments| ServerProgram { name: name.into(), program, arguments };
+    let plan = ServerPlan {
+        servers: vec![
+            server("redis-server", arguments.redis.clone(), redis),
+            server("ziptier", std::env::current_exe().map_err(io("find"))?, ours),
+        ],
+        corpus: arguments.corpus.clone(),
+        value_order: arguments.value_order,
+        keys: arguments.keys,
+        key_shapes: arguments.key_shape.clone(),
+        value_bytes: arguments.value_bytes.clone(),
+        connections: arguments.connections,
+        requests: arguments.requests,
+        rate: arguments.rate,
+        quiet_seconds: arguments.quiet_seconds,
+        rounds: arguments.rounds,
+        out: arguments.out.clone(),
+    };
+    ziptier_eval::server_suite(&plan, &stop, &say).map(|outcome| outcome.to_text())
+}

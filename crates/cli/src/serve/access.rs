@@ -1,0 +1,81 @@
+//! Who may use the server, and for how long a client may say nothing.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::{fmt, fs};
+
+use clap::Args;
+use ziptier_server::{Config, Password};
+
+/// A password and limits on silence.
+#[derive(Debug, Args)]
+pub(crate) struct AccessArguments {
+    /// Password that clients must send before anything else (AUTH). Others on this machine can see arguments; the
+    /// environment and --requirepass-file keep it secret
+    #[arg(
+        long,
+        env = "ZIPTIER_REQUIREPASS",
+        hide_env_values = true,
+        value_name = "PASSWORD",
+        conflicts_with = "requirepass_file"
+    )]
+    requirepass: Option<Secret>,
+
+    /// File whose first line is the password
+    #[arg(long, env = "ZIPTIER_REQUIREPASS_FILE", value_name = "FILE")]
+    requirepass_file: Option<PathBuf>,
+
+    /// Seconds after which an idle client is disconnected; 0 for never
+    #[arg(long, env = "ZIPTIER_TIMEOUT", default_value_t = 0, value_name = "SECONDS")]
+    timeout: u32,
+
+    /// Seconds of silence after which the system asks whether a client is still there; 0 for never
+    #[arg(long, env = "ZIPTIER_TCP_KEEPALIVE", default_value_t = 300, value_name = "SECONDS")]
+    tcp_keepalive: u32,
+}
+
+/// Text that no message shows. Any text will do, because clap's errors quote what they refuse.
+#[derive(Clone)]
+struct Secret(String);
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+impl AccessArguments {
+    pub(crate) fn apply(&self, config: &mut Config) -> Result<(), String> {
+        config.timeout_s = self.timeout.into();
+        config.keepalive_s = self.tcp_keepalive.into();
+        config.password = self.password()?;
+        Ok(())
+    }
+
+    /// An empty `--requirepass` means none, as in Redis. An empty file is a mistake.
+    fn password(&self) -> Result<Option<Password>, String> {
+        if let Some(path) = &self.requirepass_file {
+            let shown = path.display();
+            let bytes = fs::read(path)
+                .map_err(|error| format!("could not read the password from {shown}: {error}"))?;
+            let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            let password = Password::new(line.strip_suffix(b"\r").unwrap_or(line));
+            return password.map(Some).map_err(|error| format!("could not use {shown}: {error}"));
+        }
+        match &self.requirepass {
+            Some(Secret(text)) if !text.is_empty() => Password::new(text.as_bytes())
+                .map(Some)
+                .map_err(|error| format!("could not use --requirepass: {error}")),
+            _ => Ok(None),
+        }
+    }
+}

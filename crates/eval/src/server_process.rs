@@ -1,0 +1,164 @@
+//! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their process id.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// A program that serves RESP, and its arguments; `{port}` among them stands for the port.
+#[derive(Debug, Clone)]
+pub struct ServerProgram {
+    /// As printed in the results.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// How long a server may take until it answers.
+const START_MAX: Duration = Duration::from_secs(60);
+/// `times` in `/proc/PID/stat` are in hundredths of a second on every Linux that Rust runs on.
+const TICKS_PER_SEC: f64 = 100.0;
+/// The share of a processor below which a server is quiet.
+const QUIET_SHARE: f64 = 0.02;
+const WATCHED: Duration = Duration::from_secs(1);
+/// A server that never rests is measured all the same, and its row says how long it was watched.
+const QUIET_MAX: Duration = Duration::from_secs(60);
+
+/// A server that runs; it ends when this is dropped.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended by itself is only waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Memory of a server's process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ServerMemory {
+    pub(crate) rss_bytes: u64,
+    /// What the server says itself.
+    pub(crate) used_bytes: u64,
+}
+
+impl Server {
+    pub(crate) fn start(program: &ServerProgram, stop: &AtomicBool) -> Result<Self, Error> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let fail = |source| Error::Io { action: "start", path: program.program.clone(), source };
+        let address = free.map_err(fail)?;
+        let port = address.port().to_string();
+        let child = Command::new(&program.program)
+            .args(program.arguments.iter().map(|argument| argument.replace("{port}", &port)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(fail)?;
+        let mut server = Server { name: program.name.clone(), address, child };
+        let began = Instant::now();
+        // One that still reads what it has on disk answers with an error.
+        while server.ask("PING").as_deref() != Some("+PONG\r\n") {
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(server.failed(format!("it ended at its start ({status})")));
+            }
+            if began.elapsed() > START_MAX || stop.load(Ordering::Relaxed) {
+                return Err(server.failed("it did not answer a PING with a PONG".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn failed(&self, sentence: String) -> Error {
+        Error::Run { run: self.name.clone(), sentence, status: 1 }
+    }
+
+    /// The reply to a command without arguments.
+    fn ask(&self, command: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(START_MAX)).ok()?;
+        stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+        let (mut reply, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            let got = stream.read(&mut part).ok().filter(|got| *got > 0)?;
+            reply.extend_from_slice(&part[..got]);
+            let text = String::from_utf8_lossy(&reply);
+            let (head, rest) = text.split_once("\r\n").unwrap_or((&text, ""));
+            match head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
+                Some(length) if rest.len() >= length => return Some(rest.to_owned()),
+                None if text.ends_with("\r\n") => return Some(text.into_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// CPU seconds of all its threads so far.
+    pub(crate) fn cpu_sec(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        cpu_sec_of(&stat)
+    }
+
+    pub(crate) fn memory(&self) -> ServerMemory {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let info = self.ask("INFO memory").unwrap_or_default();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        ServerMemory {
+            rss_bytes: crate::meters::rss_of(&status),
+            used_bytes: used.and_then(|used| used.trim().parse().ok()).unwrap_or(0),
+        }
+    }
+
+    /// Waits until it has done nothing for so many seconds; returns for how long that was.
+    pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> f64 {
+        let (began, mut quiet) = (Instant::now(), 0);
+        while quiet < seconds && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+            let before = self.cpu_sec();
+            std::thread::sleep(WATCHED);
+            let share = (self.cpu_sec() - before) / WATCHED.as_secs_f64();
+            quiet = if share < QUIET_SHARE { quiet + 1 } else { 0 };
+        }
+        began.elapsed().as_secs_f64()
+    }
+}
+
+/// User and system time in a line of `/proc/PID/stat`; the name of the program, in parentheses, may have spaces.
+fn cpu_sec_of(stat: &str) -> f64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let times = fields.split_whitespace().skip(11).take(2);
+    times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_behind_any_name() {
+        let stat = "77 (a b) c) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 9 9 20 0 5 0 1234 5 6";
+        assert_eq!(cpu_sec_of(stat), 2.81);
+        assert_eq!(cpu_sec_of(""), 0.0);
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_named() {
+        let program = |name: &str| ServerProgram {
+            name: "none".into(),
+            program: name.into(),
+            arguments: vec!["{port}".into()],
+        };
+        let said = |name| Server::start(&program(name), &AtomicBool::new(false)).err().unwrap().to_string();
+        assert!(said("/no/such/server").starts_with("cannot start /no/such/server: "));
+        assert!(said("/bin/false").contains("it ended at its start"));
+    }
+}

@@ -1,0 +1,176 @@
+//! What all clients together may make the server hold: unfinished requests, requests that wait for a thread, replies
+//! that nobody has taken, names.
+//!
+//! Whoever needs memory for a client takes it here first. When nothing is left:
+//!
+//! 1. the client's socket is not read while replies wait for it,
+//! 2. a request that is still arriving is dropped as it comes, and refused,
+//! 3. the clients that hold most are disconnected: at once where a reply needs the room, for no reply can be taken
+//!    back, and after some refusals where requests do, or a few clients that stay would lock all others out.
+//!
+//! Not for memory of a request that is being run: see `memory_limit`.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::refusal::Refusal;
+
+/// Refusals after which the clients that hold most are disconnected.
+const REFUSALS_MAX: usize = 64;
+/// The part of the budget, one in so many, that is free when they are, and that replies may take beyond it until then.
+const SPARE_PART: usize = 8;
+
+/// The budget.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit_bytes: usize,
+    held_bytes: AtomicUsize,
+    /// Since clients were disconnected last.
+    refusals: AtomicUsize,
+    /// The most bytes that one of them lacked.
+    lacking_bytes: AtomicUsize,
+    /// Clients disconnected for want of room.
+    pub(crate) evicted: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        Self {
+            limit_bytes,
+            held_bytes: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            lacking_bytes: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// More than half is taken: clients hold little more than they have.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.held_bytes() > self.limit_bytes / 2
+    }
+
+    /// Takes `bytes`, if there are so many.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        self.take_within(bytes, self.limit_bytes)
+    }
+
+    /// Takes `bytes` for a reply that has been made, while room for it is being made.
+    pub(crate) fn take_beyond(&self, bytes: usize) -> bool {
+        self.take_within(bytes, self.limit_bytes + self.limit_bytes / SPARE_PART)
+    }
+
+    /// Takes `bytes`, which are few, whether there are so many or not.
+    pub(crate) fn take_always(&self, bytes: usize) {
+        self.held_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn take_within(&self, bytes: usize, limit_bytes: usize) -> bool {
+        let taken = |held: usize| held.checked_add(bytes).filter(|&sum| sum <= limit_bytes);
+        self.held_bytes.fetch_update(Relaxed, Relaxed, taken).is_ok()
+    }
+
+    /// Gives back `bytes` that were taken.
+    pub(crate) fn give(&self, bytes: usize) {
+        self.held_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Takes memory for something that is being made.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        Hold { budget: self, bytes: 0 }
+    }
+
+    /// Counts a refused request, which lacked `bytes`; whether clients are to be disconnected for it.
+    pub(crate) fn note_refusal(&self, bytes: usize) -> bool {
+        self.lacking_bytes.fetch_max(bytes.min(self.limit_bytes / 2), Relaxed);
+        if self.refusals.fetch_add(1, Relaxed) + 1 < REFUSALS_MAX {
+            return false;
+        }
+        self.refusals.store(0, Relaxed);
+        true
+    }
+
+    /// Bytes that clients must give back so that there is room again, `going` of which are on their way.
+    pub(crate) fn excess_bytes(&self, going: usize) -> usize {
+        let spare = self.lacking_bytes.swap(0, Relaxed).max(self.limit_bytes / SPARE_PART);
+        self.held_bytes().saturating_sub(going).saturating_sub(self.limit_bytes - spare)
+    }
+}
+
+/// Memory that was taken, and is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold<'a> {
+    budget: &'a Budget,
+    bytes: usize,
+}
+
+impl Hold<'_> {
+    /// Holds at least `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If there are not so many.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let more = bytes.saturating_sub(self.bytes);
+        if !self.budget.take(more) {
+            return Err(Refusal::OUT_OF_MEMORY);
+        }
+        self.bytes += more;
+        Ok(())
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_than_there_is_whoever_asks_at_the_same_time() {
+        let budget = Budget::new(8000);
+        let taken: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| (0..1000).filter(|_| budget.take(3)).count())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((taken, budget.held_bytes()), (8000 / 3, 7998));
+        assert!(budget.is_tight() && !budget.take(3) && budget.take(2) && !budget.take(usize::MAX));
+        assert!(budget.take_beyond(1000) && !budget.take_beyond(1));
+        assert_eq!((budget.excess_bytes(0), budget.excess_bytes(1500)), (2000, 500));
+        // Those who were refused fit then, but nobody may have all others disconnected.
+        budget.note_refusal(3000);
+        assert_eq!((budget.excess_bytes(0), budget.excess_bytes(0)), (4000, 2000));
+        budget.note_refusal(usize::MAX);
+        assert_eq!(budget.excess_bytes(0), 5000);
+        budget.give(9000);
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_given_back() {
+        let budget = Budget::new(100);
+        let mut hold = budget.hold();
+        assert!(hold.grow_to(60).is_ok() && hold.grow_to(50).is_ok() && hold.grow_to(101).is_err());
+        assert_eq!(budget.held_bytes(), 60);
+        drop(hold);
+        assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn every_so_many_refusals_clients_go() {
+        let budget = Budget::new(100);
+        let gone = (0..10 * REFUSALS_MAX).filter(|_| budget.note_refusal(1)).count();
+        assert_eq!(gone, 10);
+    }
+}

@@ -1,0 +1,206 @@
+//! `CONFIG SET`: several settings at once, all or none.
+//!
+//! 1. Every name and value is judged, in order; the first that is wrong refuses the whole request.
+//! 2. Then every change is made, and none of them can fail.
+//!
+//! No refusal quotes a value, because it may be a password.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::config::settings;
+use crate::integer::strict_i64;
+use crate::password::Password;
+use crate::refusal::Refusal;
+use crate::request::Args;
+use crate::settings::{OUTPUT_CLASSES, OutputLimit, OutputLimits};
+use crate::shared::Shared;
+
+/// A change that has been judged.
+enum Change {
+    Timeout(u64),
+    KeepAlive(u64),
+    ClientsMax(usize),
+    Memory(u64),
+    Password(Option<Password>),
+    OutputLimits(OutputLimits),
+    Nothing,
+}
+
+/// `CONFIG SET name value [name value ...]`
+pub(super) fn set(shared: &Shared, args: &Args<'_>) -> Result<(), Refusal> {
+    if args.len() % 2 == 1 {
+        return Err(Refusal::SYNTAX);
+    }
+    let _alone = shared.settings.change();
+    let in_force = settings(shared);
+    let mut changes = Vec::new();
+    let mut rest = args.from(2);
+    while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
+        let wanted = |known: &&(&str, Vec<u8>)| known.0.as_bytes().eq_ignore_ascii_case(name);
+        let Some((known, present)) = in_force.iter().find(wanted) else {
+            return Err(Refusal::quoting(
+                "ERR Unknown option or number of arguments for CONFIG SET - '",
+                name,
+                "'",
+            ));
+        };
+        let failed = |reason: String| {
+            let after = format!("') - {reason}");
+            Refusal::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &after)
+        };
+        if changes.iter().any(|(earlier, _)| earlier == known) {
+            return Err(failed("duplicate parameter".into()));
+        }
+        changes.push((*known, judge(shared, known, value, present).map_err(failed)?));
+    }
+    changes.into_iter().for_each(|(_, change)| change.make(shared));
+    Ok(())
+}
+
+/// What `value` means for the setting `name`, or why it means nothing.
+fn judge(shared: &Shared, name: &str, value: &[u8], present: &[u8]) -> Result<Change, String> {
+    match name {
+        "timeout" => integer(value, 0, i32::MAX.into()).map(Change::Timeout),
+        "tcp-keepalive" => integer(value, 0, i32::MAX.into()).map(Change::KeepAlive),
+        "maxclients" => clients_max(shared, value),
+        "maxmemory" => memory(value).map(Change::Memory).ok_or("argument must be a memory value".into()),
+        "requirepass" => password(shared, value),
+        "client-output-buffer-limit" => {
+            output_limits(shared.settings.output_limits(), value).map(Change::OutputLimits)
+        }
+        // Whoever sets what is so anyway is content.
+        _ if value.eq_ignore_ascii_case(present) => Ok(Change::Nothing),
+        "maxmemory-policy" => policy(value),
+        _ => Err("can't set immutable config".into()),
+    }
+}
+
+impl Change {
+    fn make(self, shared: &Shared) {
+        let settings = &shared.settings;
+        match self {
+            Self::Timeout(seconds) => settings.timeout_s.store(seconds, Relaxed),
+            Self::KeepAlive(seconds) => settings.keepalive_s.store(seconds, Relaxed),
+            Self::ClientsMax(clients) => settings.set_clients_max(clients),
+            Self::Memory(bytes) => {
+                shared.memory_limit.set(bytes, &*shared.backend);
+                // It measures as often as the new limit asks for.
+                shared.wake_acceptor();
+            }
+            Self::Password(password) => settings.set_password(password),
+            Self::OutputLimits(limits) => settings.set_output_limits(limits),
+            Self::Nothing => {}
+        }
+    }
+}
+
+fn integer(value: &[u8], least: i64, most: i64) -> Result<u64, String> {
+    let number = strict_i64(value).ok_or("argument couldn't be parsed into an integer")?;
+    if !(least..=most).contains(&number) {
+        return Err(format!("argument must be between {least} and {most} inclusive"));
+    }
+    Ok(number as u64)
+}
+
+fn clients_max(shared: &Shared, value: &[u8]) -> Result<Change, String> {
+    let clients = integer(value, 1, u32::MAX.into())? as usize;
+    let possible = shared.settings.clients_possible();
+    if clients > possible {
+        return Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {possible}"
+        ));
+    }
+    Ok(Change::ClientsMax(clients))
+}
+
+/// A number of bytes as Redis writes it: 100, 100b, 1k (1000), 1kb (1024) and so on; nothing is 0.
+fn memory(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = value.split_at(digits);
+    let scale = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    let number = if value.is_empty() { "0" } else { std::str::from_utf8(number).ok()? };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+fn password(shared: &Shared, value: &[u8]) -> Result<Change, String> {
+    if value.is_empty() {
+        if shared.config.is_exposed(false) {
+            return Err("protected mode forbids to serve other machines without a password".into());
+        }
+        return Ok(Change::Password(None));
+    }
+    Password::new(value).map(|password| Change::Password(Some(password))).map_err(|error| error.to_string())
+}
+
+/// A store evicts or does not, from its start on.
+fn policy(value: &[u8]) -> Result<Change, String> {
+    let policies = ["noeviction", "allkeys-s3fifo"];
+    Err(match policies.iter().any(|policy| value.eq_ignore_ascii_case(policy.as_bytes())) {
+        true => "can't be changed while the server runs; start it with --maxmemory-policy".into(),
+        false => format!("argument(s) must be one of the following: {}", policies.join(", ")),
+    })
+}
+
+/// `class hard soft seconds`, any number of times; classes that are not named stay what they are.
+fn output_limits(mut limits: OutputLimits, value: &[u8]) -> Result<OutputLimits, String> {
+    if value.is_empty() {
+        return Ok(limits);
+    }
+    let words: Vec<&[u8]> = value.split(|&byte| byte == b' ').collect();
+    if !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".into());
+    }
+    for limit in words.chunks_exact(4) {
+        let class = match limit[0].to_ascii_lowercase().as_slice() {
+            b"replica" => Some(1),
+            class => OUTPUT_CLASSES.iter().position(|known| known.as_bytes() == class),
+        };
+        let class = class.ok_or("Invalid client class specified in buffer limit configuration.")?;
+        let soft_s = strict_i64(limit[3]).and_then(|seconds| u64::try_from(seconds).ok());
+        let (Some(hard_bytes), Some(soft_bytes), Some(soft_s)) = (memory(limit[1]), memory(limit[2]), soft_s)
+        else {
+            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
+        };
+        limits[class] = OutputLimit { hard_bytes, soft_bytes, soft_s };
+    }
+    Ok(limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_redis_reads_it() {
+        for (text, bytes) in [
+            ("", Some(0)),
+            ("0", Some(0)),
+            ("100", Some(100)),
+            ("10b", Some(10)),
+            ("1k", Some(1_000)),
+            ("1Kb", Some(1_024)),
+            ("1M", Some(1_000_000)),
+            ("3mb", Some(3 << 20)),
+            ("2G", Some(2_000_000_000)),
+            ("2gb", Some(2 << 30)),
+            ("1tb", None),
+            ("1MiB", None),
+            ("1.5gb", None),
+            ("-1", None),
+            ("gb", None),
+            ("99999999999999999999", None),
+            ("99999999999999gb", None),
+        ] {
+            assert_eq!(memory(text.as_bytes()), bytes, "{text}");
+        }
+    }
+}

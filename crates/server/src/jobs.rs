@@ -1,0 +1,105 @@
+//! Requests that take long, or need much memory, run here and not on the workers, whose other clients would wait.
+//!
+//! 1. A worker hands a whole request over, with the client's number; the client's later requests wait.
+//! 2. A thread runs it as a worker would, and waits until what it wrote is durable.
+//! 3. The reply goes to the worker's inbox.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::command::{self, Client, Session};
+use crate::refusal::Refusal;
+use crate::reply::{Output, Reply};
+use crate::request::OwnedArgs;
+use crate::shared::Shared;
+
+/// Threads, and so requests that run at the same time.
+pub(crate) const THREADS: usize = 4;
+
+/// A request, and whose it is.
+pub(crate) struct Job {
+    /// The worker, and the client's place there.
+    pub(crate) worker: usize,
+    pub(crate) key: usize,
+    pub(crate) client: Client,
+    pub(crate) resp3: bool,
+    pub(crate) request: Arc<OwnedArgs>,
+}
+
+/// What came of a request.
+pub(crate) struct Done {
+    pub(crate) key: usize,
+    pub(crate) id: u64,
+    pub(crate) resp3: bool,
+    /// What it made of the client.
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+}
+
+/// Requests that wait for a thread.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    queue: Mutex<VecDeque<Job>>,
+    changed: Condvar,
+}
+
+impl Jobs {
+    pub(crate) fn push(&self, job: Job) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
+        self.changed.notify_one();
+    }
+
+    /// Makes every thread look whether the server stops.
+    pub(crate) fn wake(&self) {
+        // The lock keeps a thread from waiting that has looked just before.
+        let _queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed.notify_all();
+    }
+
+    /// The next one; `None` when the server stops.
+    fn next(&self, shared: &Shared) -> Option<Job> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if shared.is_stopping() {
+                return None;
+            }
+            if let Some(job) = queue.pop_front() {
+                return Some(job);
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Runs requests until the server stops; `thread` is the number of the caller among those that do.
+    pub(crate) fn run(&self, thread: usize, shared: &Shared) {
+        let mut value = Vec::new();
+        while let Some(job) = self.next(shared) {
+            let (worker, done) = (job.worker, run(job, thread, shared, &mut value));
+            shared.finish(worker, done);
+            value = Vec::new();
+        }
+    }
+}
+
+fn run(job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Done {
+    let mut client = job.client;
+    let mut reply = Reply { resp3: job.resp3, ..Reply::default() };
+    let counters = &shared.counters[shared.config.threads + thread];
+    let mut session = Session {
+        shared,
+        counters,
+        client: &mut client,
+        reply: &mut reply,
+        value,
+        request: Some(&job.request),
+    };
+    command::run(&mut session, &job.request.args());
+    if let Err(error) = shared.backend.wait()
+        && client.rests_on_log
+    {
+        reply.output = Output::default();
+        reply.error(&Refusal::not_known(&error));
+        (client.streaming, client.closing) = (None, true);
+    }
+    Done { key: job.key, id: client.info.id, resp3: reply.resp3, client, output: reply.output }
+}

@@ -1,0 +1,126 @@
+//! The store of a running server, and what stands in for it while a recovery is under way.
+//!
+//! A server listens before its store is there, so that clients hear `LOADING` instead of a refused connection. Every
+//! command that needs the store is refused until then; what is still asked of it, such as the figures of `INFO`, a
+//! store without anything answers.
+
+use std::ops::{Bound, Deref};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::{
+    Backend, BackendError, Change, MemoryUse, Meta, Operation, Transfer, Transferred, ValueReader,
+};
+
+/// A store that comes when it is open.
+#[derive(Default)]
+pub(crate) struct Opened {
+    store: OnceLock<Arc<dyn Backend>>,
+    /// How far the recovery has come.
+    pub(crate) done_bytes: AtomicU64,
+    /// How far it has to go.
+    pub(crate) all_bytes: AtomicU64,
+}
+
+impl Opened {
+    /// Whether the store is not there yet.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.store.get().is_none()
+    }
+
+    /// Lets commands reach the store. Only the first store is taken.
+    pub(crate) fn set(&self, store: Arc<dyn Backend>) {
+        let _ = self.store.set(store);
+    }
+
+    /// Notes how far the recovery has come.
+    pub(crate) fn progress(&self, done_bytes: u64, all_bytes: u64) {
+        self.done_bytes.store(done_bytes, Relaxed);
+        self.all_bytes.store(all_bytes, Relaxed);
+    }
+}
+
+impl Deref for Opened {
+    type Target = dyn Backend;
+
+    fn deref(&self) -> &Self::Target {
+        match self.store.get() {
+            Some(store) => &**store,
+            None => &NotYet,
+        }
+    }
+}
+
+/// A store that holds nothing and takes nothing.
+struct NotYet;
+
+fn refused<T>() -> Result<T, BackendError> {
+    Err(BackendError::Refused("the store is not open yet".into()))
+}
+
+impl Backend for NotYet {
+    fn get_into(&self, _: &[u8], _: usize, value: &mut Vec<u8>) -> Result<Option<Meta>, BackendError> {
+        value.clear();
+        refused()
+    }
+
+    fn open_value(&self, _: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
+        refused()
+    }
+
+    fn meta(&self, _: &[u8]) -> Result<Option<Meta>, BackendError> {
+        refused()
+    }
+
+    fn put(&self, _: &[u8], _: &[u8], _: Option<u64>) -> Result<(), BackendError> {
+        refused()
+    }
+
+    fn set_expiry(&self, _: &[u8], _: Option<u64>) -> Result<bool, BackendError> {
+        refused()
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<bool, BackendError> {
+        refused()
+    }
+
+    fn update(&self, _: &[u8], _: &mut Change<'_>) -> Result<(), BackendError> {
+        refused()
+    }
+
+    fn transfer(&self, _: &[u8], _: &[u8], _: Transfer) -> Result<Transferred, BackendError> {
+        refused()
+    }
+
+    fn write(&self, _: &[Operation<'_>]) -> Result<bool, BackendError> {
+        refused()
+    }
+
+    fn keys_from(&self, _: Bound<&[u8]>, _: usize, _: &mut dyn FnMut(&[u8])) -> Result<usize, BackendError> {
+        refused()
+    }
+
+    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+        refused()
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn clear(&self) -> Result<(), BackendError> {
+        refused()
+    }
+
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+
+    fn codec(&self) -> String {
+        "none yet".into()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}

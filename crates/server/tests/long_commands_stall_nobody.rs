@@ -1,0 +1,142 @@
+//! One client's `DEL` of a million keys stopped every other client of its worker for two seconds, and `SAVE` for as long as the disk
+//! took. Here the store holds up what a long command does, and another client of the only worker is served all the same.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+
+use support::gated_backend::{Gate, GatedBackend};
+use support::{TestServer, request};
+
+fn started() -> (TestServer, Arc<Gate>) {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    (TestServer::start_with(backend, |config| config.threads = 1), gate)
+}
+
+/// `name` and more arguments than a worker runs at once.
+fn many(name: &str) -> Vec<u8> {
+    let args: Vec<String> = (0..2000).map(|number| format!("key:{number}")).collect();
+    let args: Vec<&[u8]> =
+        [name.as_bytes()].into_iter().chain(args.iter().map(|key| key.as_bytes())).collect();
+    request(&args)
+}
+
+#[test]
+fn others_are_served_while_a_long_command_runs() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    let large = vec![b'v'; 300 << 10];
+    assert_eq!(long.text("SET small value"), "+OK\r\n");
+    let cases: [(&'static str, Vec<u8>, &[u8]); 13] = [
+        ("put", request(&[b"SET", b"large", &large]), b"+OK\r\n"),
+        ("updated", request(&[b"APPEND", b"large", b"!"]), b":307201\r\n"),
+        ("updated", request(&[b"SETRANGE", b"new", b"300000", b"!"]), b":300001\r\n"),
+        ("write", many("MSET"), b"+OK\r\n"),
+        ("write", many("MSETNX"), b":0\r\n"),
+        ("meta", many("EXISTS"), b":1000\r\n"),
+        ("meta", many("TOUCH"), b":1000\r\n"),
+        ("len", request(&[b"DBSIZE"]), b":1003\r\n"),
+        ("delete", many("DEL"), b":1000\r\n"),
+        ("delete", many("UNLINK"), b":0\r\n"),
+        ("save", request(&[b"SAVE"]), b"+OK\r\n"),
+        ("clear", request(&[b"FLUSHALL"]), b"+OK\r\n"),
+        ("clear", request(&[b"FLUSHDB", b"ASYNC"]), b"+OK\r\n"),
+    ];
+    for (method, command, expected) in cases {
+        gate.close(method);
+        // What follows a long command waits for its reply.
+        long.send(&[&command[..], b"PING\r\n"].concat());
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n", "{method}");
+        if method != "clear" {
+            assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n", "{method}");
+        }
+        gate.open();
+        assert_eq!(long.reply(), expected, "{method}");
+        assert_eq!(long.reply(), b"+PONG\r\n", "{method}");
+    }
+    // INFO does not count: it says what is known.
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("len");
+    assert!(other.text("INFO keyspace").contains("db0:keys=17"));
+    gate.open();
+}
+
+#[test]
+fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    for _ in 0..3 {
+        gate.close("delete");
+        let mut gone = server.connect();
+        gone.send(&many("DEL"));
+        gate.wait();
+        drop(gone);
+        // Its place may be another one's by then.
+        let mut next = server.connect();
+        assert_eq!(next.text("PING"), "+PONG\r\n");
+        gate.open();
+        assert_eq!(next.text("ECHO mine"), "$4\r\nmine\r\n");
+    }
+    server.wait_for(&mut other, "the requests of clients that have gone are held", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+    gate.close("save");
+    let mut last = server.connect();
+    last.send(&request(&[b"SAVE"]));
+    gate.wait();
+    gate.open();
+    // A stop waits for threads that run something.
+    other.send(b"SHUTDOWN\r\n");
+    assert_eq!(other.rest(), b"");
+    server.join().unwrap();
+}
+
+#[test]
+fn keys_are_walked_between_other_clients_requests() {
+    let (server, gate) = started();
+    let (mut lister, mut other) = (server.connect(), server.connect());
+    let pairs: Vec<String> =
+        (0..100_000).flat_map(|number| [format!("key:{number:06}"), String::new()]).collect();
+    let args: Vec<&[u8]> =
+        [&b"MSET"[..]].into_iter().chain(pairs.iter().map(|word| word.as_bytes())).collect();
+    assert_eq!(lister.ask(&args), b"+OK\r\n");
+    assert_eq!(other.text("PING"), "+PONG\r\n");
+
+    // The first step waits until the other one's request has been sent, so it is there when the step ends.
+    gate.close("keys_from");
+    lister.send(&request(&[b"KEYS", b"*"]));
+    gate.wait();
+    other.send(&request(&[b"GET", b"key:000001"]));
+    gate.open();
+    assert_eq!(other.reply(), b"$0\r\n\r\n");
+    let listed = lister.bytes(9 + 100_000 * 17);
+    assert!(listed.starts_with(b"*100000\r\n$10\r\nkey:000000\r\n"));
+    assert!(listed.ends_with(b"key:099999\r\n"));
+    let calls = gate.calls();
+    let before = calls.iter().position(|&call| call == "get_into").unwrap();
+    // A turn, out of many.
+    assert!(before <= 40 && calls.len() > 150, "{before} of {} steps came first", calls.len());
+}
+
+#[test]
+fn a_large_value_leaves_between_other_clients_requests() {
+    let (server, gate) = started();
+    let (mut reader, mut other) = (server.connect(), server.connect());
+    let large = vec![b'v'; 32 << 20];
+    assert_eq!(reader.ask(&[b"SET", b"large", &large]), b"+OK\r\n");
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("read_at");
+    reader.send(&request(&[b"GET", b"large"]));
+    gate.wait();
+    other.send(&request(&[b"GET", b"small"]));
+    gate.open();
+    assert_eq!(other.reply(), b"$5\r\nvalue\r\n");
+    assert_eq!(reader.reply().len(), large.len() + 13);
+    let calls = gate.calls();
+    let before = calls.iter().rposition(|&call| call == "get_into").unwrap();
+    assert!(before <= 20 && calls.len() > 120, "{before} of {} pieces came first", calls.len());
+}

@@ -1,0 +1,260 @@
+//! Operators change limits of a server that they can't restart. A change that half happened, or that is shown and not in
+//! force, is worse than none.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use support::map_backend::MapBackend;
+use support::{Connection, RealRedis, TestServer, differences};
+use ziptier_server::StoreBackend;
+
+/// One request per line; `~` stands for an empty argument, `_` for a blank in one.
+const REQUESTS: &str = "CONFIG SET
+CONFIG SET foo
+CONFIG SET foo bar
+CONFIG SET timeout
+CONFIG SET timeout 10 foo
+CONFIG SET timeout 10 foo bar
+CONFIG GET timeout
+CONFIG SET timeout 10 timeout 20
+CONFIG SET timeout 10 TIMEOUT 20
+CONFIG SET timeout x
+CONFIG SET timeout ~
+CONFIG SET timeout -1
+CONFIG SET timeout 010
+CONFIG SET timeout +5
+CONFIG SET timeout 99999999999999
+CONFIG SET timeout 9223372036854775808
+CONFIG SET timeout 2147483648
+CONFIG GET timeout
+CONFIG SET TIMEOUT 5000 tcp-keepalive 7
+CONFIG GET timeout
+CONFIG GET tcp-keepalive
+CONFIG SET tcp-keepalive -1
+CONFIG SET databases 10
+CONFIG SET io-threads 99
+CONFIG SET maxmemory x
+CONFIG SET maxmemory 100mb
+CONFIG GET maxmemory
+CONFIG SET maxmemory 1gb
+CONFIG GET maxmemory
+CONFIG SET maxmemory 900M timeout x
+CONFIG GET maxmemory
+CONFIG SET maxmemory 1.5gb
+CONFIG SET maxmemory -1
+CONFIG SET maxmemory 1tb
+CONFIG SET maxmemory ~
+CONFIG GET maxmemory
+CONFIG SET maxmemory-policy noeviction
+CONFIG SET maxmemory-policy NOEVICTION
+CONFIG SET maxclients 0
+CONFIG SET maxclients 4294967296
+CONFIG SET maxclients x
+CONFIG SET maxclients 200
+CONFIG GET maxclients
+CONFIG GET client-output-buffer-limit
+CONFIG SET client-output-buffer-limit x
+CONFIG SET client-output-buffer-limit ~
+CONFIG SET client-output-buffer-limit normal_1_2
+CONFIG SET client-output-buffer-limit normal_x_1_1
+CONFIG SET client-output-buffer-limit normal_1_1_x
+CONFIG SET client-output-buffer-limit normal_-1_0_0
+CONFIG SET client-output-buffer-limit normal_1_1_-1
+CONFIG SET client-output-buffer-limit other_1_2_3
+CONFIG SET client-output-buffer-limit master_1_2_3
+CONFIG GET client-output-buffer-limit
+CONFIG SET client-output-buffer-limit slave_1_2_3_pubsub_4_5_6
+CONFIG SET client-output-buffer-limit replica_1gb_2_3
+CONFIG SET client-output-buffer-limit NORMAL_2gb_1gb_60
+CONFIG GET client-output-buffer-limit
+CONFIG SET save ~
+CONFIG SET appendonly no
+CONFIG SET protected-mode yes
+CONFIG GET requirepass
+CONFIG SET requirepass ~
+CONFIG RESETSTAT
+CONFIG RESETSTAT x
+CONFIG REWRITE
+CONFIG REWRITE x
+CONFIG HELP
+CONFIG HELP x
+CONFIG GET a b timeout TIMEOUT time*
+CLIENT HELP x
+CLIENT KILL
+CLIENT KILL 1.2.3.4:5
+CLIENT KILL ID
+CLIENT KILL ID x
+CLIENT KILL ID 0
+CLIENT KILL ID 999999
+CLIENT KILL ID 999999 FOO
+CLIENT KILL ID 999999 FOO x
+CLIENT KILL TYPE x
+CLIENT KILL TYPE x ID 1
+CLIENT KILL TYPE pubsub ID 999999
+CLIENT KILL ID 999999 SKIPME maybe
+CLIENT KILL ID 999999 SKIPME no
+CLIENT KILL USER nobody
+CLIENT KILL USER nobody ID 1
+CLIENT KILL ADDR 1.2.3.4:5 ID 1
+CLIENT KILL LADDR 1.2.3.4:5 SKIPME no
+COMMAND HELP x
+OBJECT HELP x
+TIME x";
+
+#[test]
+fn replies_are_those_of_redis() {
+    let redis = RealRedis::start();
+    let server = TestServer::start();
+    let (mut theirs, mut ours) = (Connection::to(redis.address), server.connect());
+    let different = differences(&mut theirs, &mut ours, REQUESTS, |_| false);
+    assert!(different.is_empty(), "{different}");
+}
+
+#[test]
+fn help_has_lines() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    for command in ["CONFIG", "CLIENT", "COMMAND", "OBJECT", "MEMORY"] {
+        let help = connection.text(&format!("{command} HELP"));
+        let first = format!("+{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n");
+        assert!(help.contains(&first) && help.ends_with("+HELP\r\n+    Prints this help.\r\n"), "{help}");
+    }
+}
+
+#[test]
+fn policies_that_are_not_there_are_named() {
+    let server = TestServer::start_store();
+    let mut connection = server.connect();
+    let refused = connection.text("CONFIG SET maxmemory-policy allkeys-lru");
+    assert!(refused.contains("one of the following: noeviction, allkeys-s3fifo\r\n"), "{refused}");
+    let refused = connection.text("CONFIG SET maxmemory-policy allkeys-s3fifo");
+    assert!(refused.contains("start it with --maxmemory-policy"), "{refused}");
+    assert_eq!(connection.text("CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
+}
+
+/// The store of a server that was started without a limit gets one, and loses it again.
+#[test]
+fn a_new_memory_limit_is_in_force_at_once() {
+    let store = StoreBackend::open(ziptier::Options::default()).unwrap();
+    let server = TestServer::start_with(Arc::new(store), |_| {});
+    let mut connection = server.connect();
+    let value = vec![b'v'; 1 << 20];
+    assert_eq!(connection.ask(&[b"SET", b"a", &value]), b"+OK\r\n");
+    assert_eq!(connection.text("CONFIG SET maxmemory 1mb"), "+OK\r\n");
+    assert!(connection.text("INFO memory").contains("\r\nmaxmemory:1048576\r\n"));
+    let refused = connection.ask(&[b"SET", b"b", &value]);
+    assert!(refused.starts_with(b"-OOM "), "{}", String::from_utf8_lossy(&refused));
+    assert_eq!(connection.text("CONFIG SET maxmemory 0"), "+OK\r\n");
+    assert!(connection.text("INFO memory").contains("\r\nmaxmemory:0\r\n"));
+    assert_eq!(connection.ask(&[b"SET", b"b", &value]), b"+OK\r\n");
+}
+
+#[test]
+fn fewer_clients_are_let_in_from_now_on() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.connect(), server.connect());
+    assert_eq!(second.text("PING"), "+PONG\r\n");
+    assert_eq!(first.text("CONFIG SET maxclients 2"), "+OK\r\n");
+    assert_eq!(server.connect().rest(), b"-ERR max number of clients reached\r\n");
+    assert!(first.text("INFO clients").contains("\r\nmaxclients:2\r\n"));
+    assert_eq!(first.text("CONFIG SET maxclients 3"), "+OK\r\n");
+    assert_eq!(server.connect().text("PING"), "+PONG\r\n");
+    let refused = first.text("CONFIG SET maxclients 4294967295");
+    assert!(refused.contains("The operating system is not able to handle"), "{refused}");
+}
+
+#[test]
+fn counters_begin_anew() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    connection.text("GET missing");
+    connection.text("FOO");
+    assert!(connection.text("INFO stats").contains("keyspace_misses:1\r\n"));
+    assert_eq!(connection.text("CONFIG RESETSTAT"), "+OK\r\n");
+    let stats = connection.text("INFO stats");
+    for zero in ["keyspace_misses:0\r\n", "total_error_replies:0\r\n", "total_connections_received:0\r\n"] {
+        assert!(stats.contains(zero), "{stats}");
+    }
+}
+
+#[test]
+fn killed_clients_are_gone_and_others_stay() {
+    let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| config.threads = 3);
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let ids: Vec<String> = clients.iter_mut().map(|client| client.text("CLIENT ID")).collect();
+    let id = |index: usize| ids[index].trim_start_matches(':').trim_end().to_owned();
+    let killed = format!("CLIENT KILL ID {}", id(1));
+    assert_eq!(clients[0].text(&killed), ":1\r\n");
+    assert_eq!(clients[1].rest(), b"");
+    assert_eq!(clients[0].text(&killed), ":0\r\n");
+    assert!(!clients[0].text("CLIENT LIST").contains(&format!("id={} ", id(1))));
+    let address = clients[2].stream.local_addr().unwrap();
+    assert_eq!(clients[0].text(&format!("CLIENT KILL {address}")), "+OK\r\n");
+    assert_eq!(clients[2].rest(), b"");
+    // The others, but not the one that asks.
+    assert_eq!(clients[0].text("CLIENT KILL TYPE normal SKIPME yes"), ":1\r\n");
+    assert_eq!(clients[3].rest(), b"");
+    assert_eq!(clients[0].text("PING"), "+PONG\r\n");
+    assert_eq!(clients[0].text(&format!("CLIENT KILL ID {} SKIPME no", id(0))), ":1\r\n");
+    assert_eq!(clients[0].rest(), b"");
+}
+
+/// A client that does not read goes once it is owed more than the limit; without a limit it waits.
+#[test]
+fn slow_readers_go_where_a_limit_says_so() {
+    let server = TestServer::start();
+    let mut connection = server.connect();
+    let value = vec![b'v'; 200 << 10];
+    assert_eq!(connection.ask(&[b"SET", b"k", &value]), b"+OK\r\n");
+    assert_eq!(
+        connection.ask(&[b"CONFIG", b"SET", b"client-output-buffer-limit", b"normal 2mb 0 0"]),
+        b"+OK\r\n"
+    );
+    let mut slow = server.connect();
+    let id = slow.text("CLIENT ID").trim_start_matches(':').trim_end().to_owned();
+    // More than both sockets' buffers take.
+    slow.send(&support::request(&[b"GET", b"k"]).repeat(200));
+    let listed = |connection: &mut Connection| connection.text("CLIENT LIST").contains(&format!("id={id} "));
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while listed(&mut connection) {
+        assert!(Instant::now() < deadline, "the slow client is still there");
+    }
+    assert_eq!(connection.text("PING"), "+PONG\r\n");
+}
+
+/// The system watches every connection for peers that vanish.
+#[test]
+fn connections_are_kept_alive_as_is_said() {
+    let server = TestServer::start();
+    let read = |connection: &Connection| {
+        let (ours, theirs) = (connection.stream.local_addr().unwrap(), server.address);
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let (theirs, ours) = (format!(":{:04X}", theirs.port()), format!(":{:04X}", ours.port()));
+        let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        let row = rows.into_iter().find(|row| row[1].ends_with(&theirs) && row[2].ends_with(&ours)).unwrap();
+        row[5].to_owned()
+    };
+    // Timer 1 watches what the peer has not acknowledged yet.
+    let timer = |connection: &Connection| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            let timer = read(connection);
+            if !timer.starts_with("01:") {
+                return timer;
+            }
+            assert!(Instant::now() < deadline, "{timer}");
+        }
+    };
+    let mut first = server.connect();
+    first.text("PING");
+    // Timer 2 is that of keepalive.
+    assert!(timer(&first).starts_with("02:"), "{}", timer(&first));
+    first.text("CONFIG SET tcp-keepalive 0");
+    let mut second = server.connect();
+    second.text("PING");
+    assert!(timer(&second).starts_with("00:"), "{}", timer(&second));
+}

@@ -1,0 +1,191 @@
+//! Packing what a store holds raw, before it evicts or refuses anything.
+//!
+//! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
+//! 2. Whoever needs room walks the leaves once for each dictionary, and packs those that hold raw or older bodies.
+//! 3. A store that would refuse settles and fills all leaves, too: once, and again when a part of its limit lies in landings, or was
+//!    deleted, since.
+//!
+//! One thread walks at a time; others that need room wait for its next step. So writers are slowed down to what the store packs, by
+//! work and never by time. A store with a place below sends leaves there instead.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::core::Core;
+use crate::leaf::LeafState;
+use crate::maintenance::Sweep;
+use crate::packing::{Goal, generation};
+use crate::sync::Mutex;
+
+/// Leaves that are looked at, and packed, in a step.
+const STEP_LEAVES: usize = 256;
+const STEP_PACKS: usize = 4;
+/// Leaves that are settled in a step.
+const STEP_SETTLED: usize = 16;
+/// All leaves are settled again when one part in so many of the limit may be gained: less, and a store that is really full would settle
+/// its leaves for every few hundred writes.
+const GAIN_PART: u64 = 8;
+/// Laps that settle all leaves: the second fills each from a neighbour that is settled, too.
+const LAPS: u32 = 2;
+
+/// Where the walks are.
+#[derive(Default)]
+pub(super) struct Squeeze {
+    /// One more than the number of the dictionary of the last lap of `stale` that ended, 0 for none.
+    packed_for: AtomicU64,
+    stale: Mutex<Walk<Stale>>,
+    loose: Mutex<Walk<Loose>>,
+}
+
+/// A walk that nobody else has, or one that a thread takes a step of.
+#[derive(Default)]
+enum Walk<T> {
+    #[default]
+    New,
+    Resting(T),
+    Taken,
+}
+
+/// The walk that packs raw and older bodies.
+#[derive(Default)]
+struct Stale {
+    cursor: Vec<u8>,
+    /// The dictionary that was in use when the lap began.
+    wanted: u32,
+}
+
+/// The walk that settles and fills all leaves.
+#[derive(Default)]
+struct Loose {
+    sweep: Sweep,
+    /// Laps of the walk that have ended; `None` between two walks.
+    laps: Option<u32>,
+    /// What the store was after the last walk.
+    done: Option<Settled>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Settled {
+    generation: Option<u32>,
+    landing_bytes: u64,
+    logical_bytes: u64,
+}
+
+impl<T: Default> Walk<T> {
+    /// `None` while another thread takes a step.
+    fn take(walk: &Mutex<Self>) -> Option<T> {
+        match std::mem::replace(&mut *walk.lock(), Self::Taken) {
+            Self::New => Some(T::default()),
+            Self::Resting(walk) => Some(walk),
+            Self::Taken => None,
+        }
+    }
+
+    fn rest(walk: &Mutex<Self>, taken: T) {
+        *walk.lock() = Self::Resting(taken);
+    }
+}
+
+impl Core {
+    /// Takes a step of packing before anything is evicted or refused; `false` when there is nothing to gain. The caller holds no guard.
+    pub(super) fn squeeze(&self, over_bytes: u64) -> bool {
+        // So much is not to be had by packing.
+        let may_give = over_bytes <= self.gauges.limit() / 2;
+        may_give && (self.squeeze_stale() || (self.eviction.is_none() && self.squeeze_loose()))
+    }
+
+    /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds no guard.
+    pub(crate) fn squeeze_stale(&self) -> bool {
+        if self.has_place_below() || self.recovering() {
+            return false;
+        }
+        if self.dictionaries.lacks_first(self.gauges.logical.get()) {
+            self.maintain_dictionary();
+        }
+        let Some(current) = self.dictionaries.generation() else { return false };
+        let squeeze = &self.pressure.squeeze;
+        if squeeze.packed_for.load(Relaxed) == u64::from(current) + 1 {
+            return false;
+        }
+        if let Some(mut walk) = Walk::take(&squeeze.stale) {
+            self.step_stale(&mut walk, current);
+            Walk::rest(&squeeze.stale, walk);
+        }
+        true
+    }
+
+    fn step_stale(&self, walk: &mut Stale, current: u32) {
+        if walk.cursor.is_empty() {
+            walk.wanted = current;
+        }
+        let mut packs = 0;
+        for _ in 0..STEP_LEAVES {
+            let guard = self.pin();
+            let (leaf, state) = self.locate(&walk.cursor, &guard);
+            if is_stale(state, current)
+                && let Some(_ownership) = leaf.try_own()
+                && !leaf.state(&guard).closed
+            {
+                // Raw leaves are many, and the writer waits: a dense parse would save 2 % more in four times the time.
+                let goal = if generation(state).is_none() { Goal::Keep } else { Goal::Recode };
+                self.settle_leaf(leaf, goal, &guard);
+                self.count_settled(goal, false);
+                packs += 1;
+            }
+            walk.cursor.clear();
+            walk.cursor.extend_from_slice(leaf.state(&guard).high.as_deref().unwrap_or_default());
+            guard.flush();
+            drop(guard);
+            if walk.cursor.is_empty() {
+                self.pressure.squeeze.packed_for.store(u64::from(walk.wanted) + 1, Relaxed);
+                return;
+            }
+            if packs == STEP_PACKS {
+                return;
+            }
+            // What leaves take anew is held twice until nobody reads the old any more.
+            self.wait_for_retired();
+        }
+    }
+
+    /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller holds no guard.
+    fn squeeze_loose(&self) -> bool {
+        if self.has_place_below() || self.recovering() {
+            return false;
+        }
+        let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return true };
+        if walk.laps.is_none() && walk.done.is_none_or(|done| self.gains_since(done)) {
+            walk.sweep = Sweep::of_all();
+            walk.laps = Some(0);
+        }
+        let goes_on = walk.laps.is_some();
+        if let Some(laps) = &mut walk.laps {
+            *laps += u32::from(self.sweep(&mut walk.sweep, STEP_SETTLED));
+            if *laps == LAPS {
+                walk.laps = None;
+                walk.done = Some(self.settled_now());
+            }
+        }
+        Walk::rest(&self.pressure.squeeze.loose, walk);
+        goes_on
+    }
+
+    fn settled_now(&self) -> Settled {
+        Settled {
+            generation: self.dictionaries.generation(),
+            landing_bytes: self.gauges.landing.held(),
+            logical_bytes: self.gauges.logical.get(),
+        }
+    }
+
+    fn gains_since(&self, done: Settled) -> bool {
+        let (now, part_bytes) = (self.settled_now(), self.gauges.limit() / GAIN_PART);
+        now.generation != done.generation
+            || now.landing_bytes > done.landing_bytes + part_bytes
+            || now.logical_bytes + part_bytes < done.logical_bytes
+    }
+}
+
+/// Whether a leaf is not coded as a new one would be.
+fn is_stale(state: &LeafState, current: u32) -> bool {
+    !state.heated && !state.body.is_empty() && state.below.is_none() && generation(state) != Some(current)
+}

@@ -1,0 +1,281 @@
+//! Races of updates, batches and maintenance that one thread can play: what another thread would do between two steps is done from the caller's
+//! closure, or while the test owns a leaf. The schedules (`schedules`) find races that nobody thought of; each of these was one.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::batch::{Batch, Condition};
+use crate::core::Core;
+use crate::evict::NOWHERE;
+use crate::landing::STEPS;
+use crate::leaf::Leaf;
+use crate::options::{CodecChoice, Options};
+use crate::packing::Goal;
+use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
+use crate::update::{ATTEMPTS_MAX, Update};
+
+/// Calls of `decide` after which a test gives up.
+const CALLS_MAX: u32 = 200;
+
+fn options() -> Options {
+    Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() }
+}
+
+fn put(core: &Core, key: &[u8], value: &[u8]) {
+    core.put(key, value, PutMeta::default()).expect("no limit is set");
+}
+
+fn get(core: &Core, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    core.read(key, &mut value).expect("nothing is damaged").map(|_| value)
+}
+
+fn leaf_of(core: &Core, key: &[u8]) -> Arc<Leaf> {
+    let guard = core.pin();
+    core.locate(key, &guard).0.share(&guard)
+}
+
+/// Appends a byte to `key`, with `meanwhile` between each decision and its write; how often it was decided.
+fn append_byte(core: &Core, key: &[u8], meanwhile: impl Fn(u32)) -> u32 {
+    let calls = Cell::new(0);
+    let updated = core.modify(key, true, |seen| {
+        calls.set(calls.get() + 1);
+        assert!(calls.get() < CALLS_MAX, "the update starves");
+        meanwhile(calls.get());
+        let mut value = seen.map(|(value, _)| value.to_vec()).unwrap_or_default();
+        value.push(b'+');
+        Update::Put(value, PutMeta::default())
+    });
+    assert!(updated.is_ok());
+    calls.get()
+}
+
+#[test]
+fn an_update_is_decided_once_however_often_its_neighbours_are_written() {
+    for len in [10, 300_000] {
+        let core = Core::new(&options());
+        put(&core, b"k1", &vec![7; len]);
+        // More than a landing, so that the leaf is packed as well.
+        let calls =
+            append_byte(&core, b"k1", |_| (0..20u8).for_each(|n| put(&core, &[b'k', b'2', n], &[n; 60])));
+        assert_eq!(calls, 1);
+        assert_eq!(get(&core, b"k1"), Some([vec![7; len], vec![b'+']].concat()));
+    }
+}
+
+#[test]
+fn an_update_whose_key_is_written_is_decided_again() {
+    let core = Core::new(&options());
+    for (before, between) in [(&b"old"[..], &b"new"[..]), (&[1; 5000], &[2; 5000]), (b"small", &[3; 5000])] {
+        put(&core, b"key", before);
+        let calls = append_byte(&core, b"key", |call| {
+            if call == 1 {
+                put(&core, b"key", between);
+            }
+        });
+        assert_eq!((calls, get(&core, b"key")), (2, Some([between, b"+"].concat())));
+    }
+    // A deletion, another expiry, and a key that came to be.
+    let once = |work: &dyn Fn()| {
+        append_byte(&core, b"key", |call| {
+            if call == 1 {
+                work()
+            }
+        })
+    };
+    assert_eq!(once(&|| drop(core.modify(b"key", false, |_| Update::Delete))), 2);
+    assert_eq!(get(&core, b"key").as_deref(), Some(&b"+"[..]));
+    assert_eq!(once(&|| drop(core.modify(b"key", false, |_| Update::Expire(Some(1 << 44))))), 2);
+    core.modify(b"key", false, |_| Update::Delete).expect("no limit is set");
+    assert_eq!(once(&|| put(&core, b"key", b"there")), 2);
+    assert_eq!(get(&core, b"key").as_deref(), Some(&b"there+"[..]));
+}
+
+#[test]
+fn an_update_whose_key_is_written_all_the_time_gets_its_turn() {
+    let core = Core::new(&options());
+    put(&core, b"key", b"first");
+    std::thread::scope(|scope| {
+        let calls = append_byte(&core, b"key", |call| {
+            if call <= ATTEMPTS_MAX {
+                return put(&core, b"key", format!("{call}").as_bytes());
+            }
+            // Now another writer has to wait until the update is made.
+            let other = scope.spawn(|| put(&core, b"key", b"other"));
+            while core.turns.waiting() == 0 && !other.is_finished() {
+                std::thread::yield_now();
+            }
+            // A batch and a rename do so, too.
+            let batch = scope.spawn(|| core.write(&Batch::new().put(b"key", b"batch").put(b"b", b"batch")));
+            while core.turns.waiting() == 1 && !batch.is_finished() {
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(calls, ATTEMPTS_MAX + 1);
+    });
+    assert_eq!(core.turns.waiting(), 0);
+    assert!(matches!(get(&core, b"key").as_deref(), Some(b"other" | b"batch")));
+}
+
+/// A key leaves its leaf by a split, is written there, and comes back by a join.
+#[test]
+fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
+    let core = Core::new(&options());
+    (0..5u8).for_each(|n| put(&core, &[b'k', n], &[n; 2000]));
+    core.settle();
+    // One body has no room for it.
+    put(&core, &[b'k', 2, 0], &[9; 1900]);
+    let key = [b'k', 4];
+    let before = leaf_of(&core, &key);
+    let calls = append_byte(&core, &key, |call| {
+        if call > 1 {
+            return;
+        }
+        let guard = core.pin();
+        {
+            let _ownership = before.try_own().expect("nobody maintains it");
+            core.seal(&before, &guard);
+            Core::with_scratch(|scratch| core.pack(&before, Goal::Keep, &guard, scratch));
+        }
+        assert!(!Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the leaf was not split before the key");
+        put(&core, &key, b"v2");
+        // The others of its leaf become short as well, so that one leaf has room for all.
+        let low = leaf_of(&core, &key).low();
+        let others = [&[b'k', 2, 0][..], &[b'k', 3]];
+        others.into_iter().filter(|other| **other >= *low).for_each(|other| put(&core, other, b"short"));
+        let _ownership = before.try_own().expect("nobody maintains it");
+        Core::with_scratch(|scratch| core.join_right(&before, &guard, scratch));
+        assert!(Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the key did not come back");
+    });
+    assert_eq!((calls, get(&core, &key).as_deref()), (2, Some(&b"v2+"[..])));
+}
+
+#[test]
+fn a_key_that_expires_before_its_update_is_written_does_not_come_back() {
+    let clock = crate::Clock::manual(1_000);
+    let core = Core::new(&Options { clock: clock.clone(), ..options() });
+    let meta = PutMeta { expires_at_ms: Some(2_000), flags: 0 };
+    core.put(b"key", b"old", meta).expect("no limit is set");
+    let calls = append_byte(&core, b"key", |call| {
+        if call == 1 {
+            clock.advance(std::time::Duration::from_secs(1));
+            assert_eq!(get(&core, b"key"), None);
+        }
+    });
+    assert_eq!((calls, get(&core, b"key").as_deref()), (2, Some(&b"+"[..])));
+}
+
+#[test]
+fn conditions_of_a_batch_are_checked_in_steps_that_grow_with_the_batch() {
+    let core = Core::new(&options());
+    let leaf = leaf_of(&core, b"");
+    // Nobody packs what the first batch landed, as while another thread is at it.
+    let ownership = leaf.try_own().expect("nobody maintains it");
+    let keys = 5_000u32;
+    let batch = |from: u32, put_only: bool| {
+        (from..from + keys).fold(Batch::new(), |batch, n| {
+            let batch = batch.put(&n.to_be_bytes(), b"value");
+            if put_only { batch } else { batch.require(&n.to_be_bytes(), Condition::Absent) }
+        })
+    };
+    assert_eq!(core.write(&batch(0, true)), Ok(true));
+    let before = STEPS.get();
+    assert_eq!(core.write(&batch(keys, false)), Ok(true));
+    let steps = STEPS.get() - before;
+    assert!(steps < 20 * u64::from(keys), "{steps} slots were compared for {keys} conditions");
+    // The answers are those of single searches.
+    let one = |n: u32, condition| core.write(&Batch::new().require(&n.to_be_bytes(), condition));
+    assert_eq!((one(7, Condition::Absent), one(7, Condition::Exists)), (Ok(false), Ok(true)));
+    let many = |condition: &Condition, last: u32| {
+        (0..100)
+            .chain([last])
+            .fold(Batch::new(), |batch, n: u32| batch.require(&n.to_be_bytes(), condition.clone()))
+    };
+    let is = |value: &[u8]| Condition::ValueIs(value.to_vec());
+    assert_eq!(core.write(&many(&Condition::Exists, 9_999)), Ok(true));
+    assert_eq!(core.write(&many(&Condition::Exists, 10_000)), Ok(false));
+    assert_eq!(core.write(&many(&is(b"value"), 9_999)), Ok(true));
+    core.modify(&9_999u32.to_be_bytes(), false, |_| Update::Delete).expect("no limit is set");
+    assert_eq!(core.write(&many(&is(b"value"), 9_999)), Ok(false));
+    drop(ownership);
+    core.settle();
+    assert_eq!(core.write(&many(&is(b"value"), 9_998)), Ok(true));
+    assert_eq!(core.count_keys(), 9_999);
+}
+
+#[test]
+fn a_leaf_that_was_closed_when_its_turn_came_waits_for_its_next_one() {
+    let core = Core::new(&Options { eviction: true, ..options() });
+    (0..200u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
+    core.settle();
+    let leaf = leaf_of(&core, b"");
+    let waits = || leaf.waits.iter().any(|stamp| stamp.load(std::sync::atomic::Ordering::Relaxed) != NOWHERE);
+    assert!(waits());
+    let ownership = leaf.try_own().expect("nobody maintains it");
+    core.close(&leaf, &core.pin());
+    core.gauges.set_limit(Some(core.gauges.held() / 2));
+    core.evict_in_background();
+    let guard = core.pin();
+    core.reopen(&leaf, leaf.state(&guard), &guard);
+    drop(ownership);
+    drop(guard);
+    assert!(waits(), "nobody will look at the leaf any more");
+    while core.evict_in_background() {}
+    assert!(core.stats.evicted.get() > 0);
+}
+
+#[test]
+fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
+    let core = Core::new(&options());
+    put(&core, b"key", &[7; 1 << 20]);
+    core.settle();
+    let guard = core.pin();
+    let (leaf, state) = core.locate(b"key", &guard);
+    let Lookup::Found(Found { payload: Payload::Large(large), .. }) =
+        state.find(b"key", key_hash(b"key"), &core.committed).0
+    else {
+        panic!("a value of this length is a large one")
+    };
+    let ownership = leaf.try_own().expect("nobody maintains it");
+    put(&core, b"key", b"small");
+    core.seal(leaf, &guard);
+    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+    assert!(core.gauges.retired_soon_free() >= 1 << 20);
+    let share = large.share();
+    drop(ownership);
+    drop(guard);
+    core.reclaim();
+    assert!(core.gauges.retired.held() >= 1 << 20, "the reader has it still");
+    assert!(core.gauges.retired_soon_free() < 1 << 16, "{} bytes", core.gauges.retired_soon_free());
+    drop(share);
+    core.reclaim();
+    assert_eq!((core.gauges.retired.held(), core.gauges.retired_shared.held()), (0, 0));
+}
+
+#[test]
+fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
+    let core = Core::new(&options());
+    put(&core, b"key", b"value");
+    core.settle();
+    let leaf = leaf_of(&core, b"key");
+    let ownership = leaf.try_own().expect("nobody maintains it");
+    std::thread::scope(|scope| {
+        let clearing = scope.spawn(|| core.clear());
+        // The other thread comes to wait for the leaf, and what is retired meanwhile is freed again and again.
+        for _ in 0..200 {
+            let guard = core.pin();
+            let closed = core.close(&leaf, &guard);
+            core.reopen(&leaf, closed, &guard);
+            drop(guard);
+            let is_free = || {
+                core.reclaim();
+                std::thread::yield_now();
+                core.gauges.retired.held() == 0
+            };
+            assert!((0..5_000_000).any(|_| is_free()), "{} bytes are held back", core.gauges.retired.held());
+        }
+        drop(ownership);
+        assert_eq!(clearing.join().expect("it ends"), Ok(()));
+    });
+    assert_eq!(core.count_keys(), 0);
+}

@@ -1,0 +1,149 @@
+//! Records that leave, or change their place, beside those who read and write them.
+
+use std::sync::Arc;
+
+use shuttle::thread;
+use ziptier_media::testing::RecordingDisk;
+
+use super::{SCHEDULES, core, explore, get, put};
+use crate::cold::{Cold, SsdOptions};
+use crate::core::Core;
+use crate::memory::Gauges;
+use crate::options::{CodecChoice, Options};
+use crate::packing::Goal;
+
+fn options() -> Options {
+    Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() }
+}
+
+/// The version in a value, all of whose bytes are the same; 0 for none.
+fn version(value: Option<Vec<u8>>) -> u8 {
+    value.map_or(0, |value| {
+        assert!(value.iter().all(|byte| *byte == value[0]), "a value is torn: {value:?}");
+        value[0]
+    })
+}
+
+#[test]
+fn an_evicted_key_may_be_gone_and_is_never_an_older_value() {
+    explore(
+        || {
+            let core = Arc::new(Core::new(&Options { eviction: true, ..options() }));
+            (0..20u8).for_each(|n| put(&core, &[b'a', n], &[n; 60]));
+            put(&core, b"k", &[1; 60]);
+            core.settle();
+            core.gauges.set_limit(Some(core.gauges.held()));
+            let evictor = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    core.gauges.set_limit(Some(core.gauges.held() * 3 / 4));
+                    core.evict_in_background();
+                    core.gauges.set_limit(None);
+                })
+            };
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for round in 2..5u8 {
+                        // At its limit, a store that evicts may refuse what finds no room.
+                        let _ = core.put(b"k", &[round; 60], Default::default());
+                        let found = version(get(&core, b"k"));
+                        assert!(found == 0 || found == round, "{found} after {round}");
+                    }
+                })
+            };
+            let mut newest = 0;
+            for _ in 0..4 {
+                let found = version(get(&core, b"k"));
+                assert!(found == 0 || found >= newest, "{found} after {newest}");
+                newest = newest.max(found);
+                thread::yield_now();
+            }
+            evictor.join().expect("it ends");
+            writer.join().expect("it ends");
+            core.settle();
+            assert!(matches!(version(get(&core, b"k")), 0 | 4));
+        },
+        SCHEDULES / 2,
+    );
+}
+
+#[test]
+fn a_leaf_that_moves_to_ssd_and_back_loses_no_write() {
+    explore(
+        || {
+            let gauges = Arc::new(Gauges::new(None));
+            let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the disk is empty");
+            let core = Arc::new(Core::with_places(&options(), gauges, None, Some(cold)));
+            (0..3u8).for_each(|n| put(&core, &[b'k', n], &[1; 60]));
+            core.settle();
+            let mover = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for sends in [true, false, true] {
+                        if sends {
+                            assert!(core.send_some_to_ssd(|| true).is_ok());
+                        } else {
+                            core.raise_some_from_ssd(|| true);
+                        }
+                    }
+                })
+            };
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for round in 2..5u8 {
+                        put(&core, &[b'k', 0], &[round; 60]);
+                        assert_eq!(version(get(&core, &[b'k', 0])), round);
+                    }
+                })
+            };
+            for _ in 0..3 {
+                assert_eq!(version(get(&core, &[b'k', 2])), 1);
+            }
+            mover.join().expect("it ends");
+            writer.join().expect("it ends");
+            assert_eq!([0, 1, 2].map(|n| version(get(&core, &[b'k', n]))), [4, 1, 1]);
+        },
+        SCHEDULES / 4,
+    );
+}
+
+#[test]
+fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
+    explore(
+        || {
+            let core = core();
+            put(&core, b"k", &[1; 5_000]);
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for round in 2..4u8 {
+                        put(&core, b"k", &[round; 5_000]);
+                        let guard = core.pin();
+                        let (leaf, _) = core.locate(b"k", &guard);
+                        if let Some(_ownership) = leaf.try_own() {
+                            core.seal(leaf, &guard);
+                            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+                        }
+                        drop(guard);
+                        core.reclaim();
+                    }
+                })
+            };
+            let mut newest = 1;
+            for _ in 0..4 {
+                let found = version(get(&core, b"k"));
+                assert!(found >= newest, "{found} after {newest}");
+                newest = found;
+                thread::yield_now();
+            }
+            writer.join().expect("it ends");
+            core.settle();
+            assert_eq!(version(get(&core, b"k")), 3);
+            assert_eq!((core.gauges.retired.held(), core.gauges.retired_shared.held()), (0, 0));
+        },
+        SCHEDULES,
+    );
+}

@@ -1,0 +1,46 @@
+//! Calls whose cost does not grow with the value or with the store: who serves many from one thread asks these.
+
+use super::Store;
+use crate::Error;
+use crate::open_value::OpenValue;
+use crate::record::Meta;
+use crate::update::{Update, Wanted};
+
+/// Leaves that [`Store::len_if_quick`] looks at, at most.
+const QUICK_LEAVES_MAX: usize = 256;
+
+/// A value that is to be changed.
+#[derive(Debug)]
+pub enum OldValue<'a> {
+    /// All of its bytes: those of a value that lies in its leaf.
+    Inline(&'a [u8]),
+    /// A large value. Nothing of it has been read.
+    Large(OpenValue),
+}
+
+impl Store {
+    /// As [`Store::update`], but a large value is opened and not read, so that `decide` may see first whether there is room for it.
+    ///
+    /// # Errors
+    /// As [`Store::update`].
+    pub fn update_opened(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<(OldValue<'_>, Meta)>) -> Update,
+    ) -> Result<Update, Error> {
+        self.modified(self.core.modify_seen(key, Wanted::Opened, |seen, large| {
+            decide(seen.map(|(bytes, meta)| match large {
+                Some(large) => (OldValue::Large(OpenValue::large(large, meta, key.len())), meta),
+                None => (OldValue::Inline(bytes), meta),
+            }))
+        }))
+    }
+
+    /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that and none on SSD.
+    /// Otherwise the error is the number of settled records, which is near it.
+    pub fn len_if_quick(&self) -> Result<u64, u64> {
+        let count = self.core.count_keys_of(QUICK_LEAVES_MAX).ok_or(self.core.gauges.records.get());
+        let _no_key_is_told = self.core.wait_for_seen();
+        count
+    }
+}

@@ -1,0 +1,378 @@
+//! Updates: what a key gets is decided from what it has.
+//!
+//! 1. The key is read, without any lock, and the caller decides.
+//! 2. Under the writer lock of the key's leaf the key is compared with what was read. If it is the same, the decision holds, and the record is
+//!    appended; otherwise the update begins anew. Other keys of the leaf may have been written meanwhile, and the leaf may have been packed,
+//!    cut or joined: for a large value, reading and coding take so long that one of these is always the case.
+//! 3. A key that was written between each time has its *turn* after a few attempts: other writers of that key wait until the update is made.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::Error;
+use crate::cold::Below;
+use crate::core::{Copied, Core, check_key, copy_found, found_len};
+use crate::large::Large;
+use crate::leaf::{Leaf, LeafState};
+use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
+use crate::sync::{Mutex, MutexGuard, back_off};
+use crate::write::{Expected, NewValue};
+
+crate::sync::thread_local! {
+    static VALUE: RefCell<Vec<u8>> = RefCell::default();
+}
+
+/// Attempts of an update before it gets its turn.
+pub(crate) const ATTEMPTS_MAX: u32 = 8;
+
+/// What to do with a key, decided from what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Update {
+    /// Put this value.
+    Put(Vec<u8>, PutMeta),
+    /// Delete the key.
+    Delete,
+    /// Give the key another expiry, and leave its value alone.
+    Expire(Option<u64>),
+    /// Leave the key as it is.
+    Keep,
+}
+
+/// What of a value is read before it is decided what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Meta,
+    /// Its bytes if it is inline, and a share of it if it is large.
+    Opened,
+    Bytes,
+}
+
+/// Where a key was found.
+enum Source {
+    /// Memory says that there is none, and nothing lies below.
+    Nowhere,
+    /// In the leaf.
+    Leaf,
+    /// In a large value. The weak share keeps the address from being used for another one.
+    Large(Weak<Large>),
+    /// Memory says nothing, and this lies below.
+    Below(Arc<Below>),
+}
+
+/// What was read of a key before it is changed.
+pub(crate) struct Seen {
+    meta: Option<Meta>,
+    /// The value if it is large and was not read.
+    large: Option<Arc<Large>>,
+    source: Source,
+    /// The leaf's append count before that, which no other leaf ever has.
+    appends: u64,
+    /// The value lies in a leaf with something below, where a touch may lose what it touches.
+    is_cold: bool,
+}
+
+/// What a write was decided on.
+#[derive(Clone, Copy)]
+pub(crate) struct Decided<'a> {
+    seen: &'a Seen,
+    /// The value, if the decision was made from that, too.
+    value: Option<&'a [u8]>,
+    has_turn: bool,
+}
+
+/// The key that has its turn.
+#[derive(Default)]
+pub(crate) struct Turns {
+    one_at_a_time: Mutex<()>,
+    /// The key's hash with its lowest bit set; 0 for none. Keys with the same hash wait, too.
+    hash: AtomicU64,
+    /// Writers that wait.
+    waiting: AtomicU32,
+}
+
+/// A turn; it ends on drop.
+struct Turn<'t> {
+    turns: &'t Turns,
+    _one_at_a_time: MutexGuard<'t, ()>,
+}
+
+impl Turns {
+    fn take(&self, hash: u64) -> Turn<'_> {
+        let one_at_a_time = self.one_at_a_time.lock();
+        self.hash.store(hash | 1, Ordering::Release);
+        Turn { turns: self, _one_at_a_time: one_at_a_time }
+    }
+
+    /// Waits while a key of this hash has its turn, unless the write is part of it or no write. The caller holds no guard and no lock: the turn
+    /// may need memory or an SSD.
+    #[inline]
+    pub(crate) fn wait_for(&self, hash: u64, expected: &Expected<'_>) {
+        if self.hash.load(Ordering::Acquire) == hash | 1 {
+            let is_exempt = match expected {
+                Expected::AsSeen(decided) => decided.has_turn,
+                Expected::Below(_) => true,
+                Expected::Anything => false,
+            };
+            if !is_exempt {
+                self.wait(hash);
+            }
+        }
+    }
+
+    /// The same for several keys.
+    #[inline]
+    pub(crate) fn wait_for_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.hash.load(Ordering::Acquire) != 0 {
+            keys.for_each(|key| self.wait(key_hash(key)));
+        }
+    }
+
+    #[cold]
+    fn wait(&self, hash: u64) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut round = 0;
+        while self.hash.load(Ordering::Acquire) == hash | 1 {
+            back_off(round);
+            round += 1;
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Writers that wait for a turn to end.
+    #[cfg(all(test, not(shuttle), not(miri)))]
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.hash.store(0, Ordering::Release);
+    }
+}
+
+impl Core {
+    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`. `decide` is called once, and again for
+    /// each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
+    pub(crate) fn modify(
+        &self,
+        key: &[u8],
+        with_value: bool,
+        mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
+    ) -> Result<Update, Error> {
+        let wanted = if with_value { Wanted::Bytes } else { Wanted::Meta };
+        self.modify_seen(key, wanted, |seen, _| decide(seen))
+    }
+
+    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only opened.
+    pub(crate) fn modify_seen(
+        &self,
+        key: &[u8],
+        mut wanted: Wanted,
+        mut decide: impl FnMut(Option<(&[u8], Meta)>, Option<Arc<Large>>) -> Update,
+    ) -> Result<Update, Error> {
+        check_key(key)?;
+        let mut bytes = VALUE.with(RefCell::take);
+        let mut turn = None;
+        let mut attempts = 0;
+        let result = loop {
+            if attempts == ATTEMPTS_MAX {
+                turn = Some(self.turns.take(key_hash(key)));
+            }
+            attempts += 1;
+            let mut all_seen = match self.read_versioned(key, wanted, &mut bytes) {
+                Ok(seen) => seen,
+                Err(error) => break Err(error),
+            };
+            let (seen, large, is_cold) = (all_seen.meta, all_seen.large.take(), all_seen.is_cold);
+            let value = (wanted != Wanted::Meta).then_some(bytes.as_slice());
+            let expected = Expected::AsSeen(Decided { seen: &all_seen, value, has_turn: turn.is_some() });
+            let update = decide(seen.map(|meta| (bytes.as_slice(), meta)), large);
+            let written = match &update {
+                Update::Keep => break Ok(update),
+                Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
+                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
+                }),
+                Update::Delete if seen.is_none() && !self.forgets() => break Ok(update),
+                Update::Delete => {
+                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
+                }
+                Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
+                Update::Expire(expires_at_ms) => {
+                    if is_cold && wanted == Wanted::Meta {
+                        // The value is written anew: a touch would lie above what it touches.
+                        wanted = Wanted::Bytes;
+                        continue;
+                    }
+                    let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
+                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
+                    let (kind, mut value) = match is_cold {
+                        true => (Kind::Raw, NewValue::Inline(&bytes)),
+                        false => (Kind::Touch, NewValue::None),
+                    };
+                    self.append(key, kind, fields, &mut value, expected)
+                }
+            };
+            match written {
+                Ok(true) => break Ok(update),
+                Ok(false) => continue,
+                Err(error) => break Err(error),
+            }
+        };
+        drop(turn);
+        bytes.clear();
+        if bytes.capacity() <= 1 << 20 {
+            VALUE.with(|value| value.replace(bytes));
+        }
+        result
+    }
+
+    /// What `key` holds.
+    fn read_versioned(&self, key: &[u8], wanted: Wanted, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
+        let mut failed: Option<(Arc<Below>, String)> = None;
+        loop {
+            let (seen, below) = self.read_memory_versioned(key, wanted, bytes)?;
+            let Some(below) = below else { return Ok(seen) };
+            if let Some((before, reason)) = failed
+                && Arc::ptr_eq(&before, &below)
+            {
+                return Err(self.unread(key, reason));
+            }
+            match self.read_image(&below, below.image_of(key)) {
+                Ok(image) => {
+                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found)) else {
+                        return Ok(seen);
+                    };
+                    let meta = match copy_found(found, bytes) {
+                        Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
+                        Copied::Large(..) => unreachable!("references to large values stay in memory"),
+                        Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+                    };
+                    return Ok(Seen { meta: Some(meta), ..seen });
+                }
+                Err(reason) => failed = Some((below, reason)),
+            }
+        }
+    }
+
+    /// What memory says of `key`, and where to look further if it says nothing.
+    fn read_memory_versioned(
+        &self,
+        key: &[u8],
+        wanted: Wanted,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(Seen, Option<Arc<Below>>), Error> {
+        bytes.clear();
+        let guard = self.pin();
+        let (seen, below, found) = loop {
+            let (leaf, _) = self.locate(key, &guard);
+            // The count is read first: an append in between makes the write fail, never succeed on an old value.
+            let appends = leaf.appends();
+            let state = leaf.state(&guard);
+            if !state.covers(key) {
+                continue;
+            }
+            let lookup = state.find(key, key_hash(key), &self.committed).0;
+            let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
+            let found: Option<Found<'_>> = match lookup {
+                Lookup::Found(found) if !self.is_gone(&found) => Some(found),
+                _ => None,
+            };
+            let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
+            let is_cold = state.below.is_some() && !is_large;
+            let source = match (&found, &below) {
+                (Some(Found { payload: Payload::Large(large), .. }), _) => {
+                    Source::Large(Arc::downgrade(&large.share()))
+                }
+                (Some(_), _) => Source::Leaf,
+                (None, Some(below)) => Source::Below(below.clone()),
+                (None, None) => Source::Nowhere,
+            };
+            break (Seen { meta: None, large: None, source, appends, is_cold }, below, found);
+        };
+        let Some(found) = found else { return Ok((seen, below)) };
+        if wanted == Wanted::Meta {
+            let len = crate::core::found_len(&found).map_err(|reason| self.damaged(key, reason))?;
+            let meta = Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags };
+            return Ok((Seen { meta: Some(meta), ..seen }, None));
+        }
+        let copied = copy_found(found, bytes);
+        drop(guard);
+        let meta = match copied {
+            Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
+            Copied::Large(large, meta) if wanted == Wanted::Opened => {
+                return Ok((Seen { meta: Some(meta), large: Some(large), ..seen }, None));
+            }
+            Copied::Large(large, meta) => {
+                self.read_large(key, &large, bytes)?;
+                meta
+            }
+            Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+        };
+        Ok((Seen { meta: Some(meta), ..seen }, None))
+    }
+
+    /// Whether `key` is what a write was decided on. The caller holds the writer lock of its leaf.
+    pub(crate) fn is_as_seen(
+        &self,
+        leaf: &Leaf,
+        state: &LeafState,
+        key: &[u8],
+        hash: u64,
+        decided: Decided<'_>,
+    ) -> bool {
+        let Decided { seen, value, .. } = decided;
+        let is_unwritten = seen.appends == leaf.appends();
+        // Eviction and expiry take records away and append nothing.
+        let may_be_gone =
+            seen.meta.is_some_and(|meta| self.eviction.is_some() || meta.expires_at_ms.is_some());
+        if is_unwritten && !may_be_gone {
+            return true;
+        }
+        match (state.find(key, hash, &self.committed).0, &seen.source) {
+            (Lookup::Found(found), source) if !self.is_gone(&found) => match (found.payload, source) {
+                (Payload::Large(large), Source::Large(seen_large)) => {
+                    std::ptr::eq(&*large, seen_large.as_ptr()) && has_fields_of(&found, seen)
+                }
+                (Payload::Large(_), _) | (_, Source::Large(_)) => false,
+                (_, Source::Leaf) if is_unwritten => true,
+                _ => has_fields_of(&found, seen) && has_value_of(found, seen, value),
+            },
+            (Lookup::Absent, source) if state.below.is_some() => match source {
+                Source::Below(below) => {
+                    let is_same = state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below));
+                    is_same && !seen.meta.is_some_and(|meta| self.is_over(meta.expires_at_ms))
+                }
+                _ => false,
+            },
+            _ => seen.meta.is_none(),
+        }
+    }
+
+    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the writer lock.
+    pub(crate) fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
+        match state.find(key, hash, &self.committed).0 {
+            // It may have expired since it was read, or have gone to SSD.
+            Lookup::Found(found) => {
+                let is_large = matches!(found.payload, Payload::Large(_));
+                !self.is_gone(&found) && (state.below.is_none() || is_large)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a record has the expiry and the flags that were seen.
+fn has_fields_of(found: &Found<'_>, seen: &Seen) -> bool {
+    seen.meta.is_some_and(|meta| (meta.expires_at_ms, meta.flags) == (found.expires_at_ms, found.flags))
+}
+
+/// Whether an inline value is the one that was seen; without `value`, whether it is as long. What cannot be read is looked at anew.
+fn has_value_of(found: Found<'_>, seen: &Seen, value: Option<&[u8]>) -> bool {
+    let is_as_long = found_len(&found).is_ok_and(|len| seen.meta.is_some_and(|meta| meta.len == len));
+    let Some(value) = value.filter(|_| is_as_long) else { return is_as_long };
+    let mut now = Vec::with_capacity(value.len());
+    matches!(copy_found(found, &mut now), Copied::Inline(_)) && now == value
+}

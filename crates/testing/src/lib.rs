@@ -1,0 +1,114 @@
+//! Rules that the tests of all crates share. The crate is a development dependency only: no product links it.
+//!
+//! - [`not_run`]: a test names the thing that this machine lacks. CI lists the things that it must have, and such a test fails there.
+//! - [`count`] and [`seed`]: a test does little in CI and much in `make torture`, and a failure names the seed that repeats it.
+//! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
+//!
+//! ```
+//! // A hundred in CI; `ZIPTIER_FLIPS=5000000` makes it more.
+//! let flips = ziptier_testing::count("ZIPTIER_FLIPS", 100);
+//! assert_eq!(flips, 100);
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// The things that CI must have, separated by commas.
+pub const REQUIRED_VARIABLE: &str = "ZIPTIER_REQUIRED";
+
+/// A file that collects what was not run: a test runner keeps what passed tests print to itself.
+pub const NOT_RUN_VARIABLE: &str = "ZIPTIER_NOT_RUN";
+
+/// The seed of every random test.
+pub const SEED_VARIABLE: &str = "ZIPTIER_SEED";
+
+/// A wait for another thread that takes longer is a hang. The longest stop of a thread that a busy machine showed was 20 s.
+pub const HANG: Duration = Duration::from_secs(120);
+
+/// Says that a test, or a part of it, cannot run because this machine lacks `thing`, and what to do.
+///
+/// # Panics
+///
+/// [`REQUIRED_VARIABLE`] lists `thing`.
+pub fn not_run(thing: &str, remedy: &str) {
+    let required = std::env::var(REQUIRED_VARIABLE).unwrap_or_default();
+    let line = line_of(thing, remedy, &required);
+    let line = line.unwrap_or_else(|failure| panic!("{failure}"));
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os(NOT_RUN_VARIABLE) {
+        let written = std::fs::File::options().create(true).append(true).open(path);
+        written.and_then(|mut file| file.write_all(line.as_bytes())).expect("the list of what was not run");
+    }
+}
+
+fn line_of(thing: &str, remedy: &str, required: &str) -> Result<String, String> {
+    if required.split(',').any(|name| name == thing) {
+        return Err(format!("{REQUIRED_VARIABLE} lists {thing}, which this machine lacks; {remedy}"));
+    }
+    Ok(format!("NOT RUN: {thing} is missing; {remedy}\n"))
+}
+
+/// How often a test does a thing: `variable` if it is set, or else `in_ci`.
+///
+/// # Panics
+///
+/// The variable is no number.
+pub fn count<T: FromStr>(variable: &str, in_ci: T) -> T {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, not a number")),
+        Err(_) => in_ci,
+    }
+}
+
+/// The seed of a random test: [`SEED_VARIABLE`] if it is set, or else always the same. A failure shows it, as all that a test prints.
+pub fn seed() -> u64 {
+    let seed = count(SEED_VARIABLE, 1);
+    println!("{SEED_VARIABLE}={seed} repeats this run");
+    seed
+}
+
+/// Waits until `is_so`.
+///
+/// # Panics
+///
+/// It is not so after [`HANG`].
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < HANG, "waited {} s in vain until {what}", HANG.as_secs());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thing_that_is_required_fails_its_test() {
+        assert!(line_of("corpus", "set it", "rocksdb,corpus").is_err_and(|said| said.contains("set it")));
+        let line = line_of("corpus", "set it", "rocksdb,corpora").ok();
+        assert_eq!(line.as_deref(), Some("NOT RUN: corpus is missing; set it\n"));
+    }
+
+    #[test]
+    fn counts_come_from_the_environment() {
+        assert_eq!(count("ZIPTIER_NO_SUCH_COUNT", 7), 7);
+        // Cargo sets it for every test.
+        assert!(count::<u64>("CARGO_PKG_VERSION_MINOR", 1_000_000) < 1_000_000);
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_so() {
+        let mut tries = 0;
+        until("it was tried three times", || {
+            tries += 1;
+            tries == 3
+        });
+        assert_eq!(tries, 3);
+    }
+}

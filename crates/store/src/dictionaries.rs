@@ -280,6 +280,15 @@ impl Dictionaries {
         logical_bytes >= self.first_bytes.load(Relaxed) && !self.has_current()
     }
 
+    /// Waits for the thread that trains, if there is one: what a training takes is room again once it has ended.
+    pub(crate) fn wait_for_training(&self) -> bool {
+        if self.schedule.try_lock().is_some() {
+            return false;
+        }
+        drop(self.schedule.lock());
+        true
+    }
+
     /// Notes that a writer packed a body.
     pub(crate) fn note_packed(&self) {
         self.packed.store(true, Relaxed);
@@ -534,4 +543,36 @@ fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize
         rest = &rest[count..];
     }
     bytes
+}
+
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::MEMORY_LIMIT_BYTES_MIN;
+    use crate::record::PutMeta;
+
+    #[test]
+    fn nobody_is_refused_for_want_of_room_that_a_training_takes() {
+        let options = Options {
+            memory_limit_bytes: Some(MEMORY_LIMIT_BYTES_MIN),
+            background_threads: 0,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let put = || core.put(b"key", &[7; 1000], PutMeta::default());
+        std::thread::scope(|scope| {
+            let training = core.dictionaries.schedule.lock();
+            let counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
+            let writer = scope.spawn(put);
+            // Time enough to be refused; a slower writer is let in just the same.
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!writer.is_finished());
+            drop((counted, training));
+            assert_eq!(writer.join().expect("it did not panic").map(drop), Ok(()));
+        });
+        let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
+        assert!(matches!(put(), Err(crate::Error::MemoryLimit { .. })));
+    }
 }

@@ -404,6 +404,7 @@ impl Core {
                     self.pressure.hands.free(Source::Dram);
                     laps += 1;
                 }
+                Moved::Stuck if packs && self.dictionaries.wait_for_training() => {}
                 // What was sent before may be free by now.
                 Moved::Stuck if self.admit(bytes).is_err() => {
                     self.pressure.exhausted.store(true, Relaxed);

@@ -134,6 +134,7 @@ torture: setup ## recover from power cuts, kills and flipped bits, and check his
 soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test the_memory_limit_bounds_the_process -- --nocapture --test-threads 1
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(ZIPTIER_CORPUS)/calgary/book1
 

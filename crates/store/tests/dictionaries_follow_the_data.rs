@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ziptier::{CodecChoice, Options, Store};
+use ziptier_testing::until;
 
 fn open() -> Store {
     open_with(CodecChoice::Auto)
@@ -149,11 +150,8 @@ fn large_values_that_go_as_their_leaf_is_coded_anew_are_freed() {
     load(&store, 0..100_000, log_line);
     assert!(store.stats().adoptions > 0);
     (0..40).step_by(4).for_each(|n| store.put(&key(n), b"small now").unwrap());
-    // Readers' epochs end first.
-    let is_freed = (0..60_000).any(|_| {
+    until("the bytes of large values are back", || {
         store.settle().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(1));
         store.memory().large_bytes == 0
     });
-    assert!(is_freed, "{} bytes are held", store.memory().large_bytes);
 }

@@ -14,6 +14,7 @@ use ziptier::{
     Batch, Condition, Durability, DurableOptions, Error, Options, SsdOptions, Store, Update, Values, check,
     dump, restore,
 };
+use ziptier_testing::until;
 
 const MEMORY: u64 = 4 << 20;
 /// 24 MiB in all, in values of several chunks, and of several pieces.
@@ -202,7 +203,7 @@ fn readers_see_whole_values_while_they_move() {
             (0..64).for_each(|n| store.put(&key(n), &versioned(n, version)).unwrap());
             // Every version is read while it moves, however few processors there are.
             let (read, moved) = (reads.load(Ordering::Relaxed), moves.load(Ordering::Relaxed));
-            ziptier_testing::until("values of this version were read and moved", || {
+            until("values of this version were read and moved", || {
                 reads.load(Ordering::Relaxed) > read + 20 && moves.load(Ordering::Relaxed) > moved
             });
         }
@@ -225,13 +226,11 @@ fn many_names_of_a_value_share_it_on_ssd() {
             store.copy(b"first", format!("key:{:06}/name", n * 150).as_bytes(), true).unwrap();
         }
         // A leaf that is being packed is sent later, and what they shared in memory is free when its last reader is gone.
-        let is_free = || {
+        until("all large values are on SSD", || {
             store.settle().unwrap();
             store.send_to_ssd(|| true).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(1));
             store.memory().large_bytes == 0
-        };
-        assert!((0..60_000).any(|_| is_free()), "{:?}", store.memory());
+        });
         let live_bytes = store.ssd().unwrap().live_bytes;
         assert!(live_bytes < 8 << 20, "{live_bytes}");
         assert!(store.get(b"first").unwrap().as_ref() == Some(&noise));
@@ -294,11 +293,7 @@ fn leaves_with_many_large_values_are_cut() {
         store.send_to_ssd(|| true).unwrap();
         // All others lie behind one that is there.
         (0..10_000).for_each(|n| store.put(&[&key(600)[..], &key(n)].concat(), &value(1)).unwrap());
-        let is_cut = || {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            store.stats().raised_from_ssd > 0
-        };
-        assert!((0..60_000).any(|_| is_cut()), "{:?}", store.stats());
+        until("the leaf is cut", || store.stats().raised_from_ssd > 0);
         (0..10_000).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n)), "{n}"));
         assert_eq!(store.range(..).filter(|record| record.is_ok()).count(), 20_000);
     }

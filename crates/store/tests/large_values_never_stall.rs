@@ -3,21 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod durable;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use durable::SetOnDrop;
 use ziptier::{BlockOptions, CodecChoice, Error, Options, Store, VALUE_BYTES_MAX};
+use ziptier_testing::until;
 
-/// Bytes come back when their last reader, perhaps one of another test, has gone on.
 fn assert_large_bytes_come_back(store: &Store) {
-    for _ in 0..6000 {
+    until("the bytes of large values are back", || {
         store.settle().unwrap();
-        if store.memory().large_bytes == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("after a minute {:?} are left", store.memory());
+        store.memory().large_bytes == 0
+    });
 }
 
 #[test]
@@ -27,7 +26,8 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
     let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
     // Its key lies among theirs, in the same leaf.
     let key = &500u64.to_be_bytes()[..7];
-    let (written_beside, read_beside) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
+        let _stops = SetOnDrop(&stop);
         scope.spawn(|| {
             let mut value = Vec::new();
             while !stop.load(Ordering::Relaxed) {
@@ -37,39 +37,27 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
                 operations.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let beside = |work: &mut dyn FnMut()| {
+        // Where the others waited for the large value it would be one or two. Their thread may have no processor for a while.
+        let goes_on_beside = |work: &dyn Fn()| {
             let before = operations.load(Ordering::Relaxed);
             work();
-            operations.load(Ordering::Relaxed) - before
+            operations.load(Ordering::Relaxed) > before + 100
         };
-        // The others' thread may have no processor during one of them.
-        let most_beside =
-            |work: &mut dyn FnMut()| (0..10).map(|_| beside(work)).find(|&count| count > 100).unwrap_or(0);
-        let written_beside = most_beside(&mut || store.put(key, &huge).unwrap());
-        let mut whole = Duration::MAX;
-        let mut whole_read = || {
+        let write = || store.put(key, &huge).unwrap();
+        let read = || assert!(store.get(key).unwrap().unwrap() == huge);
+        until("small operations go on beside a large write", || goes_on_beside(&write));
+        until("small operations go on beside a large read", || goes_on_beside(&read));
+        let mut part = Vec::new();
+        until("a part takes a quarter of what the whole takes", || {
             let began = Instant::now();
-            assert!(store.get(key).unwrap().unwrap() == huge);
-            whole = whole.min(began.elapsed());
-        };
-        let read_beside = most_beside(&mut whole_read);
-        // Any one of them may wait for a processor as long as the whole took.
-        let part = (0..10)
-            .map(|_| {
-                let (began, mut part) = (Instant::now(), Vec::new());
-                store.read_at(key, 77_777_777, 1_000, &mut part).unwrap();
-                assert_eq!(part, &huge[77_777_777..77_778_777]);
-                began.elapsed()
-            })
-            .min()
-            .unwrap();
-        assert!(part < whole / 4, "a part took {part:?}, the whole {whole:?}");
+            read();
+            let whole = began.elapsed();
+            store.read_at(key, 77_777_777, 1_000, &mut part).unwrap();
+            began.elapsed() - whole < whole / 4
+        });
+        assert_eq!(part, &huge[77_777_777..77_778_777]);
         store.delete(key).unwrap();
-        stop.store(true, Ordering::Relaxed);
-        (written_beside, read_beside)
     });
-    // Where they waited for the large value it would be one or two.
-    assert!(written_beside > 100 && read_beside > 100, "{written_beside}, {read_beside}");
     assert_large_bytes_come_back(&store);
 }
 

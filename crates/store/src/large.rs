@@ -236,6 +236,22 @@ impl Large {
 
 /// Moving. Readers have shares of the chunks or the pieces that they found, which last as long as they read.
 impl Large {
+    /// Its pieces lie in `pieces` now, unless somebody else wrote them meanwhile. A checkpoint needs those that it wrote, and others are not
+    /// kept beside them.
+    pub(crate) fn set_first_places(&self, pieces: Arc<OwnedPieces>) {
+        let mut whereabouts = self.whereabouts.lock();
+        if whereabouts.pieces().is_some() {
+            drop(whereabouts);
+            drop(pieces);
+            return;
+        }
+        self.count(&whereabouts, false);
+        if let Whereabouts::Memory { pieces: known, .. } = &mut *whereabouts {
+            *known = Some(pieces);
+        }
+        self.count(&whereabouts, true);
+    }
+
     /// Its pieces lie in `pieces` now.
     pub(crate) fn set_places(&self, pieces: Arc<OwnedPieces>) {
         let mut whereabouts = self.whereabouts.lock();

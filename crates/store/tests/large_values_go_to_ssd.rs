@@ -232,7 +232,12 @@ fn many_names_of_a_value_share_it_on_ssd() {
             store.memory().large_bytes == 0
         });
         let live_bytes = store.ssd().unwrap().live_bytes;
-        assert!(live_bytes < 8 << 20, "{live_bytes}");
+        assert!(
+            live_bytes < 8 << 20,
+            "{live_bytes} {is_durable} {:?} {:?}",
+            store.checkpoint_stats(),
+            store.ssd()
+        );
         assert!(store.get(b"first").unwrap().as_ref() == Some(&noise));
         store.delete(b"first").unwrap();
         if is_durable {

@@ -205,7 +205,7 @@ impl Core {
         // What was written is released if not all was.
         let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
         written?;
-        large.set_places(pieces);
+        large.set_first_places(pieces);
         cold.is_refused.store(false, Relaxed);
         Ok(())
     }

@@ -495,7 +495,10 @@ mod tests {
                 } else if !growing && lows.remove(&low).is_some() {
                     index.change(Some(index.find(&low, &guard)), Vec::new(), &guard);
                 }
-                check(&index, &epochs, &lows, &low);
+                // Under Miri a look takes as long as the change.
+                if !cfg!(miri) || n.is_multiple_of(6) {
+                    check(&index, &epochs, &lows, &low);
+                }
                 for _ in 0..probes {
                     check(&index, &epochs, &lows, &random.u32(..).to_be_bytes());
                     check(

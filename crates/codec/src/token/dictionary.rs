@@ -350,11 +350,11 @@ mod tests {
     #[test]
     fn values_of_all_short_lengths() {
         let text = b"abcabcabcabcabcabcend\0\0\0\xff-abcabcabcabcabcabcab";
-        let widths: &[u32] = if cfg!(miri) { &[12, 13] } else { &[10, 11, 12, 13, 14, 15, 16] };
+        let widths: &[u32] = if cfg!(miri) { &[12] } else { &[10, 11, 12, 13, 14, 15, 16] };
         for &bits in widths {
             let dictionary = small(bits);
             let mut encoder = Encoder::new();
-            for length in (0..text.len()).step_by(if cfg!(miri) { 5 } else { 1 }) {
+            for length in (0..text.len()).step_by(if cfg!(miri) { 11 } else { 1 }) {
                 let value = &text[..length];
                 let (mut coded, mut ends) = (vec![9], Vec::new());
                 dictionary.encode_group(&mut encoder, &[value, value], &mut coded, &mut ends);

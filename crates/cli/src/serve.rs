@@ -151,11 +151,7 @@ fn run(
     // `CONFIG SET maxmemory` may bring a limit.
     config.release_memory = Some(heap::release);
     arguments.access.apply(&mut config)?;
-    if let Some(bytes) = limit_bytes {
-        config.memory_limit_bytes = Some(bytes);
-        // Requests on their way in and replies on their way out. Their room is the store's loss.
-        config.client_bytes_max = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1 << 20);
-    }
+    config.memory_limit_bytes = limit_bytes;
     let threads = config.threads;
     raise_open_files();
     let server = Server::listen(config)?;

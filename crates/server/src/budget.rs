@@ -8,6 +8,9 @@
 //! 3. the clients that hold most are disconnected: at once where a reply needs the room, for no reply can be taken
 //!    back, and after some refusals where requests do, or a few clients that stay would lock all others out.
 //!
+//! The limit may change while the server runs. A lower one takes nothing from clients that hold more: steps 2 and 3 wait
+//! for the next client that asks.
+//!
 //! Not for memory of a request that is being run: see `memory_limit`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -22,7 +25,7 @@ const SPARE_PART: usize = 8;
 /// The budget.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit_bytes: usize,
+    limit_bytes: AtomicUsize,
     held_bytes: AtomicUsize,
     /// Since clients were disconnected last.
     refusals: AtomicUsize,
@@ -35,7 +38,7 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self {
-            limit_bytes,
+            limit_bytes: AtomicUsize::new(limit_bytes),
             held_bytes: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             lacking_bytes: AtomicUsize::new(0),
@@ -44,7 +47,12 @@ impl Budget {
     }
 
     pub(crate) fn limit_bytes(&self) -> usize {
-        self.limit_bytes
+        self.limit_bytes.load(Relaxed)
+    }
+
+    /// Changes the limit. What was taken stays taken.
+    pub(crate) fn set_limit(&self, limit_bytes: usize) {
+        self.limit_bytes.store(limit_bytes, Relaxed);
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
@@ -53,17 +61,18 @@ impl Budget {
 
     /// More than half is taken: clients hold little more than they have.
     pub(crate) fn is_tight(&self) -> bool {
-        self.held_bytes() > self.limit_bytes / 2
+        self.held_bytes() > self.limit_bytes() / 2
     }
 
     /// Takes `bytes`, if there are so many.
     pub(crate) fn take(&self, bytes: usize) -> bool {
-        self.take_within(bytes, self.limit_bytes)
+        self.take_within(bytes, self.limit_bytes())
     }
 
     /// Takes `bytes` for a reply that has been made, while room for it is being made.
     pub(crate) fn take_beyond(&self, bytes: usize) -> bool {
-        self.take_within(bytes, self.limit_bytes + self.limit_bytes / SPARE_PART)
+        let limit_bytes = self.limit_bytes();
+        self.take_within(bytes, limit_bytes + limit_bytes / SPARE_PART)
     }
 
     /// Takes `bytes`, which are few, whether there are so many or not.
@@ -88,7 +97,7 @@ impl Budget {
 
     /// Counts a refused request, which lacked `bytes`; whether clients are to be disconnected for it.
     pub(crate) fn note_refusal(&self, bytes: usize) -> bool {
-        self.lacking_bytes.fetch_max(bytes.min(self.limit_bytes / 2), Relaxed);
+        self.lacking_bytes.fetch_max(bytes, Relaxed);
         if self.refusals.fetch_add(1, Relaxed) + 1 < REFUSALS_MAX {
             return false;
         }
@@ -98,8 +107,10 @@ impl Budget {
 
     /// Bytes that clients must give back so that there is room again, `going` of which are on their way.
     pub(crate) fn excess_bytes(&self, going: usize) -> usize {
-        let spare = self.lacking_bytes.swap(0, Relaxed).max(self.limit_bytes / SPARE_PART);
-        self.held_bytes().saturating_sub(going).saturating_sub(self.limit_bytes - spare)
+        let limit_bytes = self.limit_bytes();
+        let lacking_bytes = self.lacking_bytes.swap(0, Relaxed).min(limit_bytes / 2);
+        let spare = lacking_bytes.max(limit_bytes / SPARE_PART);
+        self.held_bytes().saturating_sub(going).saturating_sub(limit_bytes - spare)
     }
 }
 
@@ -155,6 +166,22 @@ mod tests {
         assert_eq!(budget.excess_bytes(0), 5000);
         budget.give(9000);
         assert_eq!(budget.held_bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_taken_stays_taken_when_the_limit_changes() {
+        let budget = Budget::new(800);
+        assert!(budget.take(700) && !budget.take(200));
+        budget.set_limit(1600);
+        assert!(budget.take(900) && !budget.take(1));
+        // One that lacked more than the new limit is counted first.
+        budget.note_refusal(800);
+        budget.set_limit(400);
+        assert_eq!(budget.held_bytes(), 1600);
+        assert!(budget.is_tight() && !budget.take(1) && !budget.take_beyond(1));
+        assert_eq!((budget.excess_bytes(0), budget.excess_bytes(0)), (1400, 1250));
+        budget.give(1600);
+        assert!(budget.take(400) && !budget.take(1) && budget.take_beyond(50));
     }
 
     #[test]

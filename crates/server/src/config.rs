@@ -33,7 +33,9 @@ pub struct Config {
     pub release_memory: Option<fn()>,
     /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
     /// unfinished requests are dropped and refused, and clients must take their replies before they may ask for more.
-    pub client_bytes_max: usize,
+    /// `None` stands for a quarter of the memory limit, but at least 1 MiB, and follows `CONFIG SET maxmemory`. Without a
+    /// limit it stands for 2 GiB.
+    pub client_bytes_max: Option<usize>,
     /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
     pub allocated_bytes: Option<fn() -> u64>,
 }
@@ -52,13 +54,27 @@ impl Default for Config {
             keepalive_s: 300,
             memory_limit_bytes: None,
             release_memory: None,
-            client_bytes_max: 2 << 30,
+            client_bytes_max: None,
             allocated_bytes: None,
         }
     }
 }
 
+/// What clients may hold where there is no limit on memory.
+const CLIENT_BYTES_MAX: usize = 2 << 30;
+/// What they may hold at least, and the part of a limit, one in so many.
+const CLIENT_BYTES_MIN: usize = 1 << 20;
+const CLIENT_PART: u64 = 4;
+
 impl Config {
+    /// What all clients may hold beside a memory limit, 0 for none.
+    pub(crate) fn client_bytes_max(&self, memory_limit_bytes: u64) -> usize {
+        self.client_bytes_max.unwrap_or_else(|| match memory_limit_bytes {
+            0 => CLIENT_BYTES_MAX,
+            limit => usize::try_from(limit / CLIENT_PART).unwrap_or(usize::MAX).max(CLIENT_BYTES_MIN),
+        })
+    }
+
     /// The address to listen on.
     ///
     /// # Errors

@@ -373,7 +373,9 @@ impl Connection {
         let wanted = self.parser.as_ref().and_then(|parser| parser.bytes_wanted()).unwrap_or(0);
         let rest = wanted.saturating_sub(held).min(LARGE_READ_BYTES);
         let mut limit = rest.max(READ_BYTES);
-        let fits = wanted <= shared.budget.limit_bytes() && shared.has_room(LARGE_READ_BYTES);
+        // A lower limit does not take back room that the whole argument has.
+        let wanted_max = shared.budget.limit_bytes().max(self.input.capacity());
+        let fits = wanted <= wanted_max && shared.has_room(LARGE_READ_BYTES);
         let mut is_grown = fits && self.grow_input(limit, wanted, shared);
         if fits && !is_grown && rest > 0 && rest < limit {
             // What follows the argument has to wait where there is no room for it.

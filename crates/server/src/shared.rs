@@ -76,7 +76,7 @@ impl Shared {
         Self {
             backend: Opened::default(),
             settings: Settings::new(&config, clients_possible),
-            budget: Budget::new(config.client_bytes_max),
+            budget: Budget::new(config.client_bytes_max(config.memory_limit_bytes.unwrap_or(0))),
             jobs: Jobs::default(),
             inboxes,
             config,
@@ -278,6 +278,14 @@ impl Shared {
     /// The limit on memory, of the process or of the store alone; 0 for none.
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.memory_limit.set_bytes().or(self.backend.memory().limit_bytes).unwrap_or(0)
+    }
+
+    /// Changes the memory limit of the process, 0 for none, and what clients may hold of it.
+    pub(crate) fn set_memory_limit(&self, limit_bytes: u64) {
+        self.budget.set_limit(self.config.client_bytes_max(limit_bytes));
+        self.memory_limit.set(limit_bytes, &*self.backend);
+        // It measures as often as the new limit asks for.
+        self.wake_acceptor();
     }
 
     /// Connections together hold more than they may.

@@ -17,7 +17,7 @@ const FREE: u64 = 512;
 
 fn started(budget: u64) -> TestServer {
     TestServer::start_with(Arc::new(MapBackend::default()), |config| {
-        config.client_bytes_max = budget as usize
+        config.client_bytes_max = Some(budget as usize)
     })
 }
 

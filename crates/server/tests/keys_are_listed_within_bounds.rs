@@ -16,7 +16,7 @@ fn filled(client_bytes_max: usize) -> TestServer {
     let store = StoreBackend::open(ziptier::Options::default()).unwrap();
     let server = TestServer::start_with(Arc::new(store), |config| {
         config.threads = 1;
-        config.client_bytes_max = client_bytes_max;
+        config.client_bytes_max = Some(client_bytes_max);
     });
     let mut connection = server.connect();
     for base in (0..KEYS).step_by(1000) {

@@ -258,3 +258,95 @@ fn connections_are_kept_alive_as_is_said() {
     second.text("PING");
     assert!(timer(&second).starts_with("00:"), "{}", timer(&second));
 }
+
+/// Sends `EXISTS` with a key of so many bytes, and keeps its last two bytes back.
+fn begin_large(connection: &mut Connection, key_bytes: usize) {
+    connection.send(format!("*2\r\n$6\r\nEXISTS\r\n${key_bytes}\r\n").as_bytes());
+    let piece = vec![b'k'; 1 << 20];
+    for begun in (0..key_bytes).step_by(piece.len()) {
+        connection.send(&piece[..piece.len().min(key_bytes - begun)]);
+    }
+}
+
+fn finish_large(connection: &mut Connection) -> Vec<u8> {
+    connection.send(b"\r\n");
+    connection.reply()
+}
+
+fn is_refused(reply: &[u8]) -> bool {
+    reply.starts_with(b"-OOM ")
+}
+
+/// An operator lowered `maxmemory`, and clients could hold as much as before.
+#[test]
+fn what_clients_may_hold_follows_the_memory_limit() {
+    // More than a quarter of the lower limit, and more than half of a quarter of the higher one.
+    const LARGE: usize = 33 << 20;
+    const LOWER_MIB: u64 = 128;
+    const HIGHER_MIB: u64 = 240;
+    let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+        config.memory_limit_bytes = Some(LOWER_MIB << 20);
+    });
+    let mut operator = server.connect();
+    let mut set_limit = |mib: u64| {
+        assert_eq!(operator.text(&format!("CONFIG SET maxmemory {mib}mb")), "+OK\r\n");
+        let shown = operator.text("CONFIG GET maxmemory-clients");
+        assert!(shown.ends_with(&format!("\r\n{}\r\n", mib << 18)), "{shown}");
+        let info = server.info(&mut operator);
+        assert_eq!(info.field("maxmemory"), mib << 20);
+        // The limit of the process is the sum: the store gets what clients leave of it.
+        let (store, clients) = (info.field("store_limit_bytes"), info.field("mem_clients_normal"));
+        assert!(store + clients <= mib << 20, "{store} for the store beside {clients} for clients");
+        clients
+    };
+    let ask = |key_bytes: usize| {
+        let mut client = server.connect();
+        begin_large(&mut client, key_bytes);
+        finish_large(&mut client)
+    };
+
+    assert!(is_refused(&ask(LARGE)), "more than all clients may hold");
+    set_limit(HIGHER_MIB);
+    assert_eq!(ask(LARGE), b":0\r\n");
+    let (mut holder, mut bystander) = (server.connect(), server.connect());
+    // A reply leaves before what its request held is given back.
+    let wait_for_none = || {
+        server.wait_for(&mut server.connect(), "requests that were answered are held", |info| {
+            info.field("mem_clients_normal") == 0
+        });
+    };
+    wait_for_none();
+    begin_large(&mut holder, LARGE);
+    server.wait_for(&mut bystander, "the request never came", |info| {
+        info.field("mem_clients_normal") >= LARGE as u64
+    });
+    assert!(is_refused(&ask(LARGE)), "two at a time are more than clients may hold");
+
+    // Who holds more than the new limit keeps it, and nobody gets any beside that.
+    assert!(set_limit(LOWER_MIB) >= LARGE as u64);
+    assert!(is_refused(&ask(1 << 20)));
+    assert_eq!(finish_large(&mut holder), b":0\r\n");
+    wait_for_none();
+    assert_eq!(ask(1 << 20), b":0\r\n");
+    assert!(is_refused(&ask(LARGE)));
+
+    set_limit(HIGHER_MIB);
+    assert_eq!(ask(LARGE), b":0\r\n");
+    // Without a limit clients have what a server has that was started without one.
+    assert_eq!(bystander.text("CONFIG SET maxmemory 0"), "+OK\r\n");
+    let unlimited = TestServer::start().connect().text("CONFIG GET maxmemory-clients");
+    assert_eq!(bystander.text("CONFIG GET maxmemory-clients"), unlimited);
+}
+
+/// Whoever embeds a server may say what clients hold; then the memory limit does not.
+#[test]
+fn a_budget_of_its_own_stays() {
+    const BUDGET: usize = 5 << 20;
+    let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+        config.client_bytes_max = Some(BUDGET);
+    });
+    let mut operator = server.connect();
+    assert_eq!(operator.text("CONFIG SET maxmemory 1gb"), "+OK\r\n");
+    let shown = operator.text("CONFIG GET maxmemory-clients");
+    assert!(shown.ends_with(&format!("\r\n{BUDGET}\r\n")), "{shown}");
+}

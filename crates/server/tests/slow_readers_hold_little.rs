@@ -69,7 +69,7 @@ fn idle_connections_hold_no_buffers(server: &TestServer) {
 #[test]
 fn unfinished_requests_of_all_clients_are_bounded_together() {
     let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
-        config.client_bytes_max = 16 << 20;
+        config.client_bytes_max = Some(16 << 20);
     });
     let mut senders: Vec<_> = (0..8).map(|_| server.connect()).collect();
     let value = vec![b'v'; 6 << 20];

@@ -81,7 +81,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
         ("io-threads", config.threads.to_string()),
         ("maxclients", live.clients_max().to_string()),
         ("maxmemory", shared.limit_bytes().to_string()),
-        ("maxmemory-clients", config.client_bytes_max.to_string()),
+        ("maxmemory-clients", shared.budget.limit_bytes().to_string()),
         ("maxmemory-policy", shared.backend.eviction_policy().into()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),

@@ -82,11 +82,7 @@ impl Change {
             Self::Timeout(seconds) => settings.timeout_s.store(seconds, Relaxed),
             Self::KeepAlive(seconds) => settings.keepalive_s.store(seconds, Relaxed),
             Self::ClientsMax(clients) => settings.set_clients_max(clients),
-            Self::Memory(bytes) => {
-                shared.memory_limit.set(bytes, &*shared.backend);
-                // It measures as often as the new limit asks for.
-                shared.wake_acceptor();
-            }
+            Self::Memory(bytes) => shared.set_memory_limit(bytes),
             Self::Password(password) => settings.set_password(password),
             Self::OutputLimits(limits) => settings.set_output_limits(limits),
             Self::Nothing => {}

@@ -5,13 +5,18 @@
 //! byte. Every announced length is checked against [`REQUEST_BYTES_MAX`] and its kin before it means anything, and
 //! nothing is ever reserved because of it.
 
+mod ahead;
+mod discard;
 mod owned;
 
 use std::fmt;
 
+pub(crate) use ahead::Announced;
+pub(crate) use discard::Discard;
+pub(crate) use owned::{OwnedArgs, Taken};
+
 use crate::inline;
 use crate::integer::strict_i64;
-pub(crate) use owned::{OwnedArgs, Taken};
 
 /// Longest bulk string: 512 MiB.
 pub const BULK_BYTES_MAX: usize = 512 << 20;
@@ -25,9 +30,6 @@ pub const REQUEST_BYTES_MAX: usize = 1 << 30;
 /// Most arguments, and longest one, of clients that have not sent the password: Redis's.
 const ARGUMENTS_MAX_STRANGER: i64 = 10;
 const BULK_BYTES_MAX_STRANGER: i64 = 16 << 10;
-
-/// Most arguments of a request that [`Parser::look_ahead`] understands.
-const ANNOUNCED_ARGUMENTS_MAX: i64 = 8;
 
 /// Longest decimal i64 with its sign.
 const NUMBER_BYTES_MAX: usize = 20;
@@ -129,37 +131,6 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The beginning of a request that was not parsed yet.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Announced<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) key: &'a [u8],
-}
-
-impl<'a> Announced<'a> {
-    /// Reads the request at `at`, if it is whole and has as many arguments as most; where it ends.
-    fn read(&mut self, input: &'a [u8], at: usize) -> Option<usize> {
-        input.get(at).filter(|&&byte| byte == b'*')?;
-        let (count, mut at) = number_line(input, at + 1).ok()??;
-        if !(2..=ANNOUNCED_ARGUMENTS_MAX).contains(&count) {
-            return None;
-        }
-        for index in 0..count {
-            input.get(at).filter(|&&byte| byte == b'$')?;
-            let (len, start) = number_line(input, at + 1).ok()??;
-            let end = start.checked_add(usize::try_from(len).ok()?)?;
-            let argument = input.get(start..end)?;
-            match index {
-                0 => self.name = argument,
-                1 => self.key = argument,
-                _ => {}
-            }
-            at = end + 2;
-        }
-        (at <= input.len()).then_some(at)
-    }
-}
-
 /// Where in the current request the parser stands.
 #[derive(Debug, Default)]
 pub struct Parser {
@@ -239,20 +210,6 @@ impl Parser {
             (self.complete, self.inline_is_current) = (true, false);
             return Ok(Some(Args { text: &input[self.start..], spans: &self.spans }));
         }
-    }
-
-    /// Name and first argument of each whole request that comes next in `input`, until `found` is full or one is unusual;
-    /// how many. [`Parser::next`] still judges all of them.
-    pub(crate) fn look_ahead<'a>(&self, input: &'a [u8], found: &mut [Announced<'a>]) -> usize {
-        if !self.is_idle() {
-            return 0;
-        }
-        let mut at = self.position;
-        for (count, announced) in found.iter_mut().enumerate() {
-            let Some(next) = announced.read(input, at) else { return count };
-            at = next;
-        }
-        found.len()
     }
 
     /// Reads arguments until the request is whole (`true`) or the input ends (`false`).
@@ -347,18 +304,6 @@ impl Parser {
         }
     }
 
-    /// Gives the current request up: what of it is still to come, from `position` in the buffer on. None if nothing of
-    /// a request has been understood yet, or if it is an inline command.
-    pub(crate) fn abandon(&mut self) -> Option<(usize, Discard)> {
-        if self.missing == 0 || self.complete {
-            return None;
-        }
-        let discard = Discard { missing: self.missing, left: self.bulk.map(|len| len + 2) };
-        let position = self.position;
-        self.reset();
-        Some((position, discard))
-    }
-
     /// Takes the request out that was handed out last: the next call goes on behind it.
     pub(crate) fn take(&mut self) -> Taken {
         debug_assert!(self.complete);
@@ -397,53 +342,6 @@ impl Parser {
     }
 }
 
-/// The rest of a request that is read and dropped, so that what follows it is still understood.
-#[derive(Debug)]
-pub(crate) struct Discard {
-    /// Arguments still to come, the one that is arriving included.
-    missing: usize,
-    /// Bytes still to come of the argument that is arriving, its line end included.
-    left: Option<usize>,
-}
-
-impl Discard {
-    /// Goes on with `input`: how many bytes of it are done with, and whether that was the end of the request.
-    ///
-    /// # Errors
-    ///
-    /// When the bytes can never become a request.
-    pub(crate) fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), ProtocolError> {
-        let mut at = 0;
-        while self.missing > 0 {
-            if let Some(left) = self.left {
-                let skipped = left.min(input.len() - at);
-                at += skipped;
-                if skipped < left {
-                    self.left = Some(left - skipped);
-                    return Ok((at, false));
-                }
-                self.left = None;
-                self.missing -= 1;
-                continue;
-            }
-            match input.get(at) {
-                None => return Ok((at, false)),
-                Some(b'$') => {}
-                Some(&other) => return Err(ProtocolError::ExpectedBulk(other)),
-            }
-            match number_line(input, at + 1) {
-                Ok(None) => return Ok((at, false)),
-                Ok(Some((len, next))) if (0..=BULK_BYTES_MAX as i64).contains(&len) => {
-                    self.left = Some(len as usize + 2);
-                    at = next;
-                }
-                _ => return Err(ProtocolError::BulkLength),
-            }
-        }
-        Ok((at, true))
-    }
-}
-
 /// The line is no number.
 struct NoNumber;
 
@@ -474,61 +372,6 @@ fn number_line(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, NoNumber
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn whole_requests_are_announced_and_none_is_consumed() {
-        let set = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
-        let get = b"*2\r\n$3\r\nGET\r\n$2\r\nbb\r\n";
-        let input = [&set[..], get, get].concat();
-        let mut parser = Parser::default();
-        for end in 0..=input.len() {
-            let mut found = [Announced::default(); 4];
-            let count = parser.look_ahead(&input[..end], &mut found);
-            let whole = [set.len(), set.len() + get.len(), input.len()];
-            assert_eq!(count, whole.iter().filter(|&&len| len <= end).count());
-            let keys: Vec<_> = found[..count].iter().map(|request| (request.name, request.key)).collect();
-            assert_eq!(keys, [(&b"SET"[..], &b"a"[..]), (b"GET", b"bb"), (b"GET", b"bb")][..count]);
-        }
-        let mut found = [Announced::default(); 1];
-        assert_eq!(parser.next(&input).unwrap().unwrap().at(1), b"a");
-        assert_eq!(parser.look_ahead(&input, &mut found), 1);
-        assert_eq!(found[0].key, b"bb");
-        let unusual: [&[u8]; 5] = [
-            b"PING\r\n",
-            b"*1\r\n$4\r\nPING\r\n",
-            b"*2\r\n$-1\r\n",
-            b"*2\r\nx",
-            b"*2\r\n$9223372036854775807\r\n",
-        ];
-        for input in unusual {
-            assert_eq!(Parser::default().look_ahead(input, &mut found), 0);
-        }
-    }
-
-    #[test]
-    fn what_is_dropped_is_dropped_to_its_end() {
-        let dropped = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$30\r\n012345678901234567890123456789\r\n$2\r\nNX\r\n";
-        let input = [&dropped[..], b"*1\r\n$4\r\nPING\r\n"].concat();
-        for given_up in 5..dropped.len() {
-            let mut parser = Parser::default();
-            assert!(parser.next(&input[..given_up]).unwrap().is_none());
-            let (position, mut discard) = parser.abandon().unwrap();
-            for piece in [1, 3, 1000] {
-                let mut discard = Discard { ..discard };
-                let (mut at, mut end) = (position, given_up);
-                loop {
-                    let (done, whole) = discard.feed(&input[at..end]).unwrap();
-                    at += done;
-                    if whole {
-                        break;
-                    }
-                    end = (end + piece).min(input.len());
-                }
-                assert_eq!(at, dropped.len(), "{given_up} {piece}");
-            }
-            assert!(discard.feed(b"x").is_err() || discard.left.is_some());
-        }
-    }
 
     /// All requests of `input`, fed in pieces of `piece` bytes.
     fn requests(input: &[u8], piece: usize) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {

@@ -2,76 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::keys::Key;
-use crate::target::{Answers, Config, Records, Target, TargetError};
-
-type Map = BTreeMap<Box<[u8]>, Box<[u8]>>;
+use super::locked_map::{LockedMapTarget, Map};
+use crate::target::{Records, TargetError};
 
 /// An uncompressed ordered map.
-#[derive(Debug, Default)]
-pub struct BTreeMapTarget {
-    map: RwLock<Map>,
-}
+pub type BTreeMapTarget = LockedMapTarget<BTreeMap<Box<[u8]>, Box<[u8]>>>;
 
-impl BTreeMapTarget {
-    fn read(&self) -> RwLockReadGuard<'_, Map> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
+impl Map for BTreeMap<Box<[u8]>, Box<[u8]>> {
+    type Key = [u8];
+
+    fn key(bytes: &[u8]) -> Result<&[u8], TargetError> {
+        Ok(bytes)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Map> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Target for BTreeMapTarget {
-    type Batch = Answers;
-
-    fn open(_: &Config) -> Result<Self, TargetError> {
-        Ok(Self::default())
+    fn value(&self, key: &[u8]) -> Option<&[u8]> {
+        self.get(key).map(|value| &**value)
     }
 
-    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-        value.clear();
-        let map = self.read();
-        let found = map.get(key);
-        if let Some(found) = found {
-            value.extend_from_slice(found);
-        }
-        Ok(found.is_some())
+    fn value_mut(&mut self, key: &[u8]) -> Option<&mut Box<[u8]>> {
+        self.get_mut(key)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
-        batch.clear();
-        let map = self.read();
-        for key in keys {
-            batch.push(map.get(key.as_slice()).map(|value| &**value));
-        }
-        Ok(())
+    fn add(&mut self, key: &[u8], value: Box<[u8]>) {
+        self.insert(key.into(), value);
     }
 
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
-        let mut map = self.write();
-        match map.get_mut(key) {
-            Some(old) if old.len() == value.len() => old.copy_from_slice(value),
-            Some(old) => *old = value.into(),
-            None => {
-                map.insert(key.into(), value.into());
-            }
-        }
-        Ok(())
+    fn take(&mut self, key: &[u8]) -> bool {
+        self.remove(key).is_some()
     }
 
-    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        Ok(self.write().remove(key).is_some())
-    }
-
-    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
-        let map = self.read();
-        for (key, value) in map.range::<[u8], _>((Bound::Included(from), Bound::Unbounded)).take(limit) {
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) {
+        for (key, value) in self.range::<[u8], _>((Bound::Included(from), Bound::Unbounded)).take(limit) {
             records.push(key, value);
         }
-        Ok(())
     }
 }

@@ -320,6 +320,8 @@ mod tests {
         limit.note_requests(1, 3 << 30, &backend);
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| limit.note_requests(1, 8 << 30, &backend));
+            ziptier_testing::until("the request is counted", || limit.request_bytes.load(Relaxed) > 11 << 30);
+            // One that does not wait would end in this time.
             std::thread::sleep(Duration::from_millis(50));
             assert!(!serving.is_finished());
             drop(measuring);

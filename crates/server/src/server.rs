@@ -263,6 +263,8 @@ mod tests {
     use std::io::Read;
     use std::net::TcpStream;
 
+    use ziptier_testing::until;
+
     use super::*;
     use crate::StoreBackend;
 
@@ -276,7 +278,7 @@ mod tests {
         let running = thread::spawn(move || server.run());
         let connect = || {
             let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+            stream.set_read_timeout(Some(ziptier_testing::HANG)).unwrap();
             stream
         };
         let ask = |stream: &mut TcpStream, line: &[u8], reply: &[u8]| {
@@ -317,24 +319,17 @@ mod tests {
         let running = thread::spawn(move || server.run());
         let mut slow = TcpStream::connect(address).unwrap();
         slow.write_all(&b"GET k\n".repeat(200)).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(120);
-        let wait = |is_so: &dyn Fn() -> bool| {
-            while !is_so() {
-                assert!(Instant::now() < deadline, "nothing came of it");
-                thread::yield_now();
-            }
-        };
         let open = || shared.connections_open.load(Relaxed);
-        wait(&|| shared.budget.held_bytes() > 1 << 20);
+        until("replies wait", || shared.budget.held_bytes() > 1 << 20);
         shared.pass_seconds(60_000);
         let mut other = TcpStream::connect(address).unwrap();
         other.write_all(b"PING\n").unwrap();
         other.read_exact(&mut [0; 7]).unwrap();
         assert_eq!(open(), 2);
         drop(other);
-        wait(&|| open() == 1);
+        until("the other client has gone", || open() == 1);
         shared.pass_seconds(120_000);
-        wait(&|| open() == 0);
+        until("the slow client has gone", || open() == 0);
         shared.stop();
         running.join().unwrap().unwrap();
     }

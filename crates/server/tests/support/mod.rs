@@ -12,14 +12,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use map_backend::MapBackend;
 use ziptier::{DurableOptions, Options};
 use ziptier_server::{Backend, Config, ServeError, Server, Stopper, StoreBackend};
+use ziptier_testing::until;
 
 /// How long a test waits before it says that something hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = ziptier_testing::HANG;
 
 /// Runs each test function once per backend: the double, the store, and a store whose replies wait for its log.
 #[macro_export]
@@ -92,21 +93,10 @@ impl TestServer {
         Info(connection.text("INFO"))
     }
 
-    /// Asks for `INFO` until `is_there`; `failure` says what is wrong if that never comes.
-    pub fn wait_for(
-        &self,
-        connection: &mut Connection,
-        failure: &str,
-        mut is_there: impl FnMut(&Info) -> bool,
-    ) {
-        let start = Instant::now();
-        loop {
-            let info = self.info(connection);
-            if is_there(&info) {
-                return;
-            }
-            assert!(start.elapsed() < PATIENCE, "{failure}: {}", info.0);
-        }
+    /// Asks for `INFO` until `is_so`; `what` says what that is.
+    #[track_caller]
+    pub fn wait_for(&self, connection: &mut Connection, what: &str, mut is_so: impl FnMut(&Info) -> bool) {
+        until(what, || is_so(&self.info(connection)));
     }
 
     pub fn connect(&self) -> Connection {
@@ -211,6 +201,25 @@ impl Connection {
         bytes.resize(count, 0);
         self.stream.read_exact(&mut bytes[begun..]).expect("a reply in time");
         bytes
+    }
+
+    /// The system's row of the server's end of this connection, in the columns of `/proc/net/tcp`. The table changes while
+    /// it is read, so that a row may be missing.
+    pub fn servers_end(&self) -> Option<Vec<String>> {
+        let (server, client) = (self.stream.peer_addr().unwrap(), self.stream.local_addr().unwrap());
+        let port = |address: SocketAddr| format!(":{:04X}", address.port());
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        let mut ours = rows.filter(|row| row[1].ends_with(&port(server)) && row[2].ends_with(&port(client)));
+        ours.next().map(|row| row.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Waits until something that was sent lies at the server's end and waits to be read.
+    #[track_caller]
+    pub fn wait_for_arrival(&self) {
+        // Bytes to send and bytes to read.
+        let is_there = |row: Vec<String>| !row[4].ends_with(":00000000");
+        until("the request has arrived", || self.servers_end().is_some_and(is_there));
     }
 
     /// Everything until the server closes.
@@ -341,16 +350,16 @@ impl RealRedis {
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            let deadline = Instant::now() + PATIENCE;
-            while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
+            let mut answers = false;
+            until("redis-server answers or ends", || {
                 // A test in another process may have found the same port.
-                if said_by(free).is_some_and(|said| said.contains(&format!("process_id:{}\r\n", child.id())))
-                {
-                    return Self { address: free, child, folder: None };
-                }
-                std::thread::sleep(Duration::from_millis(10));
+                let process = format!("process_id:{}\r\n", child.id());
+                answers = said_by(free).is_some_and(|said| said.contains(&process));
+                answers || child.try_wait().unwrap().is_some()
+            });
+            if answers {
+                return Self { address: free, child, folder: None };
             }
-            let _ = child.kill();
         }
         panic!("redis-server does not start");
     }

@@ -4,9 +4,11 @@
 //! is compiled once. Implementations are shared by all workers, so every method takes `&self` and may run at the
 //! same time as any other. Expired keys are invisible to every method.
 //!
-//! An implementation must hold three promises that commands are built on: [`Backend::update`] is atomic for its key,
-//! [`Backend::write`] is seen whole or not at all, and [`Backend::keys_from`] meets every key that exists throughout
-//! a walk.
+//! An implementation must hold three promises that commands are built on:
+//!
+//! - [`Backend::update`] is atomic for its key.
+//! - [`Backend::write`] is seen whole or not at all.
+//! - [`Backend::keys_from`] meets every key that exists throughout a walk.
 
 use std::fmt;
 use std::ops::Bound;
@@ -203,8 +205,8 @@ impl ValueReader for Vec<u8> {
 
 /// A key-value store behind the server.
 ///
-/// Keys of every length up to the protocol's 512 MiB arrive here; what a store doesn't take (an empty key, a long
-/// one) it refuses with a sentence.
+/// Keys of every length up to the protocol's 512 MiB arrive here. A store refuses those that it does not take (an empty
+/// key, a long one) with a sentence.
 pub trait Backend: Send + Sync {
     /// Looks `key` up. If its value has at most `bytes_max` bytes, `value` holds exactly it afterwards; otherwise
     /// `value` is empty, and the caller opens the value. `value` is empty too when there is no such key.

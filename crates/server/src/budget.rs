@@ -3,10 +3,11 @@
 //!
 //! Whoever needs memory for a client takes it here first. When nothing is left:
 //!
-//! 1. the client's socket is not read while replies wait for it,
-//! 2. a request that is still arriving is dropped as it comes, and refused,
-//! 3. the clients that hold most are disconnected: at once where a reply needs the room, for no reply can be taken
-//!    back, and after some refusals where requests do, or a few clients that stay would lock all others out.
+//! 1. The client's socket is not read while replies wait for it.
+//! 2. A request that is still arriving is dropped as it comes, and refused.
+//! 3. The clients that hold most are disconnected. Where a reply needs the room this happens at once, for no reply can
+//!    be taken back. Where requests do it happens after some refusals, or a few clients that stay would lock all others
+//!    out.
 //!
 //! The limit may change while the server runs. A lower one takes nothing from clients that hold more: steps 2 and 3 wait
 //! for the next client that asks.

@@ -303,8 +303,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];
 
-/// Requests with more text, values that are changed and have more bytes, and requests with more arguments run on threads of their own:
-/// a value of so many bytes is coded in some milliseconds.
+/// Threads of their own run requests with more text or more arguments, and changes of values with more bytes. A value
+/// of so many bytes is coded in some milliseconds.
 const APART_BYTES: usize = 256 << 10;
 const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// What a write of several keys takes for each argument on its way: 500 bytes were measured for a key and its value.

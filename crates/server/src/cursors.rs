@@ -1,6 +1,6 @@
 //! Where every `SCAN` in progress stands.
 //!
-//! Keys are walked in order, so a position is a key of any length, and a cursor is a number of 64 bits: this table maps
+//! Keys are walked in order, so a position is a key of any length, but a cursor is a number of 64 bits. This table maps
 //! one to the other. A scan holds two positions at a time, its newest and the one before, so that a client whose reply
 //! got lost may ask again. A cursor that the table no longer has is refused with `invalid cursor`, so that no client is
 //! led past keys.

@@ -1,9 +1,9 @@
 //! Glob patterns of `SCAN MATCH` and `CONFIG GET`: `*`, `?`, `[a-c]`, `[^a]`, `\` before a literal.
 //!
-//! A pattern is compiled once into an automaton whose states are bits, one per element: for each byte of a text every
-//! word of states is shifted once, whatever the pattern says. So a text costs its length times the pattern's words,
-//! and a hostile pattern no more than another one of its length (Baeza-Yates and Gonnet, "A new approach to text
-//! searching", 1992).
+//! A pattern is compiled once into an automaton whose states are bits, one per element. For each byte of a text every
+//! word of states is shifted once, whatever the pattern says. So a text costs its length times the pattern's words, and
+//! a hostile pattern costs no more than another one of its length. The method is that of Baeza-Yates and Gonnet, "A new
+//! approach to text searching", 1992.
 
 use crate::refusal::Refusal;
 

@@ -1,7 +1,7 @@
 //! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP in front of a key-value store.
 //!
-//! Every Redis client works with it unchanged. The store is anything that implements [`Backend`]; the server brings
-//! connections, request parsing, the commands and their error words, and it knows nothing about leaves or codecs.
+//! Every Redis client works with it unchanged. The store is anything that implements [`Backend`]. The server brings
+//! connections, request parsing, the commands and their error words. It knows nothing about leaves or codecs.
 //!
 //! ```no_run
 //! use std::sync::Arc;

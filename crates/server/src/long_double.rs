@@ -138,8 +138,8 @@ impl LongDouble {
     }
 }
 
-/// Digits with an optional point and exponent: all digits as one number, and the exponent of its last digit in powers
-/// of 10, or of 2 for hexadecimal digits.
+/// Digits with an optional point and exponent, as all digits in one number and the exponent of its last digit. That
+/// counts powers of 10, or of 2 for hexadecimal digits.
 fn scan(text: &[u8], radix: u32, mark: u8) -> Option<(Natural, i64)> {
     let mut number = Natural::from(0);
     let (mut digits, mut behind, mut point) = (0, 0, false);
@@ -183,8 +183,8 @@ fn scan(text: &[u8], radix: u32, mark: u8) -> Option<(Natural, i64)> {
     Some((number, exponent - behind * per_digit))
 }
 
-/// The nearest number to `number * 2^exponent`, or to a little more than that where `more` says so; none when it is
-/// too large, or so small that it would be zero.
+/// The nearest number to `number * 2^exponent`, or to a little more than that where `more` says so. None when it is too
+/// large, or so small that it would be zero.
 fn round(negative: bool, mut number: Natural, exponent: i32, more: bool) -> Option<Finite> {
     let bits = number.bits() as i32;
     let target = (exponent + bits - 64).max(EXPONENT_MIN);

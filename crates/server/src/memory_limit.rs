@@ -1,9 +1,11 @@
 //! Keeps the whole process within its memory limit, not the store's count alone.
 //!
-//! What a store counts is less than what the process has: the program itself, connections, the allocator's gaps come
+//! What a store counts is less than what the process has. The program itself, connections and the allocator's gaps come
 //! on top, and nobody can count them. So the resident memory is measured, what the store does not count is taken off
-//! the limit, and the store gets the rest. It is measured several times a second, before anything large, and by whoever
-//! serves when much was asked since, for the thread that measures may wait for a processor.
+//! the limit, and the store gets the rest.
+//!
+//! It is measured several times a second and before anything large. Whoever serves measures, too, when much was asked
+//! since, for the thread that measures may wait for a processor.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +17,7 @@ use crate::process;
 /// What the store may hold however much everything else takes: it could not even be emptied without.
 const STORE_BYTES_MIN: u64 = 1 << 20;
 /// The part of the limit, one in so many, that is left free. When a filled store settles, its bodies move from one size
-/// of the allocator to another, and the gaps they leave are memory for a moment: a seventh more than before was
+/// of the allocator to another. The gaps that they leave are memory for a moment. A seventh more than before was
 /// measured, and nobody can know it beforehand.
 const SPARE_PART: u64 = 8;
 /// How often memory is measured, and how often when little is left.
@@ -25,13 +27,14 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
-/// What a request counts besides its own bytes: a share of the body that is packed anew for it, in the gap of which no other may fit.
+/// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
+/// into the gap that the old one leaves.
 const REQUEST_BYTES: u64 = 128;
 /// After so many times as many requests whoever serves them waits for a measurement that another thread has begun: that may have lost its
 /// processor.
 const OVERDUE_PARTS: u64 = 4;
-/// How often the allocator is asked, at most, to give free pages back, which it would keep for some seconds; and how
-/// often when there is no room. Packing can free 500 MiB a second that fit no new body.
+/// How often the allocator is asked, at most, to give free pages back, and how often when there is no room. It would
+/// keep them for some seconds. Packing can free 500 MiB a second that fit no new body.
 const RELEASE: Duration = Duration::from_millis(50);
 const RELEASE_FULL: Duration = Duration::from_millis(5);
 

@@ -1,7 +1,7 @@
 //! The store of a running server, and what stands in for it while a recovery is under way.
 //!
 //! A server listens before its store is there, so that clients hear `LOADING` instead of a refused connection. Every
-//! command that needs the store is refused until then; what is still asked of it, such as the figures of `INFO`, a
+//! command that needs the store is refused until then. What is still asked of it, such as the figures of `INFO`, a
 //! store without anything answers.
 
 use std::ops::{Bound, Deref};

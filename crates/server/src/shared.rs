@@ -100,8 +100,8 @@ impl Shared {
         }
     }
 
-    /// Counts a connection in, and says which worker is to have it: the one with the fewest, but where replies wait for the disk the
-    /// first one that has not enough of them to share each wait.
+    /// Counts a connection in, and says which worker is to have it: the one with the fewest. Where replies wait for the
+    /// disk it is the first one that has not enough of them to share each wait.
     pub(crate) fn deal(&self) -> usize {
         let open = |index: &usize| self.worker_connections[*index].load(Relaxed);
         let workers = 0..self.worker_connections.len();

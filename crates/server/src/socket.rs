@@ -81,8 +81,8 @@ impl Socket {
         }
     }
 
-    /// Ends the stream after its last byte. What the client has sent meanwhile is read and dropped: closing over
-    /// unread bytes would reset the connection and could destroy the last reply on its way.
+    /// Ends the stream after its last byte. What the client has sent meanwhile is read and dropped. Closing over unread
+    /// bytes would reset the connection and could destroy the last reply on its way.
     pub(crate) fn end(&mut self, scratch: &mut [u8]) {
         if self.stream.shutdown(Shutdown::Write).is_ok() {
             for _ in 0..LAST_READS {

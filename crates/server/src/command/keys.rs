@@ -32,7 +32,7 @@ pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// All keys are looked at, some thousands at a time with other clients served in between; keys that come or go
+/// All keys are looked at, some thousands at a time with other clients served in between. Keys that come or go
 /// meanwhile may be missing or appear. The reply waits in this connection's memory until its length is known, and is
 /// refused when connections hold too much.
 pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {

@@ -6,8 +6,8 @@ use super::{Connection, FREE_BYTES};
 use crate::shared::Shared;
 
 impl Connection {
-    /// Takes what the connection holds from the budget. Where there is not so much, drops what is still arriving, and then has
-    /// clients disconnected, perhaps this one: `false` if it is to be closed.
+    /// Takes what the connection holds from the budget. Where there is not so much, drops what is still arriving, and
+    /// then has clients disconnected. `false` if this one is to be closed.
     pub(super) fn keeps_within(&mut self, shared: &Shared) -> bool {
         let held = self.holds();
         if held <= FREE_BYTES {

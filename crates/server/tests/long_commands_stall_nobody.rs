@@ -81,7 +81,7 @@ fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
         gate.open();
         assert_eq!(next.text("ECHO mine"), "$4\r\nmine\r\n");
     }
-    server.wait_for(&mut other, "the requests of clients that have gone are held", |info| {
+    server.wait_for(&mut other, "requests of clients that have gone are given back", |info| {
         info.field("mem_clients_normal") == 0
     });
     gate.close("save");
@@ -106,11 +106,12 @@ fn keys_are_walked_between_other_clients_requests() {
     assert_eq!(lister.ask(&args), b"+OK\r\n");
     assert_eq!(other.text("PING"), "+PONG\r\n");
 
-    // The first step waits until the other one's request has been sent, so it is there when the step ends.
+    // The first step waits until the other one's request has arrived, so it is there when the step ends.
     gate.close("keys_from");
     lister.send(&request(&[b"KEYS", b"*"]));
     gate.wait();
     other.send(&request(&[b"GET", b"key:000001"]));
+    other.wait_for_arrival();
     gate.open();
     assert_eq!(other.reply(), b"$0\r\n\r\n");
     let listed = lister.bytes(9 + 100_000 * 17);
@@ -133,6 +134,7 @@ fn a_large_value_leaves_between_other_clients_requests() {
     reader.send(&request(&[b"GET", b"large"]));
     gate.wait();
     other.send(&request(&[b"GET", b"small"]));
+    other.wait_for_arrival();
     gate.open();
     assert_eq!(other.reply(), b"$5\r\nvalue\r\n");
     assert_eq!(reader.reply().len(), large.len() + 13);

@@ -12,9 +12,10 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::{Connection, TestServer, request};
+use support::{Connection, Info, TestServer, request};
+use ziptier_testing::until;
 
 on_every_backend!(
     generated_input_is_survived,
@@ -243,18 +244,16 @@ fn seed() -> u64 {
 
 /// A connection, as soon as the system has a port to spare: closed ones keep theirs for a while.
 fn connect(address: SocketAddr) -> TcpStream {
-    let start = Instant::now();
-    loop {
+    let mut stream = None;
+    until("the system has a port to spare", || {
         match TcpStream::connect(address) {
-            Ok(stream) => return stream,
-            Err(error)
-                if error.kind() == ErrorKind::AddrNotAvailable && start.elapsed() < support::PATIENCE =>
-            {
-                thread::sleep(Duration::from_millis(50));
-            }
+            Ok(connected) => stream = Some(connected),
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {}
             Err(error) => panic!("the server does not accept: {error}"),
         }
-    }
+        stream.is_some()
+    });
+    stream.unwrap()
 }
 
 /// Sends `count` inputs, some on a connection.
@@ -324,15 +323,12 @@ fn generated_input_is_survived(server: &TestServer) {
 /// Clients that the server knows, once it has noticed that others went.
 fn connections_left(server: &TestServer) -> usize {
     let mut connection = server.connect();
-    for _ in 0..3000 {
-        let list = connection.text("CLIENT LIST");
-        let count = list.matches(" addr=").count();
-        if count <= 2 {
-            return count;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    usize::MAX
+    let mut count = 0;
+    until("the server has noticed that clients went", || {
+        count = connection.text("CLIENT LIST").matches(" addr=").count();
+        count <= 2
+    });
+    count
 }
 
 fn splits_at_every_byte_change_nothing(server: &TestServer) {
@@ -346,11 +342,18 @@ fn splits_at_every_byte_change_nothing(server: &TestServer) {
     .concat();
     let expected = b"+OK\r\n$7\r\nva\r\nlue\r\n$7\r\nin line\r\n\
         -ERR unknown command 'FOO', with args beginning with: \r\n";
+    let mut asking = server.connect();
+    // Every question counts, too.
+    let question_bytes = request(&[b"INFO", b"stats"]).len() as u64;
+    let mut read_bytes = || Info(asking.text("INFO stats")).field("total_net_input_bytes");
     for split in 0..=stream.len() {
         let mut connection = server.connect();
+        let mut awaited_bytes = read_bytes() + split as u64;
         connection.send(&stream[..split]);
-        // Time for the server to see the first part alone.
-        thread::sleep(Duration::from_millis(1));
+        until("the server has read the first part alone", || {
+            awaited_bytes += question_bytes;
+            read_bytes() == awaited_bytes
+        });
         connection.send(&stream[split..]);
         connection.stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(connection.rest(), expected, "split at {split}");
@@ -364,11 +367,6 @@ fn splits_at_every_byte_change_nothing(server: &TestServer) {
 }
 
 fn announced_lengths_hold_no_memory(server: &TestServer) {
-    let field = |info: &str, name: &str| {
-        let line =
-            info.lines().find_map(|line| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(':')));
-        line.unwrap().parse::<u64>().unwrap()
-    };
     let mut asking = server.connect();
     let liars: Vec<Connection> = (0..200)
         .map(|_| {
@@ -377,18 +375,13 @@ fn announced_lengths_hold_no_memory(server: &TestServer) {
             liar
         })
         .collect();
-    let waited = Instant::now();
-    loop {
-        let info = asking.text("INFO memory clients");
-        let held = field(&info, "mem_clients_normal");
+    server.wait_for(&mut asking, "the unfinished requests are counted", |info| {
+        let held = info.field("mem_clients_normal");
         assert!(held < 200 * 1024, "200 unfinished requests of some bytes hold {held}");
-        if held > 200 * 30 {
-            break;
-        }
-        assert!(waited.elapsed() < support::PATIENCE, "the unfinished requests are not counted: {held}");
-    }
+        held > 200 * 30
+    });
     drop(liars);
-    while field(&asking.text("INFO memory"), "mem_clients_normal") > 0 {
-        assert!(waited.elapsed() < support::PATIENCE, "closed connections still count");
-    }
+    server.wait_for(&mut asking, "closed connections count no more", |info| {
+        info.field("mem_clients_normal") == 0
+    });
 }

@@ -6,11 +6,11 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use support::map_backend::MapBackend;
 use support::{Connection, RealRedis, TestServer, differences};
 use ziptier_server::StoreBackend;
+use ziptier_testing::until;
 
 /// One request per line; `~` stands for an empty argument, `_` for a blank in one.
 const REQUESTS: &str = "CONFIG SET
@@ -219,10 +219,7 @@ fn slow_readers_go_where_a_limit_says_so() {
     // More than both sockets' buffers take.
     slow.send(&support::request(&[b"GET", b"k"]).repeat(200));
     let listed = |connection: &mut Connection| connection.text("CLIENT LIST").contains(&format!("id={id} "));
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while listed(&mut connection) {
-        assert!(Instant::now() < deadline, "the slow client is still there");
-    }
+    until("the slow client has gone", || !listed(&mut connection));
     assert_eq!(connection.text("PING"), "+PONG\r\n");
 }
 
@@ -230,24 +227,14 @@ fn slow_readers_go_where_a_limit_says_so() {
 #[test]
 fn connections_are_kept_alive_as_is_said() {
     let server = TestServer::start();
-    let read = |connection: &Connection| {
-        let (ours, theirs) = (connection.stream.local_addr().unwrap(), server.address);
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let (theirs, ours) = (format!(":{:04X}", theirs.port()), format!(":{:04X}", ours.port()));
-        let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-        let row = rows.into_iter().find(|row| row[1].ends_with(&theirs) && row[2].ends_with(&ours)).unwrap();
-        row[5].to_owned()
-    };
-    // Timer 1 watches what the peer has not acknowledged yet.
     let timer = |connection: &Connection| {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        loop {
-            let timer = read(connection);
-            if !timer.starts_with("01:") {
-                return timer;
-            }
-            assert!(Instant::now() < deadline, "{timer}");
-        }
+        let mut timer = String::new();
+        // Timer 1 watches what the peer has not acknowledged yet.
+        until("the peer has acknowledged everything", || {
+            timer = connection.servers_end().map_or(String::new(), |row| row[5].clone());
+            !timer.is_empty() && !timer.starts_with("01:")
+        });
+        timer
     };
     let mut first = server.connect();
     first.text("PING");
@@ -311,13 +298,13 @@ fn what_clients_may_hold_follows_the_memory_limit() {
     let (mut holder, mut bystander) = (server.connect(), server.connect());
     // A reply leaves before what its request held is given back.
     let wait_for_none = || {
-        server.wait_for(&mut server.connect(), "requests that were answered are held", |info| {
+        server.wait_for(&mut server.connect(), "requests that were answered are given back", |info| {
             info.field("mem_clients_normal") == 0
         });
     };
     wait_for_none();
     begin_large(&mut holder, LARGE);
-    server.wait_for(&mut bystander, "the request never came", |info| {
+    server.wait_for(&mut bystander, "the request has come", |info| {
         info.field("mem_clients_normal") >= LARGE as u64
     });
     assert!(is_refused(&ask(LARGE)), "two at a time are more than clients may hold");

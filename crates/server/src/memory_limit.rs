@@ -27,6 +27,8 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
+/// The part of the limit, one in so many, up to which requests between two measurements are those of an idle server.
+const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.
 const REQUEST_BYTES: u64 = 128;
@@ -105,6 +107,7 @@ impl MemoryLimit {
             self.room_bytes.store(u64::MAX, Relaxed);
             backend.set_memory_limit(None);
         } else {
+            self.store_bytes.store(limit_bytes, Relaxed);
             self.measure(limit_bytes, &mut released, 0, backend);
         }
     }
@@ -192,8 +195,9 @@ impl MemoryLimit {
         bytes: u64,
         backend: &dyn Backend,
     ) -> bool {
-        let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
-        self.request_bytes.store(0, Relaxed);
+        let process_bytes = limit_bytes;
+        let limit_bytes = process_bytes - process_bytes / SPARE_PART;
+        let is_idle = self.request_bytes.swap(0, Relaxed) <= process_bytes / IDLE_PART && bytes == 0;
         let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
         // Files in memory are none of it, a NUMA node's memory is.
         let resident = || (self.meter)().saturating_sub(far_anonymous_bytes);
@@ -212,7 +216,14 @@ impl MemoryLimit {
         }
         // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than not at all.
         let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
-        let store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
+        let mut store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
+        // A store that settles leaves gaps behind, and takes less in the end. While nobody asks for anything the half of what is left free is
+        // for these gaps: a cache lets go of nothing.
+        if is_idle && resident_bytes <= process_bytes - process_bytes / SPARE_PART / 2 {
+            // All of the limit: it was not measured yet.
+            let before_bytes = Some(self.store_bytes.load(Relaxed)).filter(|&bytes| bytes < process_bytes);
+            store_bytes = store_bytes.max(before_bytes.unwrap_or(0));
+        }
         let room_bytes = limit_bytes.saturating_sub(resident_bytes);
         self.store_bytes.store(store_bytes, Relaxed);
         self.room_bytes.store(room_bytes, Relaxed);
@@ -284,6 +295,29 @@ mod tests {
         assert_eq!(limit.reserved_bytes.load(Relaxed), 0);
         let unlimited = MemoryLimit::new(None, None);
         assert!(unlimited.reserve(u64::MAX, &backend).is_some());
+    }
+
+    #[test]
+    fn gaps_of_a_store_that_settles_cost_an_idle_server_no_key() {
+        const MIB: u64 = 1 << 20;
+        let resident = std::sync::Arc::new(AtomicU64::new(8 * MIB));
+        let seen = resident.clone();
+        let limit = MemoryLimit::with_meter(Some(64 * MIB), None, Box::new(move || seen.load(Relaxed)));
+        let backend = backend();
+        let store_mib_at = |resident_mib: u64| {
+            resident.store(resident_mib * MIB, Relaxed);
+            limit.keep(&backend);
+            limit.store_bytes().expect("there is a limit") / MIB
+        };
+        // Of 64 MiB an eighth is left free.
+        assert_eq!([8, 12, 40, 60, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
+        // Where it is short of memory, or is asked for something, what others take is the store's no more.
+        assert_eq!(store_mib_at(8), 50);
+        limit.request_bytes.store(MIB, Relaxed);
+        assert_eq!(store_mib_at(8), 48);
+        assert_eq!(store_mib_at(61), 1);
+        limit.set(32 * MIB, &backend);
+        assert_eq!([61, 8].map(store_mib_at), [1, 20]);
     }
 
     #[test]

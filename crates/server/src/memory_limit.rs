@@ -217,12 +217,16 @@ impl MemoryLimit {
         // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than not at all.
         let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
         let mut store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
-        // A store that settles leaves gaps behind, and takes less in the end. While nobody asks for anything the half of what is left free is
-        // for these gaps: a cache lets go of nothing.
-        if is_idle && resident_bytes <= process_bytes - process_bytes / SPARE_PART / 2 {
+        // A store that settles leaves gaps behind, and takes less in the end. While nobody asks for anything all of the limit is there for
+        // these gaps, so that a cache lets go of nothing for them; beyond the limit, of no more than that is.
+        if is_idle {
             // All of the limit: it was not measured yet.
             let before_bytes = Some(self.store_bytes.load(Relaxed)).filter(|&bytes| bytes < process_bytes);
-            store_bytes = store_bytes.max(before_bytes.unwrap_or(0));
+            let kept_bytes = match resident_bytes.saturating_sub(process_bytes) {
+                0 => before_bytes,
+                over_bytes => before_bytes.map(|bytes| bytes.min(held_bytes).saturating_sub(over_bytes)),
+            };
+            store_bytes = store_bytes.max(kept_bytes.unwrap_or(0));
         }
         let room_bytes = limit_bytes.saturating_sub(resident_bytes);
         self.store_bytes.store(store_bytes, Relaxed);
@@ -310,14 +314,14 @@ mod tests {
             limit.store_bytes().expect("there is a limit") / MIB
         };
         // Of 64 MiB an eighth is left free.
-        assert_eq!([8, 12, 40, 60, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
+        assert_eq!([8, 12, 40, 64, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
         // Where it is short of memory, or is asked for something, what others take is the store's no more.
         assert_eq!(store_mib_at(8), 50);
         limit.request_bytes.store(MIB, Relaxed);
         assert_eq!(store_mib_at(8), 48);
-        assert_eq!(store_mib_at(61), 1);
+        assert_eq!(store_mib_at(66), 1);
         limit.set(32 * MIB, &backend);
-        assert_eq!([61, 8].map(store_mib_at), [1, 20]);
+        assert_eq!([33, 8].map(store_mib_at), [1, 20]);
     }
 
     #[test]

@@ -44,7 +44,9 @@ const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 /// Reads, or pieces of a large reply, in one turn.
 const STEPS_PER_TURN: usize = 16;
 /// Bytes of requests and replies after which a turn ends.
-const TURN_BYTES: usize = 1 << 20;
+const TURN_BYTES: usize = 128 << 10;
+/// A turn of more bytes is a long one.
+const LONG_TURN_BYTES: usize = TURN_BYTES / 2;
 /// What a connection may hold of a request without asking: its first line, and the parser's place.
 const FREE_BYTES: usize = 512;
 /// What a piece of a reply counts of a turn, however long it is: it takes some time.
@@ -168,6 +170,11 @@ impl Connection {
         self.socket.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.socket.writable |= event.is_writable();
         self.socket.half_closed |= event.is_read_closed();
+    }
+
+    /// Whether the last turn took much.
+    pub(crate) fn was_long(&self) -> bool {
+        self.turn_bytes > LONG_TURN_BYTES
     }
 
     /// Reads, runs and answers what there is, within bounds.

@@ -22,6 +22,9 @@ pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Events of the listening socket.
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 
+/// Turns of connections that have work left before the sockets of all others are looked at again: some milliseconds.
+const TURNS_PER_LOOK: usize = 16;
+
 /// More seconds than that Linux does not take.
 const KEEPALIVE_S_MAX: u64 = 32_767;
 
@@ -78,12 +81,19 @@ impl Worker {
                 // The connection may have closed earlier in this round.
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.notice(event);
-                    if !connection.queued {
+                    if connection.queued {
+                        continue;
+                    }
+                    if connection.was_long() {
+                        // Those that ask for little do not wait for it.
+                        connection.queued = true;
+                        self.ready.push_back(key);
+                    } else {
                         self.turn(key);
                     }
                 }
             }
-            for _ in 0..self.ready.len() {
+            for _ in 0..self.ready.len().min(TURNS_PER_LOOK) {
                 let Some(key) = self.ready.pop_front() else { break };
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.queued = false;

@@ -98,7 +98,7 @@ fn far_memory_of_a_cache_is_full_of_what_it_holds() {
     assert!(held_bytes > memory.far_limit_bytes / 10 * 6, "{memory:?}");
 }
 
-/// Coded, the records take a fifth of their bytes: the limit is below that.
+/// Coded, the records take a fifth of their bytes: the limit is below that. It has room for the third of all large values that a ratio of 1:2 keeps in DRAM.
 fn durable_store(disk: &RecordingDisk, far: Option<FarOptions>, far_ratio: Option<FarRatio>) -> Store {
     durable_store_of(CodecChoice::Auto, LIMIT_BYTES / 8 * 3, disk, far, far_ratio)
 }

@@ -66,6 +66,38 @@ fn others_are_served_while_a_long_command_runs() {
 }
 
 #[test]
+fn all_sockets_are_looked_at_between_a_few_long_turns() {
+    const CLIENTS: u64 = 100;
+    const GETS: u64 = 20;
+    let (server, gate) = started();
+    let mut asking = server.connect();
+    let value = vec![b'v'; 100_000];
+    asking.ask(&[b"SET", b"value", &value]);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let count = |info: support::Info| (info.field("keyspace_hits"), info.field("eventloop_cycles"));
+    let before = count(server.info(&mut asking));
+    // The only worker is held up until all have asked.
+    gate.close("get_into");
+    asking.send(&request(&[b"GET", b"none"]));
+    gate.wait();
+    for client in &mut clients {
+        client.send(&request(&[b"GET", b"value"]).repeat(GETS as usize));
+        client.wait_for_arrival();
+    }
+    gate.open();
+    assert_eq!(asking.reply(), b"$-1\r\n");
+    let reply = [b"$100000\r\n", &value[..], b"\r\n"].concat();
+    for client in &mut clients {
+        (0..GETS).for_each(|_| assert!(client.bytes(reply.len()) == reply));
+    }
+    let after = count(server.info(&mut asking));
+    let (served, looks) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(served, CLIENTS * GETS);
+    // A turn has two replies of this size, and at most 16 of them come between two looks; the first turns come at once.
+    assert!(served - 2 * CLIENTS <= looks * 2 * 16, "{served} replies, {looks} looks");
+}
+
+#[test]
 fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
     let (server, gate) = started();
     let mut other = server.connect();

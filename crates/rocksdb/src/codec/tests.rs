@@ -441,12 +441,14 @@ fn a_thread_that_ends_can_still_read() {
     let (ended, has_ended) = std::sync::mpsc::channel();
     let at_end = || AtEnd(ended.clone(), packed.clone());
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let thread = scope.spawn(|| {
             BEFORE.set(Some(at_end()));
             // From here on the thread has scratch, whose destructor runs before one of the others and behind the other.
             pack(&token(), ZSTD, None, &[7; 8000], 8000).unwrap();
             BEHIND.set(Some(at_end()));
         });
+        // The end of a scope alone does not wait for destructors.
+        thread.join().unwrap();
     });
     assert_eq!(has_ended.try_iter().collect::<Vec<_>>(), [true, true]);
 }

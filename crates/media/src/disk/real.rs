@@ -3,6 +3,7 @@
 use super::mapped::MappedFile;
 use super::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir, write_all_at};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -207,6 +208,21 @@ impl RealFile {
     }
 }
 
+/// Has `len` bytes allocated by `allocate`, which takes an offset and a count; at once, unless a signal interrupts it.
+fn in_pieces(len: u64, mut allocate: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+    let (mut at, mut step) = (0, len);
+    while at < len {
+        let count = step.min(len - at);
+        match allocate(at, count) {
+            Ok(()) => at += count,
+            // tmpfs gives back what it had when a signal came: only in pieces is there an end to it under many.
+            Err(Errno::INTR) => step = (step / 2).max(PIECE_BYTES_MIN),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl DiskFile for RealFile {
     fn len(&self) -> Result<u64, DiskError> {
         Ok(self.file.metadata().map_err(self.error("look at"))?.len())
@@ -231,18 +247,11 @@ impl DiskFile for RealFile {
     }
 
     fn preallocate(&self, len: u64) -> Result<(), DiskError> {
-        let (mut at, mut step) = (0, len);
-        while at < len {
-            let count = step.min(len - at);
-            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, count) {
-                Ok(()) => at += count,
-                // tmpfs gives back what it had when a signal came: only in pieces is there an end to it under many.
-                Err(rustix::io::Errno::INTR) => step = (step / 2).max(PIECE_BYTES_MIN),
-                Err(rustix::io::Errno::OPNOTSUPP) => return self.fill_with_zeros(len),
-                Err(error) => return Err(self.error("allocate")(error.into())),
-            }
+        let allocate = |at, count| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), at, count);
+        match in_pieces(len, allocate) {
+            Err(Errno::OPNOTSUPP) => self.fill_with_zeros(len),
+            allocated => allocated.map_err(|error| self.error("allocate")(error.into())),
         }
-        Ok(())
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
@@ -304,6 +313,25 @@ mod tests {
         assert_eq!(refusal, DiskError::Locked { path: dir.clone() });
         drop(lock);
         disk.lock_dir(&dir).unwrap();
+    }
+
+    /// Newer kernels let an allocation on tmpfs end when a signal comes, so a stand-in interrupts it here, as older ones do.
+    #[test]
+    fn an_allocation_that_signals_interrupt_ends_in_small_pieces() {
+        const LEN: u64 = (32 << 20) + 1;
+        let (mut asked, mut allocated) = (0, 0);
+        let done = in_pieces(LEN, |at, count| {
+            asked += 1;
+            assert!(asked < 10_000, "there is no end to it");
+            assert_eq!(at, allocated);
+            if count > PIECE_BYTES_MIN {
+                return Err(Errno::INTR);
+            }
+            allocated += count;
+            Ok(())
+        });
+        assert_eq!((done, allocated), (Ok(()), LEN));
+        assert_eq!(in_pieces(LEN, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
     }
 
     /// Signals for this thread alone, as a profiler or a timer of the application sends them.

@@ -307,6 +307,9 @@ mod tests {
         fs::write(folder.path().join("elsewhere"), b"theirs").unwrap();
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), dir.join("c")).unwrap();
         assert!(disk.open(&dir.join("c"), Caching::Cached).is_err());
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), dir.join(LOCK_NAME)).unwrap();
+        assert!(matches!(disk.lock_dir(&dir), Err(DiskError::Failed { operation: "lock", .. })));
+        disk.remove(&dir.join(LOCK_NAME)).unwrap();
 
         let lock = disk.lock_dir(&dir).unwrap();
         let refusal = disk.lock_dir(&dir).unwrap_err();

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use ziptier_media::log::{Log, LogOptions, Lsn};
+use ziptier_media::log::{Log, LogError, LogOptions, Lsn};
 use ziptier_media::testing::RecordingDisk;
 
 const DIR: &str = "/data/log";
@@ -67,6 +67,26 @@ fn a_torn_write_of_forged_headers_is_a_torn_tail() {
         assert_eq!(records[0], (1, b"durable".to_vec()), "{}", image.what);
         assert!(records.len() <= 2);
     }
+}
+
+/// A search that clients could bring to an early end would take damage for a torn tail, and drop what was acknowledged.
+#[test]
+fn forged_headers_do_not_hide_that_a_record_is_damaged() {
+    let disk = RecordingDisk::new();
+    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    let value: Vec<u8> = (0..1000).flat_map(|at| forged(20_000, 1 + at % 100)).collect();
+    for record in [&value[..], b"was appended when the first was durable"] {
+        let lsn = log.append(&[record]).unwrap();
+        log.sync(lsn).unwrap();
+    }
+    drop(log);
+    let path = Path::new(DIR).join("log-0000000000000001");
+    let mut bytes = disk.contents(&path).unwrap();
+    bytes[4096 + 20_000] ^= 1;
+    disk.put(&path, bytes);
+    let mut replay = Log::open(Arc::new(disk), Path::new(DIR), OPTIONS).unwrap();
+    let found = replay.next_record();
+    assert!(matches!(found, Err(LogError::Damaged { .. })), "{found:?}");
 }
 
 /// A segment of version 1, in which LSNs stand as they are.

@@ -537,7 +537,7 @@ mod tests {
             let writer =
                 scope.spawn(|| (0..2 * MEMORY_LIMIT_BYTES_MIN / 800).try_for_each(|n| put(&core, n)));
             // More often than all steps of its own.
-            while core.pressure.waits.load(Relaxed) < 2 * u64::from(ROUNDS_MAX) {
+            while core.pressure.waits.load(Relaxed) < 2 * u64::from(ROUNDS_MAX) && !writer.is_finished() {
                 std::thread::yield_now();
             }
             assert!(taken.is_some() && !writer.is_finished(), "there was room, or a refusal");

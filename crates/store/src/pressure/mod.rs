@@ -557,13 +557,16 @@ mod tests {
             core.append_bare(&n.to_be_bytes(), crate::record::Kind::Tombstone, None).expect("it frees");
         }
         core.settle();
+        let hoped = std::cell::Cell::new(0);
         let put_soon = |n| {
             (0..60_000).any(|_| {
                 let outcome = put(&core, n);
+                hoped.set(hoped.get().max(core.laps_in_vain_max(800)));
                 outcome.inspect_err(|_| std::thread::sleep(ROOM_PAUSE)).is_ok()
             })
         };
         assert!((0..refused / 2).all(put_soon), "{:?}", core.gauges.memory_use());
+        assert_eq!(hoped.get(), LAPS_IN_VAIN, "the hands sent something, and still nobody waits for them");
         assert!(core.gauges.held() <= MEMORY_LIMIT_BYTES_MIN);
     }
 }

@@ -119,6 +119,20 @@ fn what_fits_once_it_is_packed_is_neither_evicted_nor_refused() {
     }
 }
 
+/// What was written before there was a dictionary lies raw, and leaves have room: without both there would be 86,000 records.
+#[test]
+fn a_store_that_keeps_everything_packs_all_of_it_before_it_refuses() {
+    let store = open(LIMIT_BYTES, Options { eviction: false, ..cache() });
+    let records = 91_000;
+    for n in 0..records {
+        let put = store.put(&key(n), &value(n));
+        put.unwrap_or_else(|refusal| panic!("{n}: {refusal}, {:?}", store.memory()));
+    }
+    assert_eq!(there(&store, records), records);
+    let full = (records..2 * records).find(|n| store.put(&key(*n), &value(*n)).is_err());
+    assert!(full.is_some(), "{:?}", store.memory());
+}
+
 #[test]
 fn a_store_of_a_few_mib_is_coded() {
     for (eviction, limit_bytes) in [(true, 4 << 20), (false, 4 << 20), (true, 6 << 20)] {

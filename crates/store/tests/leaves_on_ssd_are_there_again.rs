@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use durable::{SetOnDrop, contents, options, put_versions, value};
-use ziptier::{CodecChoice, Error, Options, SsdOptions, Store, check, dump, restore};
+use ziptier::{Clock, CodecChoice, Error, Options, SsdOptions, Store, check, dump, restore};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::RecordingDisk;
 
@@ -190,6 +190,29 @@ fn changed_within(ms: u64) -> bool {
         assert_eq!(found, n.is_multiple_of(2).then(|| later(n)), "{n}");
     }
     true
+}
+
+/// The values are in memory when they get another expiry, so the log has that alone. A start finds them on SSD.
+#[test]
+fn an_expiry_in_the_log_changes_a_value_that_a_start_finds_on_ssd() {
+    let disk = RecordingDisk::new();
+    let clock = Clock::manual(1_000);
+    let options = Options { clock: clock.clone(), ..with_ssd(&disk, CodecChoice::None, LIMIT) };
+    let store = Store::open(options.clone()).unwrap();
+    fill(&store, 3000, 0);
+    (0..3000).for_each(|n| assert!(store.set_expiry(&key(n), Some(2_000)).unwrap()));
+    store.settle().unwrap();
+    store.checkpoint().unwrap();
+    let later = |n: u64| if n.is_multiple_of(4) { None } else { Some(1 << 44) };
+    (0..3000).step_by(2).for_each(|n| assert!(store.set_expiry(&key(n), later(n)).unwrap()));
+    let killed = disk.copy();
+    clock.advance(std::time::Duration::from_secs(1));
+    let options = Options { clock, ..with_ssd(&killed, CodecChoice::None, LIMIT) };
+    let store = Store::open(Options { memory_limit_bytes: Some(1 << 20), ..options }).unwrap();
+    for n in 0..3000 {
+        let found = store.meta(&key(n)).unwrap().map(|meta| meta.expires_at_ms);
+        assert_eq!(found, n.is_multiple_of(2).then(|| later(n)), "{n}");
+    }
 }
 
 #[test]

@@ -577,4 +577,27 @@ mod tests {
         assert!(core.stats.merges.get() > 100 && core.stats.evicted.get() > 10_000);
         assert_eq!(core.body_bytes(), reachable_bytes(&core));
     }
+
+    #[test]
+    fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let put_all = |len| {
+            (0..6u8).for_each(|n| {
+                core.put(&[n], &vec![n; len], PutMeta::default()).expect("no limit is set");
+            });
+        };
+        put_all(2_000);
+        core.settle();
+        put_all(20);
+        let (guard, retired) = (core.pin(), core.gauges.retired.held());
+        let (leaf, state) = core.locate(&[], &guard);
+        let right = state.right(&guard).expect("one body has no room for all");
+        let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
+        let _ownership = leaf.try_own().expect("nobody maintains it");
+        Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+        assert_eq!(core.stats.merges.get(), 1);
+        assert_eq!(core.body_bytes(), reachable_bytes(&core));
+        assert!(core.gauges.retired.held() >= retired + right_bytes);
+    }
 }

@@ -202,5 +202,10 @@ fn writes_beyond_the_limit_are_refused_and_reads_go_on() {
         assert_eq!(connection.text("EXISTS a b"), expected, "{reply}");
         assert!(reply == "+OK\r\n" || reply.starts_with("-OOM"), "{reply}");
         assert_eq!(connection.text("FLUSHALL"), "+OK\r\n");
+        // There is room for one of them, and not for both.
+        let large = vec![b'v'; 3 << 20];
+        let reply = connection.ask(&[b"MSET", b"a", b"1", b"b", &large]);
+        assert_eq!(reply, b"-OOM command not allowed when used memory > 'maxmemory'.\r\n");
+        assert_eq!(connection.text("EXISTS a b"), ":0\r\n");
     }
 }

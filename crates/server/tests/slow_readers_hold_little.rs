@@ -40,6 +40,19 @@ fn replies_that_nobody_takes_are_bounded(server: &TestServer) {
     });
 }
 
+/// One worker gives its clients turns, so each answer to one of them means another turn of the one that takes no replies.
+#[test]
+fn who_takes_no_replies_is_served_no_more_however_many_turns_come() {
+    let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| config.threads = 1);
+    let (mut asking, mut greedy) = (server.connect(), server.connect());
+    asking.ask(&[b"SET", b"value", &vec![b'v'; 100_000]]);
+    greedy.send(&request(&[b"GET", b"value"]).repeat(3000));
+    for _ in 0..1000 {
+        let served = server.info(&mut asking).field("keyspace_hits");
+        assert!(served < 2500, "{served} requests were served before a reply was taken");
+    }
+}
+
 fn a_pipeline_may_be_sent_whole_before_it_is_read(server: &TestServer) {
     let value = vec![b'v'; 300];
     let mut connection = server.connect();

@@ -484,4 +484,36 @@ mod tests {
         let error = check_landed_bytes(LANDED_BYTES_MAX + 1).unwrap_err();
         assert!(error.to_string().contains("write several"), "{error}");
     }
+
+    /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
+    #[test]
+    #[cfg(not(shuttle))]
+    fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
+        let options = crate::options::Options {
+            codec: crate::options::CodecChoice::None,
+            background_threads: 0,
+            ..Default::default()
+        };
+        let core = Core::new(&options);
+        core.put(b"key", b"old", PutMeta::default()).expect("no limit is set");
+        let guard = core.pin();
+        let one_at_a_time = core.batches.lock();
+        let locked = core.lock_leaf(b"key", &guard);
+        let number = core.committed.load(Ordering::Relaxed) + 1;
+        let mut record = RecordBytes::default();
+        let fields = Fields { batch: Some(number), ..Fields::default() };
+        NewValue::Inline(b"batch").lay_out(&mut record, fields, b"key", Kind::Raw);
+        core.append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
+        let mut uncommitted = Some((vec![locked], one_at_a_time));
+        let mut seen_values = Vec::new();
+        let updated = core.modify(b"key", true, |seen| {
+            if let Some((locked, one_at_a_time)) = uncommitted.take() {
+                core.commit(number, locked, one_at_a_time, &guard);
+            }
+            seen_values.push(seen.map(|(value, _)| value.to_vec()).unwrap_or_default());
+            crate::update::Update::Put(b"update".to_vec(), PutMeta::default())
+        });
+        assert!(updated.is_ok());
+        assert_eq!(seen_values, [&b"old"[..], b"batch"]);
+    }
 }

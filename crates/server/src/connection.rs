@@ -45,8 +45,6 @@ const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 const STEPS_PER_TURN: usize = 16;
 /// Bytes of requests and replies after which a turn ends.
 const TURN_BYTES: usize = 128 << 10;
-/// A turn of more bytes is a long one.
-const LONG_TURN_BYTES: usize = TURN_BYTES / 2;
 /// What a connection may hold of a request without asking: its first line, and the parser's place.
 const FREE_BYTES: usize = 512;
 /// What a piece of a reply counts of a turn, however long it is: it takes some time.
@@ -172,9 +170,9 @@ impl Connection {
         self.socket.half_closed |= event.is_read_closed();
     }
 
-    /// Whether the last turn took much.
+    /// Whether the last turn was more than half of what a turn may be.
     pub(crate) fn was_long(&self) -> bool {
-        self.turn_bytes > LONG_TURN_BYTES
+        self.turn_bytes > TURN_BYTES / 2
     }
 
     /// Reads, runs and answers what there is, within bounds.
@@ -360,6 +358,8 @@ impl Connection {
             if let Some(taken) = self.deferred.take() {
                 self.hand_over(taken.copy_from(&input), shared);
             }
+            // Room for no more than that, not for twice what was left before.
+            self.input.reserve_exact(left + count - consumed);
             self.input.extend_from_slice(&input[consumed..left + count]);
         }
         space.input = input;

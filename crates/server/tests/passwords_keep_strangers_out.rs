@@ -211,5 +211,5 @@ fn strangers_that_read_nothing_hold_next_to_nothing() {
     let held = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:")).unwrap();
     let held: usize = held.trim().parse().unwrap();
     // Unread input of at most one read, and replies of one KiB.
-    assert!(held <= 3 * (96 << 10), "{held} bytes");
+    assert!(held <= 3 * (72 << 10), "{held} bytes");
 }

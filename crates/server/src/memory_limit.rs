@@ -27,7 +27,7 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
-/// The part of the limit, one in so many, up to which requests between two measurements are those of an idle server.
+/// A server is idle while the requests between two measurements are no more than one part in so many of its limit.
 const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.
@@ -217,8 +217,8 @@ impl MemoryLimit {
         // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than not at all.
         let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
         let mut store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
-        // A store that settles leaves gaps behind, and takes less in the end. While nobody asks for anything all of the limit is there for
-        // these gaps, so that a cache lets go of nothing for them; beyond the limit, of no more than that is.
+        // A settling store leaves gaps in the allocator's slabs, and takes less in the end. An idle server lends these gaps all of its limit,
+        // so a cache evicts nothing for them. Beyond the limit the store gives up the excess alone.
         if is_idle {
             // All of the limit: it was not measured yet.
             let before_bytes = Some(self.store_bytes.load(Relaxed)).filter(|&bytes| bytes < process_bytes);

@@ -85,7 +85,7 @@ impl Worker {
                         continue;
                     }
                     if connection.was_long() {
-                        // Those that ask for little do not wait for it.
+                        // Clients with short turns go first.
                         connection.queued = true;
                         self.ready.push_back(key);
                     } else {

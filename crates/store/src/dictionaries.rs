@@ -280,7 +280,7 @@ impl Dictionaries {
         logical_bytes >= self.first_bytes.load(Relaxed) && !self.has_current()
     }
 
-    /// Waits for the thread that trains, if there is one: what a training takes is room again once it has ended.
+    /// Waits for another thread's training, whose memory is room again afterwards. `false` when no thread trains.
     pub(crate) fn wait_for_training(&self) -> bool {
         if self.schedule.try_lock().is_some() {
             return false;

@@ -236,8 +236,7 @@ impl Large {
 
 /// Moving. Readers have shares of the chunks or the pieces that they found, which last as long as they read.
 impl Large {
-    /// Its pieces lie in `pieces` now, unless somebody else wrote them meanwhile. A checkpoint needs those that it wrote, and others are not
-    /// kept beside them.
+    /// Takes `pieces`, unless another thread wrote the value first: a manifest may name that copy, and the value needs no second one.
     pub(crate) fn set_first_places(&self, pieces: Arc<OwnedPieces>) {
         let mut whereabouts = self.whereabouts.lock();
         if whereabouts.pieces().is_some() {

@@ -1,0 +1,59 @@
+use super::*;
+use crate::options::{CodecChoice, Options};
+use crate::record::PutMeta;
+
+/// Bytes of the bodies that the index leads to.
+fn reachable_bytes(core: &Core) -> u64 {
+    let (guard, mut cursor, mut bytes) = (core.pin(), Some(Vec::new()), 0);
+    while let Some(low) = cursor {
+        let state = core.locate(&low, &guard).1;
+        bytes += crate::memory::allocated_bytes(state.body.dram_bytes()) as u64;
+        cursor = state.high.as_ref().map(|high| high.to_vec());
+    }
+    bytes
+}
+
+#[test]
+fn bodies_of_leaves_that_were_joined_are_freed_and_count_as_retired_until_then() {
+    let options = Options {
+        memory_limit_bytes: Some(2 << 20),
+        eviction: true,
+        codec: CodecChoice::None,
+        background_threads: 0,
+        ..Options::default()
+    };
+    let core = Core::new(&options);
+    for n in 0..40_000u64 {
+        let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        core.put(&key, &[7; 100], PutMeta::default()).expect("others go");
+        if n % 5_000 == 4_999 {
+            assert_eq!(core.body_bytes(), reachable_bytes(&core), "after {n} records");
+        }
+    }
+    core.settle();
+    assert!(core.stats.merges.get() > 100 && core.stats.evicted.get() > 10_000);
+    assert_eq!(core.body_bytes(), reachable_bytes(&core));
+}
+
+#[test]
+fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let put_all = |len| {
+        (0..6u8).for_each(|n| {
+            core.put(&[n], &vec![n; len], PutMeta::default()).expect("no limit is set");
+        });
+    };
+    put_all(2_000);
+    core.settle();
+    put_all(20);
+    let (guard, retired) = (core.pin(), core.gauges.retired.held());
+    let (leaf, state) = core.locate(&[], &guard);
+    let right = state.right(&guard).expect("one body has no room for all");
+    let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
+    let _ownership = leaf.try_own().expect("nobody maintains it");
+    Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+    assert_eq!(core.stats.merges.get(), 1);
+    assert_eq!(core.body_bytes(), reachable_bytes(&core));
+    assert!(core.gauges.retired.held() >= retired + right_bytes);
+}

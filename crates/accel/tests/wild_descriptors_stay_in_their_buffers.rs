@@ -103,7 +103,7 @@ fn whatever_the_bytes_nothing_else_is_touched() {
     let devices = [jobs::model(1), jobs::model(2)];
     let mut random = Random(21);
     let mut ends = BTreeMap::new();
-    let jobs = if cfg!(miri) { 10 } else { 60_000 };
+    let jobs = if cfg!(miri) { 5 } else { 60_000 };
     for number in 0..jobs {
         let source1 = source1(&mut random);
         let mut bytes = *descriptor(&mut random, &source1).as_bytes();

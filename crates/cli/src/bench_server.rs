@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Repeat everything, with servers in alternating order; results are medians
     #[arg(long, default_value_t = 3, value_name = "R")]
     rounds: usize,
-    /// Also write the rows of all rounds as TSV
+    /// Also write the rows of all rounds as TSV, those of an interrupted run, too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -2,16 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn bench_server(arguments: &[&str]) -> Output {
+    command(arguments).args(["--rounds", "1"]).output().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
     let small = [
         "--keys",
         "2000",
         "--requests",
         "4000",
-        "--rounds",
-        "1",
         "--quiet-seconds",
         "0",
         "--rate",
@@ -20,7 +22,8 @@ fn bench_server(arguments: &[&str]) -> Output {
         "128",
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
-    command.arg("bench-server").args(small).args(["--key-shape", "random"]).args(arguments).output().unwrap()
+    command.arg("bench-server").args(small).args(["--key-shape", "random"]).args(arguments);
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -57,6 +60,21 @@ fn both_servers_get_the_same_requests_and_all_rows_are_written() {
         all.iter().all(|line| column(line, "rss_bytes") != "0" && column(line, "used_bytes") != "0"),
         "{rows}"
     );
+}
+
+#[test]
+fn an_interrupted_run_keeps_the_rows_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.tsv");
+    let rows = || std::fs::read_to_string(&path).unwrap_or_default().lines().count();
+    // It would go on for hours.
+    let mut command = command(&["--rounds", "1000", "--out", path.to_str().unwrap()]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    ziptier_testing::until("two servers are loaded", || rows() > 2);
+    assert!(Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap().success());
+    let output = running.wait_with_output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    assert!(rows() > 2);
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct ServerPlan {
     pub quiet_seconds: usize,
     /// How often everything is repeated.
     pub rounds: usize,
-    /// Where the rows of all rounds are written as TSV, besides the table.
+    /// Where the rows of all rounds are written as TSV, besides the table: after each phase, so that an interrupted run keeps what it measured.
     pub out: Option<PathBuf>,
 }
 
@@ -199,38 +199,31 @@ pub fn server_suite(
 ) -> Result<ServerOutcome, Error> {
     plan.check()?;
     let longest = plan.value_bytes.iter().max().copied().unwrap_or(0);
-    let mut rows = Vec::new();
+    let mut outcome = ServerOutcome { plan: plan.clone(), rows: Vec::new() };
     for &value_bytes in &plan.value_bytes {
         let values = plan.values(value_bytes)?;
         let phases = Phase::all(plan.rate > 0 && value_bytes == longest);
         for &shape in &plan.key_shapes {
             let setting = Setting { value_bytes, shape };
             for round in 0..plan.rounds {
-                rows.extend(one_round(plan, setting, &values, &phases, round, stop, progress)?);
+                one_round(&mut outcome, setting, &values, &phases, round, stop, progress)?;
             }
         }
-    }
-    let outcome = ServerOutcome { plan: plan.clone(), rows };
-    if let Some(path) = &plan.out {
-        let io = |source| Error::Io { action: "write", path: path.clone(), source };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(io)?;
-        }
-        std::fs::write(path, outcome.to_tsv()).map_err(io)?;
     }
     Ok(outcome)
 }
 
 /// All servers through all phases, in turns.
 fn one_round(
-    plan: &ServerPlan,
+    outcome: &mut ServerOutcome,
     setting: Setting,
     values: &Values,
     phases: &[Phase],
     round: usize,
     stop: &AtomicBool,
     progress: &dyn Fn(&str),
-) -> Result<Vec<Measured>, Error> {
+) -> Result<(), Error> {
+    let plan = &outcome.plan.clone();
     let servers =
         plan.servers.iter().map(|program| Server::start(program, stop)).collect::<Result<Vec<_>, _>>()?;
     let mut versions: Vec<Vec<u32>> = vec![vec![0; plan.keys as usize]; servers.len()];
@@ -239,7 +232,6 @@ fn one_round(
         order.reverse();
     }
     let records = Records { shape: setting.shape, values };
-    let mut rows = Vec::new();
     for phase in phases {
         for &number in &order {
             let (server, name) = (&servers[number], phase.name(plan));
@@ -257,7 +249,7 @@ fn one_round(
             let (wall_sec, answered) = (began.elapsed().as_secs_f64(), server.cpu_sec());
             let quiet_sec = server.wait_until_quiet(plan.quiet_seconds, stop);
             let done = server.cpu_sec();
-            rows.push(Measured {
+            outcome.rows.push(Measured {
                 setting,
                 phase: name,
                 server: number,
@@ -271,9 +263,10 @@ fn one_round(
                 raw_bytes: plan.keys * (KEY_BYTES as u64 + setting.value_bytes),
                 coverage: (plan.keys * setting.value_bytes) as f64 / values.source_bytes() as f64,
             });
+            outcome.save()?;
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// The requests of a phase. A connection writes keys of its own, so that what every key has at the end is known.
@@ -326,6 +319,15 @@ server was quiet. ratio: over the first server's of the same round, and from the
 bytes of the process, and what INFO says, over those of keys and values.";
 
 impl ServerOutcome {
+    fn save(&self) -> Result<(), Error> {
+        let Some(path) = &self.plan.out else { return Ok(()) };
+        let io = |source| Error::Io { action: "write", path: path.clone(), source };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(io)?;
+        }
+        std::fs::write(path, self.to_tsv()).map_err(io)
+    }
+
     /// The rows of all rounds.
     pub fn to_tsv(&self) -> String {
         tsv(self.rows.iter().map(|row| self.row(row)))

@@ -66,6 +66,8 @@ pub(crate) struct MemoryLimit {
     request_bytes: AtomicU64,
     /// When free pages were given back last. Whoever holds it measures.
     released: Mutex<Option<Instant>>,
+    /// Whoever holds it has the store make room, which may wait for a training; others measure meanwhile.
+    making_room: Mutex<()>,
 }
 
 impl MemoryLimit {
@@ -84,6 +86,7 @@ impl MemoryLimit {
             room_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             request_bytes: AtomicU64::new(0),
             released: Mutex::new(None),
+            making_room: Mutex::new(()),
         }
     }
 
@@ -160,7 +163,7 @@ impl MemoryLimit {
         }
     }
 
-    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more.
+    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more; the store makes room if there is none.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
         if self.limit_bytes().is_none() {
             return true;
@@ -168,26 +171,38 @@ impl MemoryLimit {
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         // It may have been lifted meanwhile.
         let Some(limit_bytes) = self.limit_bytes() else { return true };
-        self.measure(limit_bytes, &mut released, bytes, backend)
+        let is_there = self.measure(limit_bytes, &mut released, bytes, backend);
+        drop(released);
+        is_there || {
+            let _turn = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+            backend.make_room(bytes)
+        }
     }
 
-    /// Promises `bytes` to a request, if there is room for them beside what others have been promised.
+    /// Promises `bytes` to a request, if there is room for them beside what others have been promised; the store makes room if there is none.
     pub(crate) fn reserve(&self, bytes: u64, backend: &dyn Backend) -> Option<Reservation<'_>> {
-        let unlimited = Reservation { limit: self, bytes: 0 };
+        let promise = |bytes| {
+            self.reserved_bytes.fetch_add(bytes, Relaxed);
+            Reservation { limit: self, bytes }
+        };
         if self.limit_bytes().is_none() {
-            return Some(unlimited);
+            return Some(promise(0));
         }
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         // It may have been lifted meanwhile.
-        let Some(limit_bytes) = self.limit_bytes() else { return Some(unlimited) };
+        let Some(limit_bytes) = self.limit_bytes() else { return Some(promise(0)) };
         let wanted = bytes.saturating_add(self.reserved_bytes.load(Relaxed));
-        if !self.measure(limit_bytes, &mut released, wanted, backend) {
-            return None;
+        if self.measure(limit_bytes, &mut released, wanted, backend) {
+            return Some(promise(bytes));
         }
-        self.reserved_bytes.fetch_add(bytes, Relaxed);
-        Some(Reservation { limit: self, bytes })
+        drop(released);
+        let _turn = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+        // Promised before there is room, so that nobody else is promised what becomes free. More than the whole limit never does.
+        let promised = (bytes <= limit_bytes).then(|| promise(bytes))?;
+        backend.make_room(self.reserved_bytes.load(Relaxed)).then_some(promised)
     }
 
+    /// Measures, sets the store's limit, and tells whether `bytes` are free.
     fn measure(
         &self,
         limit_bytes: u64,
@@ -232,7 +247,7 @@ impl MemoryLimit {
         self.store_bytes.store(store_bytes, Relaxed);
         self.room_bytes.store(room_bytes, Relaxed);
         backend.set_memory_limit(Some(store_bytes));
-        bytes <= room_bytes || backend.make_room(bytes)
+        bytes <= room_bytes
     }
 }
 
@@ -299,6 +314,25 @@ mod tests {
         assert_eq!(limit.reserved_bytes.load(Relaxed), 0);
         let unlimited = MemoryLimit::new(None, None);
         assert!(unlimited.reserve(u64::MAX, &backend).is_some());
+    }
+
+    #[test]
+    fn others_measure_while_room_is_made_for_one() {
+        let limit = MemoryLimit::with_meter(Some(800 << 20), None, Box::new(|| 700 << 20));
+        let backend = backend();
+        limit.request_bytes.store(1, Relaxed);
+        let turn = limit.making_room.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| limit.reserve(1 << 20, &backend).is_some());
+            ziptier_testing::until("it has measured", || limit.request_bytes.load(Relaxed) == 0);
+            limit.request_bytes.store(1, Relaxed);
+            assert!(limit.has_room(0, &backend));
+            assert_eq!(limit.request_bytes.load(Relaxed), 0);
+            assert!(!asking.is_finished());
+            drop(turn);
+            assert!(!asking.join().expect("it does not panic"), "this store makes no room");
+        });
+        assert_eq!(limit.reserved_bytes.load(Relaxed), 0);
     }
 
     #[test]

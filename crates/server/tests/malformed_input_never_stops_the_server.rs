@@ -60,38 +60,11 @@ impl Random {
     }
 }
 
+/// However they are damaged, none becomes a command that removes all keys.
 const NAMES: &[&str] = &[
-    "GET",
-    "SET",
-    "MGET",
-    "MSET",
-    "DEL",
-    "EXISTS",
-    "INCR",
-    "DECR",
-    "APPEND",
-    "STRLEN",
-    "EXPIRE",
-    "TTL",
-    "PTTL",
-    "PERSIST",
-    "TYPE",
-    "SCAN",
-    "DBSIZE",
-    "ECHO",
-    "PING",
-    "HELLO",
-    "CLIENT",
-    "CONFIG",
-    "COMMAND",
-    "INFO",
-    "SELECT",
-    "QUIT",
-    "FLUSHALLX",
-    "nothing",
-    "",
-    "POST",
-    "Host:",
+    "GET", "SET", "MGET", "MSET", "DEL", "EXISTS", "INCR", "DECR", "APPEND", "STRLEN", "EXPIRE", "TTL",
+    "PTTL", "PERSIST", "TYPE", "SCAN", "DBSIZE", "ECHO", "PING", "HELLO", "CLIENT", "CONFIG", "COMMAND",
+    "INFO", "SELECT", "QUIT", "STRLENX", "nothing", "", "POST", "Host:",
 ];
 
 const WORDS: &[&[u8]] = &[

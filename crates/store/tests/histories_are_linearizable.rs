@@ -22,6 +22,8 @@ const CALLS: usize = 48;
 const FAR_OFF_MS: u64 = 33_177_117_420_000;
 /// Neighbours of the keys in a batch: they lengthen the time between its first append and its commit.
 const NEIGHBOURS: usize = 24;
+/// How many histories' keys stay: more of them would fill far memory and SSD in a long run.
+const KEPT_HISTORIES: u64 = 16;
 
 /// A value that begins with its number. Every eighth is too large for a leaf.
 fn value(number: u64) -> Vec<u8> {
@@ -50,6 +52,19 @@ impl StoreClient<'_> {
         format!("{key}:{:08}", self.history).into_bytes()
     }
 
+    fn neighbours(name: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+        (0..NEIGHBOURS).map(move |neighbour| [name, format!(".{neighbour}").as_bytes()].concat())
+    }
+
+    /// Deletes all that the history wrote.
+    fn forget(&self) {
+        for name in (0..KEYS).map(|key| self.key(key)) {
+            for name in std::iter::once(name.clone()).chain(Self::neighbours(&name)) {
+                done_or_refused(self.store.delete(&name).map(drop));
+            }
+        }
+    }
+
     /// Decides by the value that a key has, and gives what `answer` makes of the last decision.
     fn update(
         &self,
@@ -73,8 +88,8 @@ impl StoreClient<'_> {
                 batch = batch.require(&name, Condition::Absent);
             }
             batch = batch.put(&name, &value(put));
-            for neighbour in 0..NEIGHBOURS {
-                batch = batch.put(&[&name[..], format!(".{neighbour}").as_bytes()].concat(), &value(put));
+            for neighbour in Self::neighbours(&name) {
+                batch = batch.put(&neighbour, &value(put));
             }
         }
         Ok(Answer::Done(self.store.write(&batch)?))
@@ -140,15 +155,20 @@ impl Client for StoreClient<'_> {
     }
 }
 
+/// Batches that are under way may hold all the memory that there is.
+#[track_caller]
+fn done_or_refused(done: Result<(), Error>) {
+    assert!(matches!(done, Ok(()) | Err(Error::MemoryLimit { .. })), "{done:?}");
+}
+
 /// Neighbours of all keys come and go, so that leaves split and are joined.
 fn churn(store: &Store, random: &mut fastrand::Rng) {
     for _ in 0..64 {
         let name = format!("{}:{:08}/{}", random.usize(..KEYS), random.u32(..400), random.u8(..8));
-        let done = match random.u8(..3) {
+        done_or_refused(match random.u8(..3) {
             0 => store.delete(name.as_bytes()).map(drop),
             _ => store.put(name.as_bytes(), &value(random.u64(..1000))),
-        };
-        assert!(matches!(done, Ok(()) | Err(Error::MemoryLimit { .. })), "{done:?}");
+        });
     }
 }
 
@@ -173,6 +193,9 @@ fn check(options: Options, loss: Loss, mut disturb: impl FnMut(&Store, &mut fast
                     (0..CLIENTS).map(|_| StoreClient { store: &store, history }).collect();
                 let recorded = record(history, &mut clients, CALLS);
                 recorded.check(loss).unwrap_or_else(|error| panic!("{error}"));
+                if let Some(history) = history.checked_sub(KEPT_HISTORIES).filter(|&old| old >= first) {
+                    StoreClient { store: &store, history }.forget();
+                }
                 recorded.overlapping()
             })
             .sum()
@@ -229,7 +252,8 @@ fn while_records_are_evicted() {
     let options = Options { eviction: true, memory_limit_bytes: Some(1 << 20), ..small_leaves() };
     check(options, Loss::Evicted, |store, random| {
         for _ in 0..64 {
-            store.put(format!("filler {}", random.u32(..)).as_bytes(), &value(random.u64(..600))).unwrap();
+            let name = format!("filler {}", random.u32(..));
+            done_or_refused(store.put(name.as_bytes(), &value(random.u64(..600))));
         }
     });
 }

@@ -35,7 +35,7 @@ fn contents(far: &Far, blocks: &[Block]) -> HashMap<u64, Vec<u8>> {
 #[test]
 fn what_was_put_is_found_again_and_what_was_freed_is_not() {
     let mut random = fastrand::Rng::with_seed(1);
-    let (far, _) = open_image(&empty_image(if cfg!(miri) { 4 } else { 48 }));
+    let (far, _) = open_image(&empty_image(if cfg!(miri) { 2 } else { 48 }));
     // Under Miri, sizes of few slots to a chunk.
     let lens = if cfg!(miri) { [9000; 9] } else { [0, 1, 15, 16, 17, 100, 1000, 4096, 70_000] };
     let mut blocks: Vec<Block> =
@@ -235,7 +235,7 @@ fn many_threads_share_a_medium() {
 #[test]
 #[should_panic(expected = "another medium")]
 fn a_block_of_another_medium_is_refused() {
-    let ((one, _), (other, _)) = (open_image(&empty_image(4)), open_image(&empty_image(4)));
+    let ((one, _), (other, _)) = (open_image(&empty_image(1)), open_image(&empty_image(1)));
     let block = one.put(b"here").unwrap();
     let _ = other.get(&block);
 }

@@ -40,7 +40,7 @@ impl Body {
         // Only bodies with records are revised.
         let record_len = self.record_start(1) - self.record_start(0);
         let mut new_count = count;
-        let mut coded = layout & CODED;
+        let mut is_coded = false;
         for edit in edits {
             new_count = new_count + usize::from(edit.entry.is_some()) - usize::from(edit.replaces);
             let Some(entry) = &edit.entry else { continue };
@@ -53,9 +53,7 @@ impl Body {
             if !fits {
                 return None;
             }
-            if entry.kind == Kind::Coded {
-                coded = CODED;
-            }
+            is_coded |= entry.kind == Kind::Coded;
         }
         let too_many = blocks.is_some_and(|blocks| blocks.len() > BLOCKS_MAX);
         if new_count == 0 || new_count > limits.records_max || too_many {
@@ -65,7 +63,7 @@ impl Body {
         out.clear();
         out.extend_from_slice(&self.0[..HEADER_BYTES]);
         out[..2].copy_from_slice(&(new_count as u16).to_le_bytes());
-        out[2] = layout | coded;
+        out[2] = layout & !CODED | if is_coded || self.stays_coded(edits) { CODED } else { 0 };
         let mut from = 0;
         for edit in edits {
             out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + edit.place]);
@@ -116,6 +114,14 @@ impl Body {
         Some(Self(BodyBytes::from(out.as_slice())))
     }
 
+    /// Whether a record is coded that `edits` leave as it is.
+    fn stays_coded(&self, edits: &[Edit<'_>]) -> bool {
+        let mut replaced = edits.iter().filter(|edit| edit.replaces).map(|edit| edit.place).peekable();
+        let stays = |index: &usize| replaced.next_if_eq(index).is_none();
+        self.is_coded()
+            && (0..self.len()).filter(stays).any(|index| self.record(index).tag.kind() == Kind::Coded)
+    }
+
     /// Copies the records from `from` to `to` and their offsets, shifted.
     fn copy_run(&self, from: usize, to: usize, slot: &mut usize, out: &mut Vec<u8>) {
         if from == to {
@@ -152,14 +158,15 @@ fn put_offset(out: &mut [u8], slot: &mut usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::{Builder, EntryKey, fingerprint};
+    use crate::body::{Builder, EntryKey, Referents, fingerprint};
     use crate::record::{Fields, key_hash};
 
     fn entry<'a>(key: &'a [u8], payload: &'a [u8]) -> Entry<'a> {
         Entry {
             key: EntryKey::whole(key),
             fingerprint: fingerprint(key_hash(key)),
-            kind: Kind::Raw,
+            // One in sixteen.
+            kind: if payload.len() % 16 == 5 { Kind::Coded } else { Kind::Raw },
             fields: Fields::default(),
             payload,
         }
@@ -204,7 +211,9 @@ mod tests {
                 }
             }
             let Some(revised) = body.revised(&edits, None, LIMITS, &mut Vec::new()) else { continue };
-            assert_eq!(revised.len(), new.len());
+            assert_eq!((revised.len(), revised.is_coded()), (new.len(), built(&new).is_coded()));
+            let tokens = Referents { tokens: true, blocks: false, larges: 0, below: false };
+            assert!(Body::from_untrusted(revised.bytes(), tokens).is_ok());
             for (index, (key, payload)) in new.iter().enumerate() {
                 assert_eq!(revised.find(key, key_hash(key)), Some(index));
                 assert_eq!(revised.record(index).payload, payload);

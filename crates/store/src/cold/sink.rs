@@ -194,6 +194,8 @@ impl Core {
         sunk.changed.logical_bytes += after_bytes - before_bytes;
         self.account(&sunk.changed);
         let guard = self.pin();
+        // Who decides by what memory holds of a key does it under this lock, and must not find it gone between two looks.
+        let writer = leaf.lock_writer();
         loop {
             let current = leaf.state(&guard);
             let new = LeafState {
@@ -208,6 +210,8 @@ impl Core {
                 break;
             }
         }
+        leaf.note_append();
+        drop(writer);
         sunk.written.owned();
         below.hand_on();
         sunk.replaced.iter().for_each(|place| tier.files.segments.release(*place));

@@ -6,6 +6,7 @@ use shuttle::thread;
 use ziptier_media::testing::RecordingDisk;
 
 use super::{SCHEDULES, core, explore, get, put};
+use crate::batch::Transferred;
 use crate::cold::{Cold, SsdOptions};
 use crate::core::Core;
 use crate::memory::Gauges;
@@ -107,6 +108,33 @@ fn a_leaf_that_moves_to_ssd_and_back_loses_no_write() {
             assert_eq!([0, 1, 2].map(|n| version(get(&core, &[b'k', n]))), [4, 1, 1]);
         },
         SCHEDULES / 4,
+    );
+}
+
+#[test]
+fn a_copy_beside_a_merge_on_ssd_finds_its_source_and_its_target() {
+    explore(
+        || {
+            let gauges = Arc::new(Gauges::new(None));
+            let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the disk is empty");
+            let core = Arc::new(Core::with_places(&options(), gauges, None, Some(cold)));
+            put(&core, b"k", &[1; 60]);
+            assert!(core.send_some_to_ssd(|| true).is_ok());
+            // Above what lies on SSD, until a merge.
+            put(&core, b"source", &[2; 60]);
+            put(&core, b"target", &[3; 60]);
+            core.settle();
+            let merger = {
+                let core = core.clone();
+                thread::spawn(move || assert!(core.send_some_to_ssd(|| true).is_ok()))
+            };
+            assert_eq!(core.transfer(b"source", b"target", true, false), Ok(Transferred::TargetExists));
+            assert_eq!(core.transfer(b"source", b"other", true, true), Ok(Transferred::Done));
+            merger.join().expect("it ends");
+            assert_eq!([&b"target"[..], b"other"].map(|key| version(get(&core, key))), [3, 2]);
+        },
+        SCHEDULES,
     );
 }
 

@@ -235,7 +235,7 @@ fn many_threads_share_a_medium() {
 #[test]
 #[should_panic(expected = "another medium")]
 fn a_block_of_another_medium_is_refused() {
-    let ((one, _), (other, _)) = (open_image(&empty_image(1)), open_image(&empty_image(1)));
+    let ((one, _), (other, _)) = (open_image(&empty_image(2)), open_image(&empty_image(2)));
     let block = one.put(b"here").unwrap();
     let _ = other.get(&block);
 }

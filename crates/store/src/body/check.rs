@@ -272,6 +272,15 @@ mod tests {
     }
 
     #[test]
+    fn a_body_with_coded_records_says_so_and_one_without_may_say_so() {
+        for body in bodies() {
+            let mut bytes = body.bytes().to_vec();
+            bytes[2] ^= CODED;
+            assert_eq!(Body::from_untrusted(&bytes, ALL).is_ok(), !body.is_coded());
+        }
+    }
+
+    #[test]
     fn bytes_that_are_taken_can_be_read() {
         let mut random = fastrand::Rng::with_seed(11);
         let rounds = if cfg!(miri) { 30 } else { 20_000 };

@@ -18,8 +18,8 @@ mod reads;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::{Arc, Weak};
 
 use ziptier_codec::token::Encoder;
 use ziptier_media::placement::Side;
@@ -65,6 +65,15 @@ pub(crate) struct Large {
     /// It lay on SSD alone once: what is in memory is a copy, for which nothing has to be written.
     is_copied: AtomicBool,
     whereabouts: Mutex<Whereabouts>,
+    /// What coding it anew made of it last, for the other names of the value.
+    recoded: Mutex<Option<Box<Recoded>>>,
+}
+
+/// What coding a value anew for a generation made of it.
+struct Recoded {
+    generation: u32,
+    /// Nothing, where the value stays as it is.
+    large: Option<Weak<Large>>,
 }
 
 /// Where a large value lies.
@@ -124,6 +133,7 @@ impl Large {
             shared_bytes: AtomicUsize::new(0),
             is_copied: AtomicBool::new(matches!(whereabouts, Whereabouts::Ssd(_))),
             whereabouts: Mutex::new(whereabouts),
+            recoded: Mutex::new(None),
         };
         large.count(&large.whereabouts.lock(), true);
         large
@@ -321,7 +331,8 @@ impl Large {
             return;
         }
         let whereabouts = self.whereabouts.lock();
-        if self.is_retired.load(Relaxed) {
+        // Another name may have found it by `recoded` meanwhile.
+        if self.is_retired.load(Relaxed) || Arc::strong_count(self) > 1 {
             return;
         }
         self.count(&whereabouts, false);
@@ -376,6 +387,37 @@ impl Whereabouts {
             Self::Memory { pieces, .. } => pieces.as_ref(),
             Self::Ssd(pieces) => Some(pieces),
         }
+    }
+}
+
+/// Coding anew.
+impl Large {
+    /// What it was coded anew as for `generation`: `Some(None)` if it stays as it is, `None` if that is not known.
+    #[expect(clippy::option_option, reason = "whether it is known, and whether there is one")]
+    pub(crate) fn recoded(&self, generation: u32) -> Option<Option<Arc<Self>>> {
+        let large = match &*self.recoded.lock() {
+            Some(recoded) if recoded.generation == generation => recoded.large.clone(),
+            _ => return None,
+        };
+        let Some(large) = large else { return Some(None) };
+        let large = large.upgrade()?;
+        // No record refers to one that is retired, and none may again.
+        let is_retired = {
+            let _whereabouts = large.whereabouts.lock();
+            large.is_retired.load(Relaxed)
+        };
+        (!is_retired).then_some(Some(large))
+    }
+
+    /// Notes that coding it anew for `generation` gave `large`, or left it as it is. Another thread may have noted one before: what all
+    /// names of the value get.
+    pub(crate) fn note_recoded(&self, generation: u32, large: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        if let Some(known) = self.recoded(generation) {
+            return known;
+        }
+        let weak = large.as_ref().map(Arc::downgrade);
+        *self.recoded.lock() = Some(Box::new(Recoded { generation, large: weak }));
+        large
     }
 }
 
@@ -440,6 +482,11 @@ impl<'a> LargeHandle<'a> {
             large.note_shared(&large.whereabouts.lock());
         }
         large
+    }
+
+    /// Whether anything but this record has a share: other names of the value, or readers.
+    pub(crate) fn is_shared(self) -> bool {
+        Arc::strong_count(&self.share()) > 2
     }
 
     /// The reference's bytes, for a record that will own it.

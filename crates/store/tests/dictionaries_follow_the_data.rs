@@ -155,3 +155,47 @@ fn large_values_that_go_as_their_leaf_is_coded_anew_are_freed() {
         store.memory().large_bytes == 0
     });
 }
+
+#[test]
+fn names_of_a_large_value_share_it_when_it_is_coded_anew() {
+    let store = open_with(CodecChoice::Token);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut text = Vec::new();
+    while text.len() < 600_000 {
+        text.extend(log_line(text.len() as u64, &mut random));
+    }
+    // Names in several leaves.
+    let name = |kind: &str, n: u64| format!("key:{:012}/{kind}", n * 4000).into_bytes();
+    let share = |kind: &str| {
+        store.put(kind.as_bytes(), &text).unwrap();
+        for n in 0..20 {
+            store.copy(kind.as_bytes(), &name(kind, n), true).unwrap();
+        }
+    };
+    let large_bytes = || {
+        let held = || {
+            store.settle().unwrap();
+            store.memory().large_bytes
+        };
+        // What was replaced goes with its last reader.
+        let mut last = held();
+        until("nothing becomes free any more", || last == std::mem::replace(&mut last, held()));
+        last
+    };
+    share("raw");
+    load(&store, 0..100_000, log_line);
+    let adoptions = store.stats().adoptions;
+    assert!(adoptions > 0);
+    assert!(large_bytes() <= text.len() as u64 * 11 / 10, "{:?}", store.memory());
+    share("coded");
+    let one_bytes = large_bytes() - text.len() as u64;
+    assert!(one_bytes < text.len() as u64 * 3 / 4, "it is coded: {one_bytes}");
+    load(&store, 100_000..200_000, table_row);
+    assert!(store.stats().adoptions > adoptions);
+    load(&store, 0..80_001, table_row);
+    // Each is there once, of whichever dictionary.
+    assert!(large_bytes() <= 2 * text.len() as u64 * 11 / 10, "{:?}", store.memory());
+    for kind in ["raw", "coded"] {
+        (0..20).for_each(|n| assert!(store.get(&name(kind, n)).unwrap().as_ref() == Some(&text)));
+    }
+}

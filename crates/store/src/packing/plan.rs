@@ -233,8 +233,15 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 /// A large value coded with another dictionary; `None` when it stays as it is.
 fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
     let target = target?;
-    // What goes back to SSD is not to be written there again.
-    if old.generation() == Some(target.generation()) || old.len() > RECODED_BYTES_MAX || old.is_copied() {
+    let generation = target.generation();
+    if old.generation() == Some(generation) || old.len() > RECODED_BYTES_MAX {
+        return None;
+    }
+    if let Some(known) = old.recoded(generation) {
+        return known;
+    }
+    // What goes back to SSD is not to be written there again, and names that share a value need no second one beside it.
+    if old.is_copied() || old.generation().is_none() && old.is_shared() {
         return None;
     }
     let mut raw = Vec::new();
@@ -242,7 +249,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     old.read_in_memory(usize::MAX, &mut raw)?.ok()?;
     let new = Large::new(&raw, Some(target), core.place_like(&old), core.gauges.reserve(0), &core.gauges);
     // One that was coded before must change, so that its dictionary can go.
-    (old.generation().is_some() || new.stored_bytes() < old.stored_bytes()).then(|| Arc::new(new))
+    let changes = old.generation().is_some() || new.stored_bytes() < old.stored_bytes();
+    old.note_recoded(generation, changes.then(|| Arc::new(new)))
 }
 
 /// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a

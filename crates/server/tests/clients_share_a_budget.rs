@@ -86,7 +86,9 @@ fn small_requests_that_are_never_finished() {
 
 #[test]
 fn readers_that_never_read() {
-    let server = started(BUDGET);
+    // A crowded server makes little of each reply: 40 readers may fit into 4 MiB.
+    let budget = BUDGET / 4;
+    let server = started(budget);
     let mut bystander = server.connect();
     assert_eq!(bystander.ask(&[b"SET", b"value", &vec![b'v'; 200_000]]), b"+OK\r\n");
     // More than the system's buffers of a connection take.
@@ -95,7 +97,7 @@ fn readers_that_never_read() {
     readers.iter_mut().for_each(|reader| reader.send(&requests));
     server.wait_for(&mut bystander, "five readers are disconnected", |info| {
         let held = info.field("mem_clients_normal");
-        assert!(held <= BUDGET + BUDGET / 8 + 40 * FREE, "{held}");
+        assert!(held <= budget + budget / 8 + 41 * FREE, "{held}");
         info.field("evicted_clients") >= 5
     });
     assert_eq!(bystander.text("STRLEN value"), ":200000\r\n");

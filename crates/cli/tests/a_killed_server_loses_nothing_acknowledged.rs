@@ -233,7 +233,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
 }
 
 /// Keys of the filling, several times what memory holds.
-const FILL_KEYS: u64 = 60_000;
+const FILL_KEYS: u64 = 36_000;
 const FILL_BYTES: usize = 800;
 /// The server's memory is mostly its program and its buffers.
 const SMALL: [&str; 4] = ["--memory", "24MiB", "--ssd", "512MiB"];

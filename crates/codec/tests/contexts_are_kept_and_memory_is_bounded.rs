@@ -109,12 +109,14 @@ fn no_block_allocates_once_its_context_is_warm() {
             frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, size).unwrap();
         };
         let sizes = [16_384, 512, 4096, 1];
+        // What libzstd does after 128 blocks shows.
+        let rounds = if setting.format == Format::Zstd { 200 } else { 40 };
         for size in sizes {
             round(size, &text);
             round(size, &noise);
             let before = CALLS.get();
-            (0..200).for_each(|_| round(size, &text));
-            (0..200).for_each(|_| round(size, &noise));
+            (0..rounds).for_each(|_| round(size, &text));
+            (0..rounds).for_each(|_| round(size, &noise));
             assert_eq!(CALLS.get() - before, 0, "{setting} ({name}) allocates for blocks of {size} bytes");
         }
         // Sizes in turn: libzstd gives memory back when its tables were three times too large 128 times running, and

@@ -14,11 +14,11 @@ use crate::values::{ValueBytes, Values};
 use crate::worker::{Buffers, Control, Mistakes, Phase, Worker};
 use crate::workload::{LoadOrder, Mix};
 
-const KEYS: u64 = 3_000;
+const KEYS: u64 = 2_000;
 /// About as many as are loaded.
 const RAW_BYTES: u64 = KEYS * 200;
 /// Of each thread: several at a key, so that threads meet.
-const MIXED_OPERATIONS: u64 = 4_000;
+const MIXED_OPERATIONS: u64 = 2_000;
 
 /// Runs the suite with a codec; the error says what was wrong first.
 pub fn check<T: Target>(codec: &str) -> Result<(), String> {

@@ -45,6 +45,8 @@ const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 const STEPS_PER_TURN: usize = 16;
 /// Bytes of requests and replies after which a turn ends.
 const TURN_BYTES: usize = 128 << 10;
+/// Bytes of a turn up to which its client goes before those whose turns are longer.
+const SHORT_TURN_BYTES: usize = 16 << 10;
 /// What a connection may hold of a request without asking: its first line, and the parser's place.
 const FREE_BYTES: usize = 512;
 /// What a piece of a reply counts of a turn, however long it is: it takes some time.
@@ -108,7 +110,7 @@ pub(crate) struct Connection {
     deferred: Option<Taken>,
     /// Bytes of the request that another thread runs; later ones wait for its reply.
     job_bytes: Option<usize>,
-    /// Bytes of requests and replies in this turn.
+    /// Bytes of requests and replies in this turn, or the last one.
     turn_bytes: usize,
     /// `input` may hold whole requests, left because a reply had to leave first.
     unparsed: bool,
@@ -137,7 +139,8 @@ impl Connection {
             discard: None,
             deferred: None,
             job_bytes: None,
-            turn_bytes: 0,
+            // Nobody knows how long its turns will be.
+            turn_bytes: TURN_BYTES,
             unparsed: false,
             output: Output::default(),
             held_bytes: 0,
@@ -170,9 +173,9 @@ impl Connection {
         self.socket.half_closed |= event.is_read_closed();
     }
 
-    /// Whether the last turn was more than half of what a turn may be.
+    /// Whether the last turn was a long one. That of a newcomer, who had none, counts as long.
     pub(crate) fn was_long(&self) -> bool {
-        self.turn_bytes > TURN_BYTES / 2
+        self.turn_bytes > SHORT_TURN_BYTES
     }
 
     /// Reads, runs and answers what there is, within bounds.
@@ -187,8 +190,12 @@ impl Connection {
             mem::swap(&mut self.output, &mut space.reply.output);
         }
         space.reply.resp3 = self.resp3;
-        self.turn_bytes = 0;
+        let last_turn_bytes = mem::take(&mut self.turn_bytes);
         let next = self.work(space, shared, counters).unwrap_or(Next::Close);
+        if self.turn_bytes == 0 {
+            // Nothing came, which says nothing of turns to come.
+            self.turn_bytes = last_turn_bytes;
+        }
         self.resp3 = space.reply.resp3;
         if waiting {
             mem::swap(&mut self.output, &mut space.reply.output);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ziptier::{CodecChoice, Error, FarOptions, FarPlace, FarRatio, Options, Store};
 
-const LIMIT_BYTES: u64 = 8 << 20;
+const LIMIT_BYTES: u64 = 4 << 20;
 
 struct Filled {
     store: Store,

@@ -13,7 +13,7 @@ use ziptier_testing::until;
 use ziptier::{CodecChoice, Options, Stats, Store};
 
 const KEYS: u64 = 60_000;
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 3;
 const HOT: std::ops::Range<u64> = 15_000..15_200;
 const CODECS: [CodecChoice; 3] = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd];
 

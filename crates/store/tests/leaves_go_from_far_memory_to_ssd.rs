@@ -51,11 +51,11 @@ fn what_no_memory_has_room_for_goes_to_ssd() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { codec, background_threads, ..Options::default() };
         // Space there is given in chunks of 1 MiB: one holds the head, one the large values.
-        let store = open(&dir, 8 << 20, 64 << 20, options);
-        let keys = 80_000;
+        let store = open(&dir, 4 << 20, 64 << 20, options);
+        let keys = 45_000;
         let mut versions = vec![0; keys as usize];
         let mut random = fastrand::Rng::with_seed(1);
-        for write in 0..keys + 20_000 {
+        for write in 0..keys + 12_000 {
             let n = if write < keys { write } else { random.u64(..keys) };
             versions[n as usize] += 1;
             let put = store.put(&key(n), &value(n, versions[n as usize]));
@@ -134,7 +134,7 @@ fn all_places_full_is_a_clear_state() {
     for background_threads in [0, 1] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { codec: CodecChoice::None, background_threads, ..Options::default() };
-        let store = open(&dir, 8 << 20, 4 << 20, options);
+        let store = open(&dir, 4 << 20, 4 << 20, options);
         let mut taken = 0;
         let refusal = loop {
             match store.put(&key(taken), &value(taken, 1)) {

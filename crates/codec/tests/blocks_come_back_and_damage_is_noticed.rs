@@ -106,7 +106,7 @@ fn every_file_at_every_size() {
                 with_dictionary += which;
                 let blocks: Vec<&[u8]> = SIZES
                     .iter()
-                    .flat_map(|&size| pieces(&file.bytes, size, (4096 / size).clamp(1, 4)))
+                    .flat_map(|&size| pieces(&file.bytes, size, (4096 / size).clamp(1, 8)))
                     .collect();
                 conformance::check_engine(engine.as_ref(), &blocks).unwrap_or_else(|failure| {
                     panic!("{setting} ({name}, dictionary {which}), {}: {failure}", file.name)

@@ -64,21 +64,21 @@ fn the_sum_is_near_the_allocator(codec: CodecChoice) {
             store.memory()
         );
     };
-    for n in 0..120_000u64 {
-        store.put(format!("key:{:012}", n * 7_919 % 120_000).as_bytes(), &text(n)).unwrap();
+    for n in 0..300_000u64 {
+        store.put(format!("key:{:012}", n * 7_919 % 300_000).as_bytes(), &text(n)).unwrap();
     }
     check("after a load in random order");
     store.settle().unwrap();
     check("after settling");
-    for n in 0..40_000u64 {
-        store.put(format!("key:{:012}", n * 13 % 120_000).as_bytes(), &text(n + 1)).unwrap();
+    for n in 0..100_000u64 {
+        store.put(format!("key:{:012}", n * 13 % 300_000).as_bytes(), &text(n + 1)).unwrap();
     }
     check("after updates");
-    for n in 0..80u64 {
+    for n in 0..200u64 {
         store.put(format!("large:{n}").as_bytes(), &text(n).repeat(300)).unwrap();
     }
     check("with large values");
-    for n in 0..60_000u64 {
+    for n in 0..150_000u64 {
         store.delete(format!("key:{n:012}").as_bytes()).unwrap();
     }
     store.settle().unwrap();

@@ -69,7 +69,7 @@ fn generated() -> Vec<File> {
 
 /// `count` pieces of `size` bytes (or less at the end), spread over the file.
 pub(crate) fn pieces(bytes: &[u8], size: usize, count: usize) -> Vec<&[u8]> {
-    let all: Vec<&[u8]> = bytes.chunks(size).collect();
+    let all = bytes.chunks(size);
     let step = (all.len() / count).max(1);
-    all.iter().copied().rev().step_by(step).take(count).collect()
+    all.rev().step_by(step).take(count).collect()
 }

@@ -275,6 +275,9 @@ impl Connection {
                 if unsent > 0 {
                     return Ok(Next::Wait);
                 }
+                if self.turn_bytes > TURN_BYTES {
+                    break;
+                }
                 self.stream_on(space, shared, counters)?;
                 continue;
             }

@@ -98,6 +98,20 @@ fn all_sockets_are_looked_at_between_a_few_long_turns() {
 }
 
 #[test]
+fn sockets_are_looked_at_between_pieces_of_a_large_reply() {
+    const PIECES: usize = 64;
+    let (server, _gate) = started();
+    let mut reader = server.connect();
+    let value = vec![b'v'; PIECES * (256 << 10)];
+    assert_eq!(reader.ask(&[b"SET", b"large", &value]), b"+OK\r\n");
+    let before = server.info(&mut reader).field("eventloop_cycles");
+    assert!(reader.ask(&[b"GET", b"large"]).len() > value.len());
+    let looks = server.info(&mut reader).field("eventloop_cycles") - before;
+    // A turn has two pieces at most, however many the socket would take.
+    assert!(looks >= PIECES as u64 / 2, "{looks} looks");
+}
+
+#[test]
 fn clients_with_short_turns_go_before_newcomers() {
     let (server, gate) = started();
     let (mut asking, mut bystander) = (server.connect(), server.connect());

@@ -64,9 +64,14 @@ pub(crate) struct Large {
     shared_bytes: AtomicUsize,
     /// It lay on SSD alone once: what is in memory is a copy, for which nothing has to be written.
     is_copied: AtomicBool,
-    whereabouts: Mutex<Whereabouts>,
+    held: Mutex<Held>,
+}
+
+/// What changes together. One lock for both keeps a value that lies on SSD small in memory.
+struct Held {
+    whereabouts: Whereabouts,
     /// What coding it anew made of it last, for the other names of the value.
-    recoded: Mutex<Option<Box<Recoded>>>,
+    recoded: Option<Box<Recoded>>,
 }
 
 /// What coding a value anew for a generation made of it.
@@ -132,10 +137,9 @@ impl Large {
             is_retired: AtomicBool::new(false),
             shared_bytes: AtomicUsize::new(0),
             is_copied: AtomicBool::new(matches!(whereabouts, Whereabouts::Ssd(_))),
-            whereabouts: Mutex::new(whereabouts),
-            recoded: Mutex::new(None),
+            held: Mutex::new(Held { whereabouts, recoded: None }),
         };
-        large.count(&large.whereabouts.lock(), true);
+        large.count(&large.held.lock().whereabouts, true);
         large
     }
 
@@ -166,7 +170,7 @@ impl Large {
 
     /// Whether it lies on SSD alone: who reads it then waits for that.
     pub(crate) fn is_on_ssd(&self) -> bool {
-        matches!(*self.whereabouts.lock(), Whereabouts::Ssd(_))
+        matches!(self.held.lock().whereabouts, Whereabouts::Ssd(_))
     }
 
     /// Whether what is in memory is a copy of what lies on SSD, for which nothing has to be written.
@@ -176,7 +180,7 @@ impl Large {
 
     /// Its chunks, unless it lies on SSD alone.
     fn in_memory(&self) -> Option<Arc<Chunks>> {
-        match &*self.whereabouts.lock() {
+        match &self.held.lock().whereabouts {
             Whereabouts::Memory { chunks, .. } => Some(chunks.clone()),
             Whereabouts::Ssd(_) => None,
         }
@@ -184,7 +188,7 @@ impl Large {
 
     /// Where its pieces lie, if they were written.
     pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
-        self.whereabouts.lock().pieces().cloned()
+        self.held.lock().whereabouts.pieces().cloned()
     }
 
     /// Bytes of its chunks, wherever they lie.
@@ -248,40 +252,40 @@ impl Large {
 impl Large {
     /// Takes `pieces`, unless another thread wrote the value first: a manifest may name that copy, and the value needs no second one.
     pub(crate) fn set_first_places(&self, pieces: Arc<OwnedPieces>) {
-        let mut whereabouts = self.whereabouts.lock();
-        if whereabouts.pieces().is_some() {
-            drop(whereabouts);
+        let mut held = self.held.lock();
+        if held.whereabouts.pieces().is_some() {
+            drop(held);
             drop(pieces);
             return;
         }
-        self.count(&whereabouts, false);
-        if let Whereabouts::Memory { pieces: known, .. } = &mut *whereabouts {
+        self.count(&held.whereabouts, false);
+        if let Whereabouts::Memory { pieces: known, .. } = &mut held.whereabouts {
             *known = Some(pieces);
         }
-        self.count(&whereabouts, true);
+        self.count(&held.whereabouts, true);
     }
 
     /// Its pieces lie in `pieces` now.
     pub(crate) fn set_places(&self, pieces: Arc<OwnedPieces>) {
-        let mut whereabouts = self.whereabouts.lock();
-        self.count(&whereabouts, false);
-        let before = match &mut *whereabouts {
+        let mut held = self.held.lock();
+        self.count(&held.whereabouts, false);
+        let before = match &mut held.whereabouts {
             Whereabouts::Memory { pieces: known, .. } => known.replace(pieces),
             Whereabouts::Ssd(known) => Some(std::mem::replace(known, pieces)),
         };
-        self.count(&whereabouts, true);
-        drop(whereabouts);
+        self.count(&held.whereabouts, true);
+        drop(held);
         drop(before);
     }
 
     /// Lets go of its chunks, if its pieces were written; the bytes on a side of memory that are free when their last reader is gone.
     pub(crate) fn leave_memory(&self, side: Side) -> usize {
-        let mut whereabouts = self.whereabouts.lock();
-        let Whereabouts::Memory { chunks, pieces: Some(pieces) } = &*whereabouts else { return 0 };
+        let mut held = self.held.lock();
+        let Whereabouts::Memory { chunks, pieces: Some(pieces) } = &held.whereabouts else { return 0 };
         let (chunks, pieces) = (chunks.clone(), pieces.clone());
-        let before = std::mem::replace(&mut *whereabouts, Whereabouts::Ssd(pieces));
+        let before = std::mem::replace(&mut held.whereabouts, Whereabouts::Ssd(pieces));
         self.is_copied.store(true, Relaxed);
-        drop(whereabouts);
+        drop(held);
         drop(before);
         let freed_bytes = chunks.bytes_on(side);
         retire(chunks);
@@ -290,13 +294,13 @@ impl Large {
 
     /// Has `chunks`, read from its pieces, in memory, too; `false` if it came there already, or is gone.
     fn come_to_memory(&self, chunks: Arc<Chunks>) -> bool {
-        let mut whereabouts = self.whereabouts.lock();
-        let Whereabouts::Ssd(pieces) = &*whereabouts else { return false };
+        let mut held = self.held.lock();
+        let Whereabouts::Ssd(pieces) = &held.whereabouts else { return false };
         if self.is_retired.load(Relaxed) {
             return false;
         }
         let pieces = Some(pieces.clone());
-        *whereabouts = Whereabouts::Memory { chunks, pieces };
+        held.whereabouts = Whereabouts::Memory { chunks, pieces };
         true
     }
 
@@ -315,12 +319,12 @@ impl Large {
 
     /// Has `new` in place of `old`; `false` if it moved meanwhile.
     fn replace(&self, old: &Arc<Chunks>, new: Arc<Chunks>) -> bool {
-        let mut whereabouts = self.whereabouts.lock();
-        let before = match &mut *whereabouts {
+        let mut held = self.held.lock();
+        let before = match &mut held.whereabouts {
             Whereabouts::Memory { chunks, .. } if Arc::ptr_eq(chunks, old) => std::mem::replace(chunks, new),
             _ => return false,
         };
-        drop(whereabouts);
+        drop(held);
         retire(before);
         true
     }
@@ -330,21 +334,21 @@ impl Large {
         if Arc::strong_count(self) > 1 {
             return;
         }
-        let whereabouts = self.whereabouts.lock();
+        let held = self.held.lock();
         // Another name may have found it by `recoded` meanwhile.
         if self.is_retired.load(Relaxed) || Arc::strong_count(self) > 1 {
             return;
         }
-        self.count(&whereabouts, false);
+        self.count(&held.whereabouts, false);
         self.is_retired.store(true, Relaxed);
-        self.count(&whereabouts, true);
-        if let Whereabouts::Memory { chunks, .. } = &*whereabouts {
+        self.count(&held.whereabouts, true);
+        if let Whereabouts::Memory { chunks, .. } = &held.whereabouts {
             chunks.retire();
         }
         // Against the two steps of `share`, which does them the other way round: one of the two sees the other.
         fence(SeqCst);
         if Arc::strong_count(self) > 1 {
-            self.note_shared(&whereabouts);
+            self.note_shared(&held.whereabouts);
         }
     }
 
@@ -395,7 +399,7 @@ impl Large {
     /// What it was coded anew as for `generation`: `Some(None)` if it stays as it is, `None` if that is not known.
     #[expect(clippy::option_option, reason = "whether it is known, and whether there is one")]
     pub(crate) fn recoded(&self, generation: u32) -> Option<Option<Arc<Self>>> {
-        let large = match &*self.recoded.lock() {
+        let large = match &self.held.lock().recoded {
             Some(recoded) if recoded.generation == generation => recoded.large.clone(),
             _ => return None,
         };
@@ -403,7 +407,7 @@ impl Large {
         let large = large.upgrade()?;
         // No record refers to one that is retired, and none may again.
         let is_retired = {
-            let _whereabouts = large.whereabouts.lock();
+            let _held = large.held.lock();
             large.is_retired.load(Relaxed)
         };
         (!is_retired).then_some(Some(large))
@@ -416,7 +420,7 @@ impl Large {
             return known;
         }
         let weak = large.as_ref().map(Arc::downgrade);
-        *self.recoded.lock() = Some(Box::new(Recoded { generation, large: weak }));
+        self.held.lock().recoded = Some(Box::new(Recoded { generation, large: weak }));
         large
     }
 }
@@ -440,7 +444,7 @@ impl Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.count(&self.whereabouts.lock(), false);
+        self.count(&self.held.lock().whereabouts, false);
         self.gauges.retired_shared.take_held(*self.shared_bytes.get_mut());
     }
 }
@@ -479,7 +483,7 @@ impl<'a> LargeHandle<'a> {
         };
         // A reader of an old state: no record refers to the value any more.
         if large.is_retired.load(SeqCst) {
-            large.note_shared(&large.whereabouts.lock());
+            large.note_shared(&large.held.lock().whereabouts);
         }
         large
     }

@@ -99,7 +99,7 @@ impl PieceReads {
 
 impl Large {
     pub(super) fn view(&self) -> View {
-        match &*self.whereabouts.lock() {
+        match &self.held.lock().whereabouts {
             Whereabouts::Memory { chunks, .. } => View::Memory(chunks.clone()),
             Whereabouts::Ssd(pieces) => View::Ssd(pieces.clone()),
         }

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 const COMPARED: Duration = Duration::from_millis(10);
 /// How far the counter may be off.
 const OFF_MAX: f64 = 0.01;
+/// A longer wait begins asleep and is spun to its end, since the system may wake a sleeper a little late.
+const SPUN_NS_MAX: u64 = 1_000_000;
+/// A sleeper looks so often whether it is still wanted.
+const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// Tells how many nanoseconds lie between two readings.
 #[derive(Debug, Clone)]
@@ -58,6 +62,19 @@ impl Clock {
             Clock::Simulated(now) => {
                 now.fetch_add(SIMULATED_READING_NS, std::sync::atomic::Ordering::Relaxed)
             }
+        }
+    }
+
+    /// Lets a part of a wait of `wait_ns` pass; the caller looks at the clock again.
+    #[inline]
+    pub(crate) fn pause(&self, wait_ns: u64) {
+        match self {
+            #[cfg(test)]
+            Clock::Simulated(_) => {}
+            _ if wait_ns > SPUN_NS_MAX => {
+                std::thread::sleep(Duration::from_nanos((wait_ns - SPUN_NS_MAX / 2).min(SLEEP_NS_MAX)));
+            }
+            _ => std::hint::spin_loop(),
         }
     }
 

@@ -145,7 +145,7 @@ impl<T: Target> Arena<'_, T> {
         /// With fewer operations in a window, ten or less would decide the percentile.
         const OPERATIONS_MIN: f64 = 1_000.0;
         /// How long a window that ends by count may take at a slow rate.
-        const SECONDS_MAX: f64 = 60.0;
+        const SECONDS_MAX: f64 = 10.0;
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;

@@ -404,7 +404,7 @@ impl Arrivals {
             if control.phase() == Phase::Stop {
                 return now;
             }
-            std::hint::spin_loop();
+            self.clock.pause((self.next_ns - elapsed as f64) as u64);
         }
     }
 }

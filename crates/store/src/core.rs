@@ -70,8 +70,10 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
-    /// Nothing in a store that refuses writes at its limit.
-    pub(crate) eviction: Option<Box<Eviction>>,
+    /// What eviction needs, where and while it is on.
+    pub(crate) eviction: Box<Eviction>,
+    /// Whether records are evicted at the limit; otherwise writes are refused there.
+    pub(crate) evicts: AtomicBool,
     /// The newest batch that exists; records of later ones do not, yet.
     pub(crate) committed: AtomicU64,
     /// Batches are written one at a time.
@@ -130,7 +132,8 @@ impl Core {
             pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
-            eviction: options.eviction.then(Box::default),
+            eviction: Box::new(Eviction::new(options.eviction)),
+            evicts: AtomicBool::new(options.eviction),
             committed: AtomicU64::new(0),
             batches: Mutex::new(()),
             batch_room: Mutex::new(()),
@@ -232,7 +235,7 @@ impl Core {
                         if (reads as u32).is_multiple_of(SAMPLE) {
                             leaf.clock.touch(place);
                         }
-                        if self.eviction.is_some() {
+                        if self.evicts() {
                             leaf.marks.touch(place, guard);
                         }
                     }

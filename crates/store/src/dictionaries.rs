@@ -481,7 +481,7 @@ impl Core {
         if self.dictionaries.has_current() || limit_bytes == u64::MAX {
             return room_bytes / 2;
         }
-        let evictable_bytes = if self.eviction.is_some() { limit_bytes / TRAINING_PART } else { 0 };
+        let evictable_bytes = if self.evicts() { limit_bytes / TRAINING_PART } else { 0 };
         room_bytes.max(evictable_bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! Eviction: at its memory limit, a store with [`Options::eviction`](crate::Options::eviction) lets go of what S3-FIFO would.
+//! Eviction: at its memory limit, a store that evicts lets go of what S3-FIFO would. `switch` begins and ends it.
 //!
 //! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023) puts new records on *probation*, a
 //! queue of a tenth of all bytes. Whoever was read before its end goes to the *main* queue, all others go, and their keys are
@@ -108,6 +108,10 @@ impl Waiting {
 /// What an evicting store keeps beside its leaves.
 #[derive(Default)]
 pub(crate) struct Eviction {
+    /// Eviction began, and may have ended since: a key that is not there may have been evicted.
+    begun: AtomicBool,
+    /// Held by whoever begins or ends it.
+    switching: Mutex<()>,
     /// So little room is left that probation ends.
     full: AtomicBool,
     /// Counts bytes.
@@ -122,6 +126,11 @@ pub(crate) struct Eviction {
 }
 
 impl Eviction {
+    /// Of a store that evicts from the start on, or does not.
+    pub(crate) fn new(begun: bool) -> Self {
+        Self { begun: AtomicBool::new(begun), ..Self::default() }
+    }
+
     fn epochs(&self, which: Which) -> &Epochs {
         if which == Which::Main { &self.main } else { &self.probation }
     }
@@ -161,7 +170,8 @@ impl Core {
         may_end: bool,
         guard: &Guard,
     ) {
-        let Some(eviction) = &self.eviction else { return };
+        let Some(eviction) = self.evicting() else { return };
+        newest.is_weighed = true;
         let (probation, main) = (eviction.probation.now(), eviction.main.now());
         let body = &state.body;
         let mut marks: Vec<Mark> =
@@ -241,9 +251,12 @@ impl Core {
         }
     }
 
-    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new.
+    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before eviction did has none.
     pub(crate) fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
-        let Some(eviction) = &self.eviction else { return };
+        let Some(eviction) = self.evicting() else { return };
+        if marks.len() < leaf.state(guard).body.len() {
+            return self.take_up(leaf, guard);
+        }
         leaf.marks.set(marks, &self.gauges, guard);
         self.line_up(eviction, leaf, marks.iter().copied(), guard);
     }
@@ -271,13 +284,13 @@ impl Core {
 
     /// Whether a key that is not there may lie in a checkpoint, because it was evicted: then a delete of it is one.
     pub(crate) fn forgets(&self) -> bool {
-        self.eviction.is_some() && self.journal.get().is_some()
+        self.has_evicted() && self.journal.get().is_some()
     }
 
-    /// Has the records of a leaf that was loaded wait in the main queue, as if they had come there one after the other: how they
-    /// were read before is not known.
+    /// Has the records of a leaf without marks wait in the main queue, as if they had come there one after the other: how they were read
+    /// before is not known. The caller owns the leaf.
     pub(crate) fn take_up(&self, leaf: &Leaf, guard: &Guard) {
-        let Some(eviction) = &self.eviction else { return };
+        let Some(eviction) = self.evicting() else { return };
         let now = eviction.main.now() + STAMPS;
         let marks: Vec<Mark> = (0..leaf.state(guard).body.len() as u32)
             .map(|place| Mark::new(true, now - place % EPOCHS))
@@ -287,7 +300,7 @@ impl Core {
 
     /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are merged then.
     pub(crate) fn note_landing(&self, leaf: &Leaf) {
-        let Some(eviction) = &self.eviction else { return };
+        let Some(eviction) = self.evicting() else { return };
         let stamp = eviction.probation.now() % STAMPS;
         if leaf.waits[0].compare_exchange(NOWHERE, stamp as u8, Relaxed, Relaxed).is_ok() {
             eviction.on_probation.push(stamp, leaf, Which::Probation);
@@ -302,20 +315,20 @@ impl Core {
     /// Whether so much is held that room comes before everything else that is done in the background: more than the limit, which writers keep to, so that
     /// nothing goes while nobody writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
-        self.eviction.is_some() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
+        self.evicts() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
     }
 
     /// Whether the background may take so many bytes more without anything being evicted for them.
     pub(crate) fn has_room_for_growth(&self, bytes: usize) -> bool {
-        match &self.eviction {
-            Some(_) => self.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
-            None => self.admit(bytes).is_ok(),
+        match self.evicts() {
+            true => self.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
+            false => self.admit(bytes).is_ok(),
         }
     }
 
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
-        if let Some(eviction) = &self.eviction
+        if let Some(eviction) = self.evicting()
             && !self.packs_instead(0)
         {
             self.evict(eviction, 0, VISITS_PER_PACK);
@@ -334,7 +347,7 @@ impl Core {
     /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had. The caller holds no
     /// guard and no lock.
     pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
-        let Some(eviction) = &self.eviction else { return true };
+        let Some(eviction) = self.evicting() else { return true };
         if bytes > self.gauges.limit() / 2 {
             return false;
         }
@@ -347,7 +360,7 @@ impl Core {
 
     /// The same in the background, only above [`GOAL_PCT`]; whether there is more to do.
     pub(crate) fn evict_in_background(&self) -> bool {
-        let Some(eviction) = self.eviction.as_ref().filter(|_| self.is_eviction_due()) else { return false };
+        let Some(eviction) = self.evicting().filter(|_| self.is_eviction_due()) else { return false };
         if self.packs_instead(0) {
             return true;
         }
@@ -361,7 +374,7 @@ impl Core {
     /// Evicts towards `bytes` more that may be held; `false` when so much is not to be had that way. The caller holds no guard and no
     /// lock.
     pub(crate) fn evict_for(&self, bytes: u64) -> bool {
-        let Some(eviction) = &self.eviction else { return false };
+        let Some(eviction) = self.evicting() else { return false };
         if bytes > self.gauges.limit() / 2 {
             return false;
         }
@@ -384,7 +397,12 @@ impl Core {
             if !full {
                 return Relief::Enough;
             }
-            eviction.ghosts.lock().resize(self.gauges.records.get(), &self.gauges);
+            let mut ghosts = eviction.ghosts.lock();
+            if !self.evicts() {
+                return Relief::None;
+            }
+            ghosts.resize(self.gauges.records.get(), &self.gauges);
+            drop(ghosts);
             let excess_bytes = live.saturating_sub(goal);
             match self.next_leaf(eviction, excess_bytes > 0) {
                 Some(turn) => self.visit_waiting(eviction, &turn, excess_bytes),
@@ -539,5 +557,6 @@ fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
 /// No stamp: the leaf does not wait.
 pub(crate) const NOWHERE: u8 = u8::MAX;
 
+mod switch;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests;

@@ -46,7 +46,8 @@ pub(crate) struct FarMemory {
     full: AtomicBool,
     /// Where chunks of large values go, if their ratio is set.
     placement: Option<Placement>,
-    fit: Fit,
+    /// Whether a block takes a slot of any size where none of its own is free.
+    takes_any: AtomicBool,
 }
 
 /// The seam: what is mapped cannot run under Miri.
@@ -87,7 +88,17 @@ impl FarMemory {
 
     fn over(medium: Medium, ratio: Option<FarRatio>, fit: Fit) -> Arc<Self> {
         let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
-        Arc::new(Self { medium, full: AtomicBool::new(false), placement, fit })
+        let takes_any = AtomicBool::new(fit == Fit::Any);
+        Arc::new(Self { medium, full: AtomicBool::new(false), placement, takes_any })
+    }
+
+    fn fit(&self) -> Fit {
+        if self.takes_any.load(Relaxed) { Fit::Any } else { Fit::Close }
+    }
+
+    /// Changes how much more than a slot of its own size a block may take.
+    pub(crate) fn set_fit(&self, fit: Fit) {
+        self.takes_any.store(fit == Fit::Any, Relaxed);
     }
 
     /// What places chunks of large values at a set ratio.
@@ -103,7 +114,7 @@ impl FarMemory {
     /// A copy of `bytes`; `None` when there is no room.
     pub(crate) fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<FarBytes> {
         let held = match &self.medium {
-            Medium::Mapped(far) => far.put_fitting(bytes, self.fit).ok().map(Held::Block),
+            Medium::Mapped(far) => far.put_fitting(bytes, self.fit()).ok().map(Held::Block),
             #[cfg(test)]
             Medium::Heap(heap) => heap.put(bytes).map(Held::Heap),
         };
@@ -121,7 +132,7 @@ impl FarMemory {
     /// Whether so many bodies of `bytes` bytes each fit for sure.
     pub(crate) fn has_room_for_bodies(&self, bytes: usize, bodies: usize) -> bool {
         match &self.medium {
-            Medium::Mapped(far) => far.has_room(bytes, bodies, self.fit),
+            Medium::Mapped(far) => far.has_room(bytes, bodies, self.fit()),
             #[cfg(test)]
             Medium::Heap(heap) => {
                 heap.usage().capacity_bytes >= heap.usage().used_bytes + (bytes * bodies) as u64

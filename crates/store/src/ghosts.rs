@@ -26,10 +26,15 @@ impl Ghosts {
         if wanted <= self.words.len() * 5 / 4 && wanted >= self.words.len() / 2 {
             return;
         }
-        gauges.eviction.take(self.words.len() * size_of::<u64>());
-        self.words = Box::default();
+        self.forget(gauges);
         self.words = vec![0; wanted].into_boxed_slice();
         gauges.eviction.add(self.words.len() * size_of::<u64>());
+    }
+
+    /// Forgets all keys.
+    pub(crate) fn forget(&mut self, gauges: &Gauges) {
+        gauges.eviction.take(self.words.len() * size_of::<u64>());
+        self.words = Box::default();
     }
 
     /// The word of a key and its fingerprint, which is never 0.

@@ -209,7 +209,7 @@ pub(crate) struct Leaf {
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
     warm: AtomicBool,
     pub(crate) clock: Clock,
-    /// Empty in a store that does not evict.
+    /// Empty while the store does not evict.
     pub(crate) marks: Marks,
     /// The stamps under which the leaf waits for its turn on probation and in the main queue.
     pub(crate) waits: [AtomicU8; 2],

@@ -72,7 +72,7 @@ impl Mark {
     }
 }
 
-/// The marks of a leaf's records, in their order; none in a store that does not evict.
+/// The marks of a leaf's records, in their order; none while the store does not evict.
 ///
 /// Only the leaf's owner replaces them. A reader may see those of the body before: then it counts for another record.
 #[derive(Debug)]
@@ -139,6 +139,16 @@ impl Marks {
         }
     }
 
+    /// Forgets them. The caller owns the leaf.
+    pub(crate) fn forget(&self, gauges: &Gauges, guard: &Guard) {
+        let old = self.0.swap(Shared::null(), std::sync::atomic::Ordering::AcqRel, guard);
+        gauges.eviction.take(held_by(old));
+        if !old.is_null() {
+            // SAFETY: it is no longer reachable, and who still reads it is pinned.
+            unsafe { guard.defer_destroy(old) };
+        }
+    }
+
     /// Frees them, when nobody else sees the leaf any more.
     pub(crate) fn free(&mut self, gauges: &Gauges) {
         let marks = std::mem::take(self).0;
@@ -193,6 +203,9 @@ mod tests {
             }
             assert!(gauges.eviction.held() as usize >= len);
         }
+        marks.forget(&gauges, &guard);
+        assert_eq!((marks.all(&guard).len(), gauges.eviction.held()), (0, 0));
+        marks.set(&[Mark::default()], &gauges, &guard);
         marks.free(&gauges);
         assert_eq!(gauges.eviction.held(), 0);
     }

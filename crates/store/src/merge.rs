@@ -56,7 +56,9 @@ pub(crate) struct Newest<'a> {
     pub(crate) pending: Vec<Pending<'a>>,
     /// References of records that no reader of the merged leaf can reach.
     pub(crate) shadowed: Vec<&'a [u8]>,
-    /// What eviction is to know of the body's records; empty in a store that does not evict.
+    /// Whether records have marks: eviction was on when the pack began, and it may begin or end meanwhile.
+    pub(crate) is_weighed: bool,
+    /// What eviction is to know of the body's records.
     pub(crate) marks: Vec<Mark>,
     /// Tombstones among them that are eviction's.
     pub(crate) evicted: u64,

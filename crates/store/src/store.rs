@@ -1,6 +1,7 @@
 //! The store as its users see it.
 
 mod bounded;
+mod limits;
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -34,6 +35,13 @@ pub use bounded::OldValue;
 /// A compressed, ordered key-value store in memory. Share it between threads by reference or `Arc`.
 ///
 /// Keys are 1 to 65,536 bytes, values 0 bytes to 512 MiB. Every call is atomic per key, and linearizable.
+///
+/// - **Compression** begins when there are enough records to train a dictionary on, and what one saves is worth what it costs:
+///   [`Store::stats`] tells. Records are settled by a background thread, or by [`Store::settle`].
+/// - **At its memory limit** the store refuses writes, unless [`Options::eviction`] or [`Store::set_eviction`] lets records go.
+/// - **Expiry** is a moment in milliseconds of Unix time, given with a value ([`PutMeta`]) or later ([`Store::set_expiry`]).
+/// - **With [`Options::durable`]** the store lies in a folder and is there again after a restart or a crash. [`Store::close`] tells whether
+///   everything is durable; a store that is dropped ends in the same way, and tells nobody.
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
@@ -554,17 +562,6 @@ impl Store {
     /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
-    }
-
-    /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment;
-    /// `false` when so much is not to be had, when others are as quick to use what becomes free, or when the store may do neither.
-    pub fn make_room(&self, bytes: u64) -> bool {
-        self.core.can_make_room() && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
-    }
-
-    /// Changes the memory limit; `None` lifts it.
-    pub fn set_memory_limit(&self, bytes: Option<u64>) {
-        self.core.set_memory_limit(bytes);
     }
 }
 

@@ -326,8 +326,7 @@ impl Core {
         let Decided { seen, value, .. } = decided;
         let is_unwritten = seen.appends == leaf.appends();
         // Eviction and expiry take records away and append nothing.
-        let may_be_gone =
-            seen.meta.is_some_and(|meta| self.eviction.is_some() || meta.expires_at_ms.is_some());
+        let may_be_gone = seen.meta.is_some_and(|meta| self.has_evicted() || meta.expires_at_ms.is_some());
         if is_unwritten && !may_be_gone {
             return true;
         }

@@ -281,6 +281,37 @@ fn goes_on(
     evicted
 }
 
+/// What was evicted before eviction ended may lie in a checkpoint, and is deleted after it.
+#[test]
+fn no_old_value_comes_back_where_eviction_begins_and_ends() {
+    let images = from_environment("ZIPTIER_IMAGES", 24) as usize;
+    let seed = from_environment("ZIPTIER_SEED", 1);
+    let (low, high) = (LIMIT_BYTES * 3 / 2, 16 * LIMIT_BYTES);
+    let disk = RecordingDisk::new();
+    let mut history = History::new(ALL);
+    let without = Options { eviction: false, ..cache(&disk, CodecChoice::None, high) };
+    let store = Store::open(without).unwrap();
+    for round in 0..8 {
+        let first = 6 * seed * 100_000 + round * 700;
+        // Without eviction there is room for everything, so that no write is refused.
+        let evicts = round % 4 > 1;
+        store.set_eviction(evicts).unwrap();
+        store.set_memory_limit(Some(if evicts { low } else { high }));
+        (first..first + 700).for_each(|step| history.write(step, &store, &disk));
+        if round % 4 != 3 {
+            // What is evicted in the last of the rounds lies in it.
+            store.checkpoint().unwrap();
+        }
+    }
+    assert!(store.stats().evicted > 100, "{:?}", store.stats());
+    drop(store);
+    for (n, image) in disk.images().sample(seed, images).enumerate() {
+        let options = cache(&image.disk, CodecChoice::None, high);
+        let store = Store::open(Options { eviction: n % 2 == 0, ..options }).unwrap();
+        history.at(image.position).check(&store, &image.what);
+    }
+}
+
 #[test]
 fn no_old_value_comes_back_of_threads_that_write_while_checkpoints_are_made() {
     let wanted = from_environment("ZIPTIER_IMAGES", 60) as usize;

@@ -313,7 +313,7 @@ impl Core {
             Operation::Put { key, value, expires_at_ms, flags } => {
                 match self.put(key, value, PutMeta { expires_at_ms, flags }) {
                     // The value before must not stay in its place.
-                    Err(Error::MemoryLimit { .. }) if self.eviction.is_some() => {
+                    Err(Error::MemoryLimit { .. }) if self.evicts() => {
                         self.append_bare(key, Kind::Tombstone, None)
                     }
                     outcome => outcome,

@@ -62,7 +62,7 @@ impl Core {
                 None => body.seek_from(from, record.key),
             };
             from = place + usize::from(replaces);
-            if self.eviction.is_some() {
+            if newest.is_weighed {
                 pieces.marks.extend_from_slice(&newest.marks[marked..place]);
                 marked = from;
                 if record.kind != Kind::Tombstone {

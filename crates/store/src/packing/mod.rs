@@ -178,7 +178,7 @@ pub(crate) struct Pieces {
     pub(crate) blocks_packed_fast: u64,
     pub(crate) blocks_packed_dense: u64,
     pub(crate) blocks_unpacked: u64,
-    /// Marks of all bodies' records; empty in a store that does not evict.
+    /// Marks of all bodies' records; empty where eviction was off when the pack began.
     pub(crate) marks: Vec<Mark>,
     /// Records that eviction took out.
     pub(crate) evicted: u64,
@@ -473,6 +473,7 @@ pub(crate) fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary
 // Hundreds of packs, which Miri sees elsewhere.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::options::Options;
@@ -507,6 +508,41 @@ mod tests {
         }
         core.gauges.set_limit(None);
         (changed, left)
+    }
+
+    #[test]
+    fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_marks() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let mut from = 0;
+        for (begins, planned) in [(true, true), (true, false), (false, true), (false, false)] {
+            core.set_eviction(!begins).expect("there is no SSD");
+            // Two records fill no landing, and the next ones lie between them and behind.
+            for n in from..from + 2 {
+                core.put(&[n % 2, n], b"value", PutMeta::default()).expect("no limit is set");
+            }
+            from += 2;
+            let guard = core.pin();
+            let (leaf, _) = core.locate(b"", &guard);
+            let ownership = leaf.try_own().expect("nobody else maintains it");
+            core.seal(leaf, &guard);
+            let state = leaf.state(&guard);
+            let mut newest = newest(state.sealed.as_deref().into_iter(), &core.committed);
+            let mut keys = Vec::new();
+            core.weigh(leaf, state, &mut newest, &mut keys, true, &guard);
+            core.evicts.store(begins, Ordering::Release);
+            let pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
+                true => core.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()),
+                false => core.amend(state, &newest, scratch, &mut || ()).expect("it is a common pack"),
+            });
+            core.publish_one(leaf, state, pieces, &guard);
+            let records = leaf.state(&guard).body.len();
+            assert_eq!(records, usize::from(from));
+            assert!(!begins || leaf.marks.all(&guard).len() >= records);
+            drop(ownership);
+            drop(guard);
+            core.evicts.store(!begins, Ordering::Release);
+        }
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Core {
         let mut larges: Vec<usize> = Vec::new();
         let mut fresh = 0;
         let mut fresh_at_end = 0;
-        let evicts = self.eviction.is_some();
+        let evicts = leaves.iter().all(|(_, newest)| newest.is_weighed);
         for ((state, newest), spans) in leaves.iter().zip(&decoded) {
             let dictionary = tokens(state);
             pieces.evicted += newest.evicted;

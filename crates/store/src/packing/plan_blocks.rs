@@ -51,7 +51,7 @@ impl Core {
         let mut dropped: Vec<(usize, usize)> = Vec::new();
         let mut old: Vec<Old> = Vec::with_capacity(leaves.len());
         let (mut fresh, mut fresh_at_end) = (0, 0);
-        let evicts = self.eviction.is_some();
+        let evicts = leaves.iter().all(|(_, newest)| newest.is_weighed);
         for (leaf, (state, newest)) in leaves.iter().enumerate() {
             let body = &state.body;
             let stays = goal == Goal::Keep && is_coded_with(state, coding);

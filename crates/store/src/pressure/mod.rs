@@ -193,7 +193,7 @@ impl Core {
 
     /// Whether the store may do anything but refuse when DRAM is full.
     pub(crate) fn can_make_room(&self) -> bool {
-        self.has_place_below() || self.eviction.is_some()
+        self.has_place_below() || self.evicts()
     }
 
     fn recovering(&self) -> bool {
@@ -441,7 +441,7 @@ impl Core {
     /// had the leaf that would go.
     fn laps_in_vain_max(&self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
-        let may_evict = self.eviction.is_some() && bytes as u64 <= self.gauges.limit() / 2;
+        let may_evict = self.evicts() && bytes as u64 <= self.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
 
@@ -479,7 +479,7 @@ impl Core {
         self.wait_for_retired();
         if !self.has_place_below() {
             // What is about to be free is waited for; what is evicted is more of it.
-            let frees = self.eviction.is_none() && self.gauges.retired_soon_free() >= over_bytes;
+            let frees = !self.evicts() && self.gauges.retired_soon_free() >= over_bytes;
             return if frees { Moved::On } else { Moved::Stuck };
         }
         let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();

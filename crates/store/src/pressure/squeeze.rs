@@ -90,7 +90,7 @@ impl Core {
     pub(super) fn squeeze(&self, over_bytes: u64) -> bool {
         // So much is not to be had by packing.
         let may_give = over_bytes <= self.gauges.limit() / 2;
-        may_give && (self.squeeze_stale() || (self.eviction.is_none() && self.squeeze_loose()))
+        may_give && (self.squeeze_stale() || (!self.evicts() && self.squeeze_loose()))
     }
 
     /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds no guard.

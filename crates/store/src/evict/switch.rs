@@ -1,0 +1,91 @@
+//! Beginning and ending eviction while the store runs.
+//!
+//! 1. A pack that began before eviction did gives its records no marks, and `remember` takes the leaf up. So every leaf that is
+//!    published from then on has marks.
+//! 2. Whoever begins eviction comes to every leaf, waits for its owner, and takes up what lies there.
+//! 3. Whoever ends eviction does the same and drops the marks. A pack that began before may still evict, but it owns its leaf: nothing is
+//!    evicted once the last leaf was visited.
+//!
+//! A store that has evicted goes on to log deletes of keys that are not there: they may lie in its folder.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crossbeam_epoch::Guard;
+use ziptier_media::far::Fit;
+
+use super::{Eviction, NOWHERE};
+use crate::Error;
+use crate::core::Core;
+use crate::leaf::Leaf;
+
+impl Core {
+    /// Whether records are evicted at the limit.
+    #[inline]
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts.load(Acquire)
+    }
+
+    pub(super) fn evicting(&self) -> Option<&Eviction> {
+        self.evicts().then_some(&*self.eviction)
+    }
+
+    /// Whether records may have been evicted since the store was opened.
+    pub(crate) fn has_evicted(&self) -> bool {
+        self.eviction.begun.load(Relaxed)
+    }
+
+    /// Whether the store may evict.
+    ///
+    /// # Errors
+    /// It has an SSD.
+    pub(crate) fn may_evict(&self) -> Result<(), Error> {
+        match self.cold {
+            None => Ok(()),
+            Some(_) => Err(Error::Ssd { reason: "a store that evicts keeps nothing on SSD".to_owned() }),
+        }
+    }
+
+    /// Begins eviction, or ends it: after that no record is evicted. The caller holds no guard and no lock.
+    ///
+    /// # Errors
+    /// As [`Core::may_evict`].
+    pub(crate) fn set_eviction(&self, evicts: bool) -> Result<(), Error> {
+        let _alone = self.eviction.switching.lock();
+        if evicts == self.evicts() {
+            return Ok(());
+        }
+        self.may_evict()?;
+        if let Some(far) = &self.far {
+            far.set_fit(if evicts { Fit::Close } else { Fit::Any });
+        }
+        if evicts {
+            self.eviction.full.store(false, Relaxed);
+            self.eviction.begun.store(true, Relaxed);
+            self.evicts.store(true, Release);
+            self.visit_all(|leaf, guard| {
+                leaf.waits.iter().for_each(|waits| waits.store(NOWHERE, Relaxed));
+                self.take_up(leaf, guard);
+            });
+        } else {
+            self.evicts.store(false, Release);
+            self.visit_all(|leaf, guard| leaf.marks.forget(&self.gauges, guard));
+            self.eviction.ghosts.lock().forget(&self.gauges);
+            for waiting in [&self.eviction.on_probation, &self.eviction.in_main] {
+                *waiting.0.lock() = Default::default();
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `work` on every leaf, owned, in key order. What is cut off a leaf while it waits for its visit is visited after it.
+    fn visit_all(&self, work: impl Fn(&Leaf, &Guard)) {
+        let mut cursor = Some(Vec::new());
+        while let Some(low) = cursor {
+            cursor = self.with_leaf_of(&low, |leaf, guard| {
+                work(leaf, guard);
+                guard.flush();
+                leaf.state(guard).high.as_deref().map(<[u8]>::to_vec)
+            });
+        }
+    }
+}

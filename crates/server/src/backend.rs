@@ -336,6 +336,14 @@ pub trait Backend: Send + Sync {
         "noeviction"
     }
 
+    /// Whether keys may be evicted at the limit, as [`Backend::set_eviction`] asks for.
+    fn may_evict(&self) -> Result<(), BackendError> {
+        Err(BackendError::Refused("this store evicts nothing".into()))
+    }
+
+    /// Begins or ends eviction at the limit. A store that may not evict does nothing.
+    fn set_eviction(&self, _evicts: bool) {}
+
     /// Evicts keys until `bytes` more may be held; `false` where that can't be, or where nothing is evicted.
     fn make_room(&self, _bytes: u64) -> bool {
         false

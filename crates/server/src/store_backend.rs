@@ -30,7 +30,6 @@ pub struct StoreBackend {
     codec: CodecChoice,
     limit_bytes: Option<u64>,
     far_anonymous_bytes: u64,
-    evicts: bool,
 }
 
 impl StoreBackend {
@@ -49,17 +48,17 @@ impl StoreBackend {
     ///
     /// As [`Store::open`].
     pub fn open_with(mut options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
-        let (codec, limit_bytes, evicts) = (options.codec, options.memory_limit_bytes, options.eviction);
+        let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
-            if evicts {
+            if options.eviction {
                 // A recovery keeps this limit, with buffers of its own beside it.
                 options.memory_limit_bytes = limit_bytes.map(|bytes| bytes.min(store_bytes_at_start(bytes)));
             }
         }
         let store = Store::open_with(options, progress)?;
         let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
-        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, evicts })
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes })
     }
 
     /// Ends the store, and tells whether everything is durable.
@@ -256,7 +255,16 @@ impl Backend for StoreBackend {
     }
 
     fn eviction_policy(&self) -> &'static str {
-        if self.evicts { "allkeys-s3fifo" } else { "noeviction" }
+        if self.store.evicts() { "allkeys-s3fifo" } else { "noeviction" }
+    }
+
+    fn may_evict(&self) -> Result<(), BackendError> {
+        Ok(self.store.may_evict()?)
+    }
+
+    fn set_eviction(&self, evicts: bool) {
+        // A store that may not evict is as it was.
+        let _ = self.store.set_eviction(evicts);
     }
 
     fn make_room(&self, bytes: u64) -> bool {

@@ -23,6 +23,7 @@ enum Change {
     Memory(u64),
     Password(Option<Password>),
     OutputLimits(OutputLimits),
+    Eviction(bool),
     Nothing,
 }
 
@@ -65,12 +66,12 @@ fn judge(shared: &Shared, name: &str, value: &[u8], present: &[u8]) -> Result<Ch
         "maxclients" => clients_max(shared, value),
         "maxmemory" => memory(value).map(Change::Memory).ok_or("argument must be a memory value".into()),
         "requirepass" => password(shared, value),
+        "maxmemory-policy" => policy(shared, value),
         "client-output-buffer-limit" => {
             output_limits(shared.settings.output_limits(), value).map(Change::OutputLimits)
         }
         // Whoever sets what is so anyway is content.
         _ if value.eq_ignore_ascii_case(present) => Ok(Change::Nothing),
-        "maxmemory-policy" => policy(value),
         _ => Err("can't set immutable config".into()),
     }
 }
@@ -85,6 +86,7 @@ impl Change {
             Self::Memory(bytes) => shared.set_memory_limit(bytes),
             Self::Password(password) => settings.set_password(password),
             Self::OutputLimits(limits) => settings.set_output_limits(limits),
+            Self::Eviction(evicts) => shared.backend.set_eviction(evicts),
             Self::Nothing => {}
         }
     }
@@ -137,13 +139,17 @@ fn password(shared: &Shared, value: &[u8]) -> Result<Change, String> {
     Password::new(value).map(|password| Change::Password(Some(password))).map_err(|error| error.to_string())
 }
 
-/// A store evicts or does not, from its start on.
-fn policy(value: &[u8]) -> Result<Change, String> {
-    let policies = ["noeviction", "allkeys-s3fifo"];
-    Err(match policies.iter().any(|policy| value.eq_ignore_ascii_case(policy.as_bytes())) {
-        true => "can't be changed while the server runs; start it with --maxmemory-policy".into(),
-        false => format!("argument(s) must be one of the following: {}", policies.join(", ")),
-    })
+fn policy(shared: &Shared, value: &[u8]) -> Result<Change, String> {
+    if shared.backend.is_loading() {
+        return Err("the store is not open yet".into());
+    }
+    match value.to_ascii_lowercase().as_slice() {
+        b"noeviction" => Ok(Change::Eviction(false)),
+        b"allkeys-s3fifo" => {
+            shared.backend.may_evict().map(|()| Change::Eviction(true)).map_err(|refusal| refusal.to_string())
+        }
+        _ => Err("argument(s) must be one of the following: noeviction, allkeys-s3fifo".into()),
+    }
 }
 
 /// `class hard soft seconds`, any number of times; classes that are not named stay what they are.

@@ -6,6 +6,7 @@ mod durable;
 use std::fmt;
 use std::io::Write;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -153,6 +154,7 @@ fn run(
     arguments.access.apply(&mut config)?;
     config.memory_limit_bytes = limit_bytes;
     let threads = config.threads;
+    let made_for_ssd = options.ssd.as_ref().and_then(|ssd| ssd.path.clone()).filter(|path| !path.exists());
     raise_open_files();
     let server = Server::listen(config)?;
     let limit =
@@ -166,6 +168,7 @@ fn run(
         ),
         after: format!(", {threads} threads"),
         durable: arguments.durable,
+        made_for_ssd,
     };
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -202,11 +205,13 @@ struct Greeting {
     before: String,
     after: String,
     durable: DurableArguments,
+    /// The folder that `--ssd` names, if it was not there.
+    made_for_ssd: Option<PathBuf>,
 }
 
 impl Greeting {
     fn print(&self, store: &Store) {
-        let (packer, places) = (packer(store), places(store, &self.durable));
+        let (packer, places) = (packer(store), places(store, self));
         let page = format!("{}{packer}{}\n{places}", self.before, self.after);
         // Nobody reading it is no reason not to serve.
         let _ = std::io::stdout().write_all(page.as_bytes());
@@ -264,10 +269,12 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// A line for each place besides memory.
-fn places(store: &Store, durable: &DurableArguments) -> String {
+fn places(store: &Store, greeting: &Greeting) -> String {
     let far = store.far().map(|far| format!("far memory: {} of {far}\n", Bytes(far.limit_bytes)));
-    let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}\n", Bytes(ssd.limit_bytes), ssd.medium));
-    let folder = durable.found(store).map(|found| format!("{found}\n"));
+    let made = greeting.made_for_ssd.as_ref().map(|path| format!("; made the folder {}", path.display()));
+    let made = made.unwrap_or_default();
+    let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}{made}\n", Bytes(ssd.limit_bytes), ssd.medium));
+    let folder = greeting.durable.found(store).map(|found| format!("{found}\n"));
     [far, ssd, folder].into_iter().flatten().collect()
 }
 

@@ -330,7 +330,7 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
     }
     let server = start(folder.path(), "always", &SMALL);
     audit_fill(server.port, rounds, &noted);
-    let info = server.connect().info("codec").unwrap();
+    let info = server.connect().info("ssd").unwrap();
     assert!(info.contains("ssd_leaves:") && !info.contains("ssd_leaves:0\r"), "{info}");
     server.kill();
     let checked = ziptier().arg("check").arg(folder.path()).output().unwrap();

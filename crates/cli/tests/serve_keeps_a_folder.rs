@@ -241,3 +241,18 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
     }
     server.stop();
 }
+
+/// A typing error in a path would fill the wrong disk.
+#[test]
+fn a_folder_that_ssd_names_is_made_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new").join("ssd");
+    let ssd = format!("64MiB:{}", path.display());
+    let start = || Server::start(support::serve().args(["--ssd", &ssd]));
+    let made = format!("; made the folder {}\n", path.display());
+    let server = start();
+    assert!(server.said.contains(&made), "{}", server.said);
+    server.stop();
+    let server = start();
+    assert!(server.said.contains("SSD: 64 MiB") && !server.said.contains("made"), "{}", server.said);
+}

@@ -365,6 +365,11 @@ pub trait Backend: Send + Sync {
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;
 
+    /// What `INFO ssd` shows: lower-case names, plain values. Empty without an SSD.
+    fn ssd(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// Counters of codec and store as `INFO codec` shows them: lower-case names, plain values.
     fn counters(&self) -> Vec<(&'static str, String)>;
 }

@@ -437,33 +437,37 @@ impl Backend for StoreBackend {
             ("engine_faults", stats.engine_faults),
         ];
         let mut shown: Vec<_> = counters.into_iter().map(|(name, count)| (name, count.to_string())).collect();
-        if let Some(ssd) = self.store.ssd() {
-            // Before anything was put since the start there is nothing to compare the SSD's head with.
-            let put_bytes = Some(stats.written_bytes).filter(|bytes| *bytes > 0);
-            let amplification = put_bytes.map_or(0.0, |bytes| ssd.written_bytes as f64 / bytes as f64);
-            let counters = [
-                ("ssd_limit_bytes", ssd.limit_bytes),
-                ("ssd_allocated_bytes", ssd.allocated_bytes),
-                ("ssd_live_bytes", ssd.live_bytes),
-                ("ssd_written_bytes", ssd.written_bytes),
-                ("ssd_cleaned_bytes", ssd.cleaned_bytes),
-                ("ssd_index_bytes", ssd.index_bytes),
-                ("ssd_leaves", ssd.leaves),
-                ("ssd_refused", ssd.is_refused.into()),
-                ("ssd_reads", stats.ssd_reads),
-                ("ssd_pieces_read", ssd.pieces_read),
-                ("reads_below", stats.reads_below),
-                ("sent_to_ssd", stats.sent_to_ssd),
-                ("merged_on_ssd", stats.merged_on_ssd),
-                ("raised_from_ssd", stats.raised_from_ssd),
-                ("copied_up", stats.copied_up),
-            ];
-            shown.extend(counters.map(|(name, count)| (name, count.to_string())));
-            shown.push(("ssd_write_amplification", format!("{amplification:.2}")));
-            shown.push(("ssd_medium", ssd.medium));
-        }
         shown.push(("codec_ratio", format!("{ratio:.3}")));
         shown.push(("codec_worker", self.store.block_worker().unwrap_or("cpu").to_owned()));
+        shown
+    }
+
+    fn ssd(&self) -> Vec<(&'static str, String)> {
+        let Some(ssd) = self.store.ssd() else { return Vec::new() };
+        let stats = self.store.stats();
+        // Before anything was put since the start there is nothing to compare the SSD's head with.
+        let put_bytes = Some(stats.written_bytes).filter(|bytes| *bytes > 0);
+        let amplification = put_bytes.map_or(0.0, |bytes| ssd.written_bytes as f64 / bytes as f64);
+        let counters = [
+            ("ssd_limit_bytes", ssd.limit_bytes),
+            ("ssd_allocated_bytes", ssd.allocated_bytes),
+            ("ssd_live_bytes", ssd.live_bytes),
+            ("ssd_written_bytes", ssd.written_bytes),
+            ("ssd_cleaned_bytes", ssd.cleaned_bytes),
+            ("ssd_index_bytes", ssd.index_bytes),
+            ("ssd_leaves", ssd.leaves),
+            ("ssd_refused", ssd.is_refused.into()),
+            ("ssd_reads", stats.ssd_reads),
+            ("ssd_pieces_read", ssd.pieces_read),
+            ("reads_below", stats.reads_below),
+            ("sent_to_ssd", stats.sent_to_ssd),
+            ("merged_on_ssd", stats.merged_on_ssd),
+            ("raised_from_ssd", stats.raised_from_ssd),
+            ("copied_up", stats.copied_up),
+        ];
+        let mut shown: Vec<_> = counters.map(|(name, count)| (name, count.to_string())).into();
+        shown.push(("ssd_write_amplification", format!("{amplification:.2}")));
+        shown.push(("ssd_medium", ssd.medium));
         shown
     }
 }

@@ -131,8 +131,84 @@ fn policies_that_are_not_there_are_named() {
     let mut connection = server.connect();
     let refused = connection.text("CONFIG SET maxmemory-policy allkeys-lru");
     assert!(refused.contains("one of the following: noeviction, allkeys-s3fifo\r\n"), "{refused}");
+    assert_eq!(connection.text("CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
+}
+
+/// A full server is told to evict, and to stop.
+#[test]
+fn another_policy_is_in_force_at_once() {
+    let options = ziptier::Options { memory_limit_bytes: Some(1 << 20), ..ziptier::Options::default() };
+    let server = TestServer::start_with(Arc::new(StoreBackend::open(options).unwrap()), |_| {});
+    let mut connection = server.connect();
+    let mut number = 0u32;
+    let mut fill = |connection: &mut Connection, most: u32| {
+        let until = number.saturating_add(most);
+        while number < until {
+            number += 1;
+            let reply = connection.ask(&[b"SET", number.to_string().as_bytes(), &[b'v'; 300]]);
+            match reply.as_slice() {
+                b"+OK\r\n" => {}
+                refused => return refused.starts_with(b"-OOM "),
+            }
+        }
+        false
+    };
+    let tells = |connection: &mut Connection, policy: &str| {
+        let reply = format!("*2\r\n$16\r\nmaxmemory-policy\r\n${}\r\n{policy}\r\n", policy.len());
+        assert_eq!(connection.text("CONFIG GET maxmemory-policy"), reply);
+        let info = connection.text("INFO");
+        assert!(info.contains(&format!("\r\nmaxmemory_policy:{policy}\r\n")), "{info}");
+        server.info(connection).field("evicted_keys")
+    };
+    assert!(fill(&mut connection, u32::MAX));
+    assert_eq!(tells(&mut connection, "noeviction"), 0);
+    for _ in 0..2 {
+        assert_eq!(connection.text("CONFIG SET maxmemory-policy AllKeys-S3FIFO timeout 0"), "+OK\r\n");
+        assert!(!fill(&mut connection, 2000));
+        let evicted = tells(&mut connection, "allkeys-s3fifo");
+        assert!(evicted > 0);
+        let refused = connection.text("CONFIG SET maxmemory-policy noeviction timeout x");
+        assert!(refused.starts_with("-ERR CONFIG SET failed"), "{refused}");
+        assert!(!fill(&mut connection, 100));
+        assert_eq!(connection.text("CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
+        let evicted = tells(&mut connection, "noeviction");
+        assert!(fill(&mut connection, u32::MAX));
+        assert_eq!(tells(&mut connection, "noeviction"), evicted);
+    }
+}
+
+/// Its counters stood among the codec's.
+#[test]
+fn the_ssd_has_a_section_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let ssd = Some(ziptier::SsdOptions { path: Some(folder.path().to_owned()), limit_bytes: 64 << 20 });
+    let store = StoreBackend::open(ziptier::Options { ssd, ..ziptier::Options::default() }).unwrap();
+    let server = TestServer::start_with(Arc::new(store), |_| {});
+    let mut connection = server.connect();
+    let section = connection.text("INFO ssd");
+    assert!(section.contains("\r\n# SSD\r\nssd_limit_bytes:67108864\r\n"), "{section}");
+    assert!(!connection.text("INFO codec").contains("ssd"));
+    let page = connection.text("INFO");
+    assert!(page.contains("\r\n\r\n# SSD\r\nssd_limit_bytes:"), "{page}");
+    // Nor does a server without one have it.
+    let server = TestServer::start_store();
+    let mut connection = server.connect();
+    assert_eq!(connection.text("INFO ssd"), "$0\r\n\r\n");
+    let page = connection.text("INFO");
+    assert!(!page.contains("# SSD") && !page.contains("\r\n\r\n\r\n# "), "{page}");
+}
+
+#[test]
+fn eviction_is_refused_beside_an_ssd() {
+    let folder = tempfile::tempdir().unwrap();
+    let ssd = Some(ziptier::SsdOptions { path: Some(folder.path().to_owned()), limit_bytes: 64 << 20 });
+    let options = ziptier::Options { ssd, ..ziptier::Options::default() };
+    let server = TestServer::start_with(Arc::new(StoreBackend::open(options).unwrap()), |_| {});
+    let mut connection = server.connect();
     let refused = connection.text("CONFIG SET maxmemory-policy allkeys-s3fifo");
-    assert!(refused.contains("start it with --maxmemory-policy"), "{refused}");
+    let words = "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - ";
+    assert!(refused.starts_with(words) && refused.contains("keeps nothing on SSD"), "{refused}");
+    assert!(connection.text("CONFIG GET maxmemory-policy").contains("\r\nnoeviction\r\n"));
     assert_eq!(connection.text("CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
 }
 

@@ -22,6 +22,7 @@ const SECTIONS: &[(&str, &str, Section)] = &[
     ("replication", "Replication", replication),
     ("cpu", "CPU", cpu),
     ("codec", "Codec", codec),
+    ("ssd", "SSD", ssd),
     ("keyspace", "Keyspace", keyspace),
 ];
 
@@ -33,11 +34,16 @@ pub(super) fn info(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     let mut page = String::new();
     for (name, heading, write) in SECTIONS {
         if all || args.from(1).any(|wanted| wanted.eq_ignore_ascii_case(name.as_bytes())) {
+            let before = page.len();
             if !page.is_empty() {
                 page.push_str("\r\n");
             }
             let _ = write!(page, "# {heading}\r\n");
+            let fields = page.len();
             write(&mut page, session.shared);
+            if *name == "ssd" && page.len() == fields {
+                page.truncate(before);
+            }
         }
     }
     session.reply.text(&page);
@@ -156,6 +162,13 @@ fn cpu(page: &mut String, _shared: &Shared) {
 fn codec(page: &mut String, shared: &Shared) {
     field(page, "codec", shared.backend.codec());
     for (name, value) in shared.backend.counters() {
+        field(page, name, value);
+    }
+}
+
+/// Nothing without an SSD.
+fn ssd(page: &mut String, shared: &Shared) {
+    for (name, value) in shared.backend.ssd() {
         field(page, name, value);
     }
 }

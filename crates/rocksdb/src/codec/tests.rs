@@ -502,3 +502,54 @@ fn an_engine_that_fails_is_no_damage() {
     let damaged = token().unpack(ZSTD, None, &payload(&packed)[1..], 8000, |_| panic!("it is damaged"));
     assert!(matches!(damaged, Err(UnpackError::Damaged(_))), "{damaged:?}");
 }
+
+/// A file of a fixture. Those of `ZiptierV1` are what its first release wrote, and are never written anew.
+fn fixture(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ZiptierV1").join(name)
+}
+
+/// One block of each private type, with the generations that it needs.
+fn write_fixtures() {
+    let write = |name: &str, bytes: &[u8]| std::fs::write(fixture(name), bytes).unwrap();
+    std::fs::create_dir_all(fixture("")).unwrap();
+    let blocks = blocks(60);
+    let (raw, samples) = (&blocks[50], blocks[..25].iter().map(Vec::as_slice).collect::<Vec<_>>());
+    write("raw", raw);
+    for (name, codec, packed_as) in [("tokens", token(), TOKENS), ("canned", canned(), CANNED)] {
+        let generation = codec.train(&samples).unwrap();
+        write(&format!("{name}.generation"), generation.as_bytes());
+        let (made, out) = pack(&codec, packed_as, Some(&generation), raw, raw.len()).unwrap();
+        assert_eq!(made, packed_as);
+        write(&format!("{name}.block"), payload(&out));
+        if packed_as == TOKENS {
+            let mut alone = Vec::new();
+            assert!(codec.append_block(codec.alone(Some(&generation)).1, raw, &mut alone, raw.len()));
+            write("zstd.block", &alone);
+        }
+    }
+}
+
+/// People keep files for years, and nothing converts those that are not compacted.
+#[test]
+fn blocks_that_former_releases_wrote_are_read() {
+    if std::env::var_os("ZIPTIER_WRITE_FIXTURES").is_some() {
+        write_fixtures();
+    }
+    let read = |name: &str| std::fs::read(fixture(name)).unwrap();
+    let raw = read("raw");
+    for (name, shared, packed_as) in
+        [("tokens", "tokens", TOKENS), ("zstd", "tokens", ZSTD), ("canned", "canned", CANNED)]
+    {
+        let generation = Generation::load(&read(&format!("{shared}.generation"))).unwrap();
+        let packed = read(&format!("{name}.block"));
+        for codec in [token(), canned()] {
+            let mut back = Vec::new();
+            let take = |block: &[u8]| back.extend_from_slice(block);
+            codec.unpack(packed_as, Some(&generation), &packed, raw.len(), take).unwrap();
+            assert!(back == raw, "{name}");
+        }
+        // Files of the same generation go on with it.
+        let codec = if packed_as == CANNED { canned() } else { token() };
+        round_trip(&codec, packed_as, Some(&generation), &raw);
+    }
+}

@@ -7,6 +7,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use support::map_backend::MapBackend;
 use support::{Connection, TestServer, request};
@@ -190,4 +191,50 @@ fn a_value_is_taken_or_refused_however_it_arrives() {
             assert!(is_expected, "{len} bytes in pieces of {piece}: {}", String::from_utf8_lossy(&reply));
         }
     }
+}
+
+/// A list of keys is made in a buffer of the worker, which kept the room of the largest one.
+#[test]
+fn a_worker_gives_back_what_a_long_list_took() {
+    let backend = Arc::new(MapBackend::default());
+    let server = TestServer::start_with(backend.clone(), |config| config.threads = 1);
+    let mut client = server.connect();
+    let key = vec![b'k'; 1 << 20];
+    assert_eq!(client.ask(&[b"SET", &key, b"value"]), b"+OK\r\n");
+    assert!(client.text("SCAN 0").len() > key.len());
+    assert_eq!(client.text("GET missing"), "$-1\r\n");
+    let kept = backend.buffer_bytes.load(Relaxed);
+    assert!(kept <= 256 << 10, "{kept} bytes are kept");
+}
+
+/// An `MSET` of many small pairs takes many times its text while it is run. It was let in, and took that beyond the limit.
+#[test]
+fn writes_of_many_keys_are_promised_what_they_take_before_they_begin() {
+    const MIB: u64 = 1 << 20;
+    let args: Vec<Vec<u8>> = (0..200_000).map(|n| format!("{n:06}").into_bytes()).collect();
+    let many = |name: &'static [u8], count: usize| -> Vec<u8> {
+        let args = args[..count].iter().map(Vec::as_slice);
+        request(&[name].into_iter().chain(args).collect::<Vec<_>>())
+    };
+    let ask = |limit_bytes: u64, request: &[u8]| {
+        let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+            config.memory_limit_bytes = Some(limit_bytes);
+        });
+        let mut client = server.connect();
+        client.send(request);
+        let reply = client.reply();
+        // All or nothing.
+        (reply, client.text("DBSIZE"))
+    };
+    // 64 MB for the arguments, beside what the process has.
+    for name in [&b"MSET"[..], b"MSETNX"] {
+        let (reply, keys) = ask(64 * MIB, &many(name, 200_000));
+        assert!(is_refused(&reply), "{}", String::from_utf8_lossy(&reply));
+        assert_eq!(keys, ":0\r\n");
+    }
+    // A request as long that needs no room, a short one, and a server with room.
+    assert_eq!(ask(64 * MIB, &many(b"EXISTS", 200_000)).0, b":0\r\n");
+    assert_eq!(ask(64 * MIB, &many(b"MSET", 200)), (b"+OK\r\n".to_vec(), ":100\r\n".to_owned()));
+    let roomy = ask(1024 * MIB, &many(b"MSET", 200_000));
+    assert_eq!(roomy, (b"+OK\r\n".to_vec(), ":100000\r\n".to_owned()));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,8 @@ pub struct MapBackend {
     map: RwLock<Map>,
     /// Refuses writes once keys and values hold more.
     limit_bytes: Option<u64>,
+    /// Room in the buffer that a worker gave for the last value.
+    pub buffer_bytes: AtomicUsize,
 }
 
 fn now_ms() -> u64 {
@@ -76,6 +79,7 @@ impl Backend for MapBackend {
         bytes_max: usize,
         value: &mut Vec<u8>,
     ) -> Result<Option<Meta>, BackendError> {
+        self.buffer_bytes.store(value.capacity(), Relaxed);
         value.clear();
         let map = self.read();
         let found = map.get(key).filter(|entry| is_alive(entry));

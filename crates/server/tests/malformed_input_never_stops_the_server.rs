@@ -1,9 +1,9 @@
 //! Anybody who reaches the port may send anything. A request that crashes the server takes every client's cache with
 //! it, one that hangs a worker takes a part of them, and one that reserves what it announces takes the machine.
 //!
-//! 100,000 generated inputs go to one server, or `ZIPTIER_INPUTS`. After some the connection is closed, and a client that behaves has
-//! been connected all the time and is still served. No input may keep an event loop turning: its rounds are counted.
-//! `ZIPTIER_SEED` repeats a run.
+//! 100,000 generated inputs go to one server, or `ZIPTIER_INPUTS`, a quarter of them to one that asks for a password. After some the
+//! connection is closed, and a client that behaves has been connected all the time and is still served. No input may keep an event loop
+//! turning: its rounds are counted. `ZIPTIER_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
@@ -11,10 +11,13 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use support::map_backend::MapBackend;
 use support::{Connection, Info, TestServer, request};
+use ziptier_server::Password;
 use ziptier_testing::until;
 
 on_every_backend!(
@@ -32,7 +35,7 @@ fn inputs() -> usize {
 const INPUTS_PER_CONNECTION: usize = 8;
 /// Rounds of the event loops for each input: it comes in up to eight pieces, and the connection opens and closes.
 const CYCLES_PER_INPUT: u64 = 16;
-/// Connections at a time.
+/// Connections at a time; those of the first thread go to the server with a password.
 const THREADS: usize = 4;
 
 /// A small generator of well-spread numbers (xorshift64*).
@@ -64,7 +67,8 @@ impl Random {
 const NAMES: &[&str] = &[
     "GET", "SET", "MGET", "MSET", "DEL", "EXISTS", "INCR", "DECR", "APPEND", "STRLEN", "EXPIRE", "TTL",
     "PTTL", "PERSIST", "TYPE", "SCAN", "DBSIZE", "ECHO", "PING", "HELLO", "CLIENT", "CONFIG", "COMMAND",
-    "INFO", "SELECT", "QUIT", "STRLENX", "nothing", "", "POST", "Host:",
+    "INFO", "SELECT", "QUIT", "COPY", "RENAME", "RENAMENX", "AUTH", "MULTI", "EXEC", "OBJECT", "MEMORY",
+    "STRLENX", "nothing", "", "POST", "Host:",
 ];
 
 const WORDS: &[&[u8]] = &[
@@ -90,6 +94,12 @@ const WORDS: &[&[u8]] = &[
     b"SETNAME",
     b"AUTH",
     b"default",
+    b"sesame",
+    b"REPLACE",
+    b"DB",
+    b"ENCODING",
+    b"USAGE",
+    b"SAMPLES",
     b"3",
     b"2",
     b"LIST",
@@ -269,33 +279,75 @@ fn read_to_end(stream: &mut TcpStream) -> std::io::Result<()> {
     }
 }
 
+/// A server under attack, and the client that is served meanwhile.
+struct Watched<'a> {
+    server: &'a TestServer,
+    password: Option<&'static str>,
+    bystander: Connection,
+    cycles_before: u64,
+    asked: u64,
+}
+
+impl<'a> Watched<'a> {
+    fn new(server: &'a TestServer, password: Option<&'static str>) -> Self {
+        let mut bystander = client(server, password);
+        assert_eq!(bystander.text("SET untouched value"), "+OK\r\n");
+        let cycles_before = server.info(&mut bystander).field("eventloop_cycles");
+        Self { server, password, bystander, cycles_before, asked: 0 }
+    }
+
+    fn ask(&mut self) {
+        assert_eq!(self.bystander.text("GET untouched"), "$5\r\nvalue\r\n");
+        self.asked += 1;
+    }
+
+    /// After so many inputs.
+    fn check(&mut self, inputs: usize) {
+        let cycles = self.server.info(&mut self.bystander).field("eventloop_cycles") - self.cycles_before;
+        assert!(
+            cycles <= CYCLES_PER_INPUT * inputs as u64 + 10 * self.asked,
+            "{cycles} rounds for {inputs} inputs and {} requests",
+            self.asked
+        );
+        assert_eq!(client(self.server, self.password).text("GET untouched"), "$5\r\nvalue\r\n");
+        assert_eq!(connections_left(client(self.server, self.password)), 2);
+    }
+}
+
+/// A client that may do everything.
+fn client(server: &TestServer, password: Option<&str>) -> Connection {
+    let mut client = server.connect();
+    if let Some(password) = password {
+        assert_eq!(client.text(&format!("AUTH {password}")), "+OK\r\n");
+    }
+    client
+}
+
 fn generated_input_is_survived(server: &TestServer) {
-    let mut bystander = server.connect();
-    assert_eq!(bystander.text("SET untouched value"), "+OK\r\n");
-    let before = server.info(&mut bystander).field("eventloop_cycles");
-    let (address, inputs) = (server.address, inputs());
+    let guarded = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+        config.password = Some(Password::new(b"sesame").unwrap());
+    });
+    let share = inputs() / THREADS;
+    let mut watched = [Watched::new(&guarded, Some("sesame")), Watched::new(server, None)];
     let attackers: Vec<_> = (0..THREADS)
-        .map(|thread| thread::spawn(move || attack(address, seed() + 7919 * thread as u64, inputs / THREADS)))
+        .map(|thread| {
+            let address = watched[thread.min(1)].server.address;
+            thread::spawn(move || attack(address, seed() + 7919 * thread as u64, share))
+        })
         .collect();
-    let mut asked = 0;
     while attackers.iter().any(|attacker| !attacker.is_finished()) {
-        assert_eq!(bystander.text("GET untouched"), "$5\r\nvalue\r\n");
-        asked += 1;
+        watched.iter_mut().for_each(Watched::ask);
         thread::sleep(Duration::from_millis(2));
     }
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
-    let cycles = server.info(&mut bystander).field("eventloop_cycles") - before;
-    assert!(
-        cycles <= CYCLES_PER_INPUT * inputs as u64 + 10 * asked,
-        "{cycles} rounds for {inputs} inputs and {asked} requests"
-    );
-    assert_eq!(server.connect().text("GET untouched"), "$5\r\nvalue\r\n");
-    assert_eq!(connections_left(server), 2);
+    watched
+        .iter_mut()
+        .zip([share, (THREADS - 1) * share])
+        .for_each(|(watched, inputs)| watched.check(inputs));
 }
 
 /// Clients that the server knows, once it has noticed that others went.
-fn connections_left(server: &TestServer) -> usize {
-    let mut connection = server.connect();
+fn connections_left(mut connection: Connection) -> usize {
     let mut count = 0;
     until("the server has noticed that clients went", || {
         count = connection.text("CLIENT LIST").matches(" addr=").count();

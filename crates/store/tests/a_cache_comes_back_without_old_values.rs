@@ -313,6 +313,27 @@ fn no_old_value_comes_back_where_eviction_begins_and_ends() {
 }
 
 #[test]
+fn what_was_evicted_is_deleted_for_good_after_eviction_has_ended() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, LIMIT_BYTES);
+    store.set_eviction(false).unwrap();
+    store.set_memory_limit(Some(16 * LIMIT_BYTES));
+    (0..1000).for_each(|n| store.put(&name(n), &value(n, 0)).unwrap());
+    store.checkpoint().unwrap();
+    store.set_eviction(true).unwrap();
+    store.set_memory_limit(Some(LIMIT_BYTES));
+    (1000..2000).for_each(|n| store.put(&name(n), &value(n, 0)).unwrap());
+    store.set_eviction(false).unwrap();
+    store.set_memory_limit(Some(16 * LIMIT_BYTES));
+    let evicted = (0..1000).filter(|n| !store.delete(&name(*n)).unwrap()).count();
+    assert!(evicted > 100, "{evicted}");
+    // Killed: the checkpoint has them all.
+    let again = Store::open(cache(&disk.copy(), CodecChoice::None, 16 * LIMIT_BYTES)).unwrap();
+    let found: Vec<u64> = (0..1000).filter(|n| again.get(&name(*n)).unwrap().is_some()).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
 fn no_old_value_comes_back_of_threads_that_write_while_checkpoints_are_made() {
     let wanted = from_environment("ZIPTIER_IMAGES", 60) as usize;
     let seed = from_environment("ZIPTIER_SEED", 1);

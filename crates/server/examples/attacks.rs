@@ -9,7 +9,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -79,7 +79,7 @@ struct Server {
 impl Server {
     fn start(ziptier: &str, mib: u64, needs: Needs) -> Self {
         let folder = matches!(needs, Needs::Folder).then(|| tempfile::tempdir().unwrap());
-        let mut command = Command::new(ziptier);
+        let mut command = std::process::Command::new(ziptier);
         command.args(["serve", "--port", "0", "--memory", &format!("{mib}MiB"), "--threads", "2"]);
         command.args(["--max-clients", "10100"]);
         folder.iter().for_each(|folder| _ = command.arg("--dir").arg(folder.path().join("data")));
@@ -364,36 +364,60 @@ fn counts(server: &Server) {
     });
 }
 
-/// What the bystander asks for, again and again.
-const BYSTANDERS: &[(&str, &[&[u8]])] = &[
+type Command = (&'static str, &'static [&'static [u8]]);
+
+/// What a bystander with small requests asks for, again and again.
+const SMALL: &[Command] = &[
     ("PING", &[b"PING"]),
     ("GET", &[b"GET", b"by:small"]),
     ("MSET of two keys", &[b"MSET", b"by:small", b"value", b"by:source", b"value"]),
     ("RENAME", &[b"RENAME", b"by:source", b"by:target"]),
-    ("SET of 300 KB", &[b"SET", b"by:large", &[b'v'; 300_000]]),
 ];
+/// Another one holds as much as an attacker meanwhile, and may be disconnected for that.
+const LARGE: &[Command] = &[("SET of 300 KB", &[b"SET", b"by:large", &[b'v'; 300_000]])];
 
-/// The longest waits of a client, for each of [`BYSTANDERS`]; `None` when it was disconnected. A refusal is an answer.
-fn waits(bystander: &mut Client, done: &AtomicBool) -> Option<Vec<Duration>> {
-    let mut longest = vec![Duration::ZERO; BYSTANDERS.len()];
-    while !done.load(Relaxed) {
-        for ((_, command), longest) in BYSTANDERS.iter().zip(&mut longest) {
-            let start = Instant::now();
-            if bystander.ask(command).is_empty() {
-                return None;
-            }
-            *longest = start.elapsed().max(*longest);
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    Some(longest)
+/// A client beside an attack. A refusal is an answer.
+#[derive(Default)]
+struct Bystander {
+    /// The longest waits, for each of its commands.
+    longest: Vec<Duration>,
+    disconnected: usize,
 }
 
-/// The most memory while `attack` goes on, and the longest waits of somebody else.
-fn watched(server: &Server, attack: Attack) -> (u64, Option<Vec<Duration>>) {
+impl Bystander {
+    fn watch(server: &Server, commands: &[Command], done: &AtomicBool) -> Self {
+        let mut seen = Self { longest: vec![Duration::ZERO; commands.len()], disconnected: 0 };
+        let mut client = server.connect();
+        while !done.load(Relaxed) {
+            for ((_, command), longest) in commands.iter().zip(&mut seen.longest) {
+                let start = Instant::now();
+                if client.ask(command).is_empty() {
+                    seen.disconnected += 1;
+                    client = server.connect();
+                }
+                *longest = start.elapsed().max(*longest);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        seen
+    }
+
+    /// The waits in words, and those above the bound.
+    fn tell(&self, name: &str, commands: &[Command], broken: &mut Vec<String>) -> Vec<String> {
+        let tell = |((command, _), wait): (&Command, &Duration)| {
+            let wait_ms = wait.as_secs_f64() * 1000.0;
+            if *wait > WAIT_MAX {
+                broken.push(format!("{name}: {command} waited for {wait_ms:.0} ms"));
+            }
+            format!("{command} {wait_ms:.1} ms")
+        };
+        commands.iter().zip(&self.longest).map(tell).collect()
+    }
+}
+
+/// The most memory while `attack` goes on, and what the bystanders saw.
+fn watched(server: &Server, attack: Attack) -> (u64, [Bystander; 2]) {
     let done = AtomicBool::new(false);
-    let mut bystander = server.connect();
-    bystander.ask(&[b"PING"]);
     thread::scope(|scope| {
         let meter = scope.spawn(|| {
             let mut most = 0;
@@ -403,41 +427,33 @@ fn watched(server: &Server, attack: Attack) -> (u64, Option<Vec<Duration>>) {
             }
             most
         });
-        let waiter = scope.spawn(|| waits(&mut bystander, &done));
+        let bystanders =
+            [SMALL, LARGE].map(|commands| scope.spawn(|| Bystander::watch(server, commands, &done)));
         attack(server);
         done.store(true, Relaxed);
-        (meter.join().unwrap(), waiter.join().unwrap())
+        (meter.join().unwrap(), bystanders.map(|bystander| bystander.join().unwrap()))
     })
 }
 
 /// Runs one attack and prints its row; what was above its bound.
 fn row(ziptier: &str, (name, mib, needs, attack): (&str, u64, Needs, Attack)) -> Vec<String> {
     let server = Server::start(ziptier, mib, needs);
-    let (most, waits) = watched(&server, attack);
+    let (most, [small, large]) = watched(&server, attack);
     let mut broken = Vec::new();
     let bound = (mib << 20) + (mib << 20) / 20 + (32 << 20);
     let most_mib = most as f64 / f64::from(1 << 20);
     if most > bound {
         broken.push(format!("{name}: {most_mib:.0} MiB of {mib}"));
     }
-    let waits: Vec<String> = match waits {
-        None => {
-            broken.push(format!("{name}: the bystander was disconnected or not answered"));
-            Vec::new()
-        }
-        Some(waits) => BYSTANDERS
-            .iter()
-            .zip(waits)
-            .map(|((command, _), wait)| {
-                let wait_ms = wait.as_secs_f64() * 1000.0;
-                if wait > WAIT_MAX {
-                    broken.push(format!("{name}: {command} waited for {wait_ms:.0} ms"));
-                }
-                format!("{command} {wait_ms:.1} ms")
-            })
-            .collect(),
+    if small.disconnected > 0 {
+        broken.push(format!("{name}: a client with small requests was disconnected"));
+    }
+    let waits = [small.tell(name, SMALL, &mut broken), large.tell(name, LARGE, &mut broken)].concat();
+    let cut = match large.disconnected {
+        0 => String::new(),
+        times => format!(", which was disconnected {times} times"),
     };
-    println!("{name}: at most {most_mib:.0} MiB of {mib}; longest waits: {}", waits.join(", "));
+    println!("{name}: at most {most_mib:.0} MiB of {mib}; longest waits: {}{cut}", waits.join(", "));
     broken
 }
 

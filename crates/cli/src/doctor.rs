@@ -34,7 +34,8 @@ pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
 }
 
 /// What is left to say where no command helps.
-const NOTHING_TO_DO: &str = "  Nothing: no command brings a device. Every format works on the CPU.\n";
+const NOTHING_TO_DO: &str =
+    "  Nothing: no command brings a device. Every format works on the CPU, and --model models a device.\n";
 
 struct Report {
     headline: String,

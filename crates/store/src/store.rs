@@ -1,6 +1,7 @@
 //! The store as its users see it.
 
 mod bounded;
+mod places;
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -565,20 +566,6 @@ impl Store {
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
         self.core.set_memory_limit(bytes);
-    }
-}
-
-/// For tests, which send leaves from place to place by chance.
-#[doc(hidden)]
-impl Store {
-    /// Sends leaves to SSD, those that `picks` says yes to; how many went there.
-    pub fn send_to_ssd(&self, picks: impl FnMut() -> bool) -> Result<usize, Error> {
-        self.core.send_some_to_ssd(picks)
-    }
-
-    /// Brings leaves back, those that `picks` says yes to; how many came.
-    pub fn bring_from_ssd(&self, picks: impl FnMut() -> bool) -> usize {
-        self.core.raise_some_from_ssd(picks)
     }
 }
 

@@ -21,6 +21,7 @@ ROUNDS ?= 20
 BASE ?= main
 PROFILE ?= dev
 HISTORIES ?= 4000
+MIRI_SEEDS ?= 64
 ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
 ZIPTIER_TRACES ?= $(abspath ../shared/traces)
 export ZIPTIER_CORPUS ZIPTIER_TRACES
@@ -52,7 +53,7 @@ STAMPS ?= 1
 export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults torture soak all-places miri million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache release
+.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache release
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -117,7 +118,7 @@ faults: setup ## ten million accelerator jobs under injected faults
 
 # Each run has another seed unless ZIPTIER_SEED names one.
 torture: export ZIPTIER_SEED := $(or $(ZIPTIER_SEED),$(shell date +%s))
-torture: setup ## recover from power cuts, kills and flipped bits, and check histories: IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000
+torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and flipped bits, and check histories: IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
@@ -125,9 +126,13 @@ torture: setup ## recover from power cuts, kills and flipped bits, and check his
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing -- --nocapture
 	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test a_power_cut_loses_nothing_acknowledged -- --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib a_power_cut_leaves_all_that_was_synced -- --nocapture
 	ZIPTIER_RUNS=$(RUNS) cargo test --release --locked -p ziptier-store --test store_agrees_with_a_btreemap -- --nocapture
 	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test malformed_input_never_stops_the_server -- --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
+	scripts/run-tsan
+	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
+	scripts/refuse-fault $(HISTORIES)
 	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test histories_are_linearizable
 	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test histories_over_the_wire_are_linearizable
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
@@ -148,6 +153,9 @@ shuttle: setup ## explore the schedules of the lock-free parts
 
 miri: setup setup-nextest ## run the unsafe modules under Miri
 	@scripts/run-miri
+
+tsan: setup setup-nextest ## run the tests with threads under ThreadSanitizer
+	@scripts/run-tsan
 
 million: setup ## pack and unpack a million blocks across software and the modelled accelerator
 	cargo run --release --locked --package ziptier-accel --example blocks_across_engines

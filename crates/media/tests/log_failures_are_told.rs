@@ -13,6 +13,9 @@ use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::{Log, LogError};
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
+/// Images of a power cut at each failure.
+const IMAGES: usize = 24;
+
 /// A run that ends at the failure, and all that the disk may hold after a kill or a power cut.
 fn fail_at(fault: Fault, nth: u64) -> bool {
     let recording = RecordingDisk::new();
@@ -28,8 +31,8 @@ fn fail_at(fault: Fault, nth: u64) -> bool {
         _ => drop(result),
     }
     scenario::go_on(&recording.killed(), &promises, nth, 12);
-    // The power is cut at the failure.
-    for image in recording.images().sample(nth, 400).skip(397) {
+    // The power is cut at the failure: the first image has everything, the second nothing that was not synced.
+    for image in recording.images().sample_from(recording.position(), nth, IMAGES) {
         recover(image, &promises);
     }
     true

@@ -4,14 +4,16 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::batch::{Batch, Condition};
+use crate::batch::{Batch, Condition, Transferred};
 use crate::core::Core;
+use crate::durable::DurableOptions;
 use crate::evict::NOWHERE;
 use crate::landing::STEPS;
 use crate::leaf::Leaf;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
+use crate::store::Store;
 use crate::update::{ATTEMPTS_MAX, Update};
 
 /// Calls of `decide` after which a test gives up.
@@ -115,6 +117,37 @@ fn an_update_whose_key_is_written_all_the_time_gets_its_turn() {
     });
     assert_eq!(core.turns.waiting(), 0);
     assert!(matches!(get(&core, b"key").as_deref(), Some(b"other" | b"batch")));
+}
+
+/// Only a log needs the bytes of a large value that goes to another key.
+#[test]
+fn a_rename_whose_large_source_is_written_all_the_time_gets_its_turn() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let durable = Some(DurableOptions::new(folder.path()));
+    let store = Store::open(Options { durable, ..options() }).expect("the folder is empty");
+    let core = &store.core;
+    put(core, b"source", &[0; 5000]);
+    std::thread::scope(|scope| {
+        let mut reads = 0;
+        let renamed = core.transfer_reading(b"source", b"target", false, true, |large, bytes| {
+            core.read_large(b"source", large, bytes)?;
+            reads += 1;
+            if reads <= ATTEMPTS_MAX {
+                put(core, b"source", &[reads as u8; 5000]);
+                return Ok(());
+            }
+            assert_eq!(reads, ATTEMPTS_MAX + 1, "the rename starves");
+            // Now another writer has to wait until the rename is done.
+            let other = scope.spawn(|| put(core, b"source", b"other"));
+            while core.turns.waiting() == 0 && !other.is_finished() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        assert_eq!(renamed, Ok(Transferred::Done));
+    });
+    assert_eq!(get(core, b"target"), Some(vec![ATTEMPTS_MAX as u8; 5000]));
+    assert_eq!(get(core, b"source").as_deref(), Some(&b"other"[..]));
 }
 
 /// A key leaves its leaf by a split, is written there, and comes back by a join.

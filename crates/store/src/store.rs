@@ -2,6 +2,7 @@
 
 mod bounded;
 mod limits;
+mod places;
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -562,20 +563,6 @@ impl Store {
     /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
-    }
-}
-
-/// For tests, which send leaves from place to place by chance.
-#[doc(hidden)]
-impl Store {
-    /// Sends leaves to SSD, those that `picks` says yes to; how many went there.
-    pub fn send_to_ssd(&self, picks: impl FnMut() -> bool) -> Result<usize, Error> {
-        self.core.send_some_to_ssd(picks)
-    }
-
-    /// Brings leaves back, those that `picks` says yes to; how many came.
-    pub fn bring_from_ssd(&self, picks: impl FnMut() -> bool) -> usize {
-        self.core.raise_some_from_ssd(picks)
     }
 }
 

@@ -93,13 +93,13 @@ pub(crate) struct Turns {
 }
 
 /// A turn; it ends on drop.
-struct Turn<'t> {
+pub(crate) struct Turn<'t> {
     turns: &'t Turns,
     _one_at_a_time: MutexGuard<'t, ()>,
 }
 
 impl Turns {
-    fn take(&self, hash: u64) -> Turn<'_> {
+    pub(crate) fn take(&self, hash: u64) -> Turn<'_> {
         let one_at_a_time = self.one_at_a_time.lock();
         self.hash.store(hash | 1, Ordering::Release);
         Turn { turns: self, _one_at_a_time: one_at_a_time }

@@ -9,8 +9,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ziptier::{
-    Batch, Condition, DurableOptions, Error, FarOptions, FarPlace, Meta, Options, PutMeta, SsdOptions, Store,
-    Transferred, Update,
+    Batch, Condition, DurableOptions, Error, FarOptions, FarPlace, Meta, Options, PutMeta, SsdOptions, Stats,
+    Store, Transferred, Update,
 };
 use ziptier_histories::{Answer, Call, Client, KEYS, Loss, record};
 use ziptier_testing::{count, seed};
@@ -22,6 +22,8 @@ const CALLS: usize = 48;
 const FAR_OFF_MS: u64 = 33_177_117_420_000;
 /// Neighbours of the keys in a batch: they lengthen the time between its first append and its commit.
 const NEIGHBOURS: usize = 24;
+/// A store that has not done what it is there for after so many times the histories will not do it.
+const PATIENCE: u64 = 50;
 /// How many histories' keys stay: more of them would fill far memory and SSD in a long run.
 const KEPT_HISTORIES: u64 = 16;
 
@@ -172,12 +174,18 @@ fn churn(store: &Store, random: &mut fastrand::Rng) {
     }
 }
 
-/// Records histories while `disturb` works beside the clients, and has each checked.
-fn check(options: Options, loss: Loss, mut disturb: impl FnMut(&Store, &mut fastrand::Rng) + Send) {
+/// Records histories while `disturb` works beside the clients, and has each checked; further ones until the store has done what it is there for.
+fn check(
+    options: Options,
+    loss: Loss,
+    mut disturb: impl FnMut(&Store, &mut fastrand::Rng) + Send,
+    has_done: impl Fn(&Store, &Stats) -> bool,
+) {
     let store = Store::open(options).unwrap();
     let (histories, first) = (count("ZIPTIER_HISTORIES", 40), seed());
     let done = AtomicBool::new(false);
-    let overlapping: usize = std::thread::scope(|scope| {
+    let mut overlapping = 0;
+    std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(first);
             while !done.load(Ordering::Relaxed) {
@@ -187,18 +195,24 @@ fn check(options: Options, loss: Loss, mut disturb: impl FnMut(&Store, &mut fast
         });
         // Ends the disturber even if a history is refused.
         let _ends = EndsWhenDropped(&done);
-        (first..first + histories)
-            .map(|history| {
-                let mut clients: Vec<_> =
-                    (0..CLIENTS).map(|_| StoreClient { store: &store, history }).collect();
-                let recorded = record(history, &mut clients, CALLS);
-                recorded.check(loss).unwrap_or_else(|error| panic!("{error}"));
-                if let Some(history) = history.checked_sub(KEPT_HISTORIES).filter(|&old| old >= first) {
-                    StoreClient { store: &store, history }.forget();
-                }
-                recorded.overlapping()
-            })
-            .sum()
+        for history in first.. {
+            if history - first >= histories && has_done(&store, &store.stats()) {
+                println!("{} histories: {:?}", history - first, store.stats());
+                break;
+            }
+            assert!(
+                history - first < PATIENCE * histories,
+                "the store does not do what it is there for: {:?}",
+                store.stats()
+            );
+            let mut clients: Vec<_> = (0..CLIENTS).map(|_| StoreClient { store: &store, history }).collect();
+            let recorded = record(history, &mut clients, CALLS);
+            recorded.check(loss).unwrap_or_else(|error| panic!("{error}"));
+            if let Some(history) = history.checked_sub(KEPT_HISTORIES).filter(|&old| old >= first) {
+                StoreClient { store: &store, history }.forget();
+            }
+            overlapping += recorded.overlapping();
+        }
     });
     assert!(overlapping > 0, "no call of any history met another one");
 }
@@ -217,13 +231,19 @@ fn small_leaves() -> Options {
 
 #[test]
 fn in_dram_while_writers_pack_and_split() {
-    check(small_leaves(), Loss::Never, |_, _| {});
+    check(
+        small_leaves(),
+        Loss::Never,
+        |_, _| {},
+        |_, stats| stats.packs_foreground > 0 && stats.splits > 0 && stats.merges > 0,
+    );
 }
 
 #[test]
 fn in_dram_while_a_background_thread_packs_and_settles() {
     let options = Options { background_packing: true, landing_watermark_pct: 50, ..small_leaves() };
-    check(options, Loss::Never, |store, _| store.settle().unwrap());
+    let settle = |store: &Store, _: &mut _| store.settle().unwrap();
+    check(options, Loss::Never, settle, |_, stats| stats.packs_background > 0 && stats.splits > 0);
 }
 
 #[test]
@@ -232,14 +252,24 @@ fn while_leaves_go_to_ssd_and_come_back_and_checkpoints_run() {
     let mut durable = DurableOptions::new(folder.path());
     durable.log.segment_bytes = 1 << 20;
     let ssd = Some(SsdOptions { path: None, limit_bytes: 64 << 20 });
-    check(Options { durable: Some(durable), ssd, ..small_leaves() }, Loss::Never, |store, random| {
+    let move_leaves = |store: &Store, random: &mut fastrand::Rng| {
         // What was replaced or deleted is room again after a checkpoint.
         if let Err(error) = store.send_to_ssd(|| random.bool()) {
             assert!(matches!(&error, Error::Ssd { reason } if reason.contains("full")), "{error}");
         }
         store.bring_from_ssd(|| random.bool());
         store.begin_checkpoint();
-    });
+    };
+    check(
+        Options { durable: Some(durable), ssd, ..small_leaves() },
+        Loss::Never,
+        move_leaves,
+        |store, stats| {
+            let checkpoints = store.checkpoint_stats().map_or(0, |checkpoints| checkpoints.checkpoints);
+            let pieces_read = store.ssd().map_or(0, |ssd| ssd.pieces_read);
+            stats.sent_to_ssd > 0 && stats.raised_from_ssd > 0 && pieces_read > 0 && checkpoints > 0
+        },
+    );
 }
 
 #[test]
@@ -247,16 +277,21 @@ fn while_leaves_go_to_far_memory() {
     let folder = tempfile::tempdir().unwrap();
     let place = FarPlace::File(folder.path().join("far"));
     let far = Some(FarOptions { place, capacity_bytes: 64 << 20, require_dax: false });
-    check(Options { far, memory_limit_bytes: Some(2 << 20), ..small_leaves() }, Loss::Never, |_, _| {});
+    let options = Options { far, memory_limit_bytes: Some(2 << 20), ..small_leaves() };
+    let bring_some = |store: &Store, random: &mut fastrand::Rng| {
+        store.bring_from_far(|| random.u8(..4) == 0);
+    };
+    check(options, Loss::Never, bring_some, |_, stats| stats.sent_to_far > 0 && stats.raised_from_far > 0);
 }
 
 #[test]
 fn while_records_are_evicted() {
     let options = Options { eviction: true, memory_limit_bytes: Some(1 << 20), ..small_leaves() };
-    check(options, Loss::Evicted, |store, random| {
+    let fill = |store: &Store, random: &mut fastrand::Rng| {
         for _ in 0..64 {
             let name = format!("filler {}", random.u32(..));
             done_or_refused(store.put(name.as_bytes(), &value(random.u64(..600))));
         }
-    });
+    };
+    check(options, Loss::Evicted, fill, |_, stats| stats.evicted > 0);
 }

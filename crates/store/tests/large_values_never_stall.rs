@@ -1,12 +1,11 @@
-//! A 100 MB value that is written or read must not hold up anybody else, and reading a part of it must not decode
-//! the whole.
+//! A 100 MB value that is written or read must not hold up anybody else. The tests of `large/reads.rs` count what reading a part of a value
+//! decodes.
 
 #![allow(clippy::unwrap_used)]
 
 mod durable;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use durable::SetOnDrop;
 use ziptier::{BlockOptions, CodecChoice, Error, Options, Store, VALUE_BYTES_MAX};
@@ -48,13 +47,7 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
         until("small operations go on beside a large write", || goes_on_beside(&write));
         until("small operations go on beside a large read", || goes_on_beside(&read));
         let mut part = Vec::new();
-        until("a part takes a quarter of what the whole takes", || {
-            let began = Instant::now();
-            read();
-            let whole = began.elapsed();
-            store.read_at(key, 77_777_777, 1_000, &mut part).unwrap();
-            began.elapsed() - whole < whole / 4
-        });
+        store.read_at(key, 77_777_777, 1_000, &mut part).unwrap();
         assert_eq!(part, &huge[77_777_777..77_778_777]);
         store.delete(key).unwrap();
     });

@@ -9,15 +9,13 @@ mod durable;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::Arc;
 
 use durable::{DIR, options, value};
 use ziptier::{CodecChoice, Damage, Durability, Error, Options, Store};
-use ziptier_media::disk::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir};
+use ziptier_media::disk::Disk;
 use ziptier_media::log::LogError;
-use ziptier_media::testing::RecordingDisk;
+use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
 /// Records before the checkpoint, during it, and after it.
 const BEFORE: u64 = 30;
@@ -25,81 +23,6 @@ const DURING: u64 = 11;
 const AFTER: u64 = 5;
 const DURABLE_LSN: u64 = BEFORE + DURING;
 const LAST_LSN: u64 = DURABLE_LSN + AFTER;
-
-/// A disk that waits once before it makes a file in a folder.
-#[derive(Clone)]
-struct PausingDisk {
-    disk: RecordingDisk,
-    pause: Arc<Mutex<Option<Pause>>>,
-}
-
-struct Pause {
-    dir: PathBuf,
-    begun: Sender<()>,
-    ended: Receiver<()>,
-}
-
-impl PausingDisk {
-    fn new() -> Self {
-        Self { disk: RecordingDisk::new(), pause: Arc::default() }
-    }
-
-    /// Does `meanwhile` when `work`, in another thread, is about to make a file in `dir`.
-    fn during<T>(&self, dir: &str, work: impl FnOnce() + Send, meanwhile: impl FnOnce() -> T) -> T {
-        let ((begun, has_begun), (end, ended)) = (channel(), channel());
-        *self.pause.lock().unwrap() = Some(Pause { dir: dir.into(), begun, ended });
-        thread::scope(|scope| {
-            scope.spawn(work);
-            has_begun.recv().unwrap();
-            let done = meanwhile();
-            end.send(()).unwrap();
-            done
-        })
-    }
-}
-
-impl Disk for PausingDisk {
-    fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.create_dir(dir)
-    }
-
-    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
-        let pause = self.pause.lock().unwrap().take_if(|pause| path.parent() == Some(&pause.dir));
-        if let Some(pause) = pause {
-            pause.begun.send(()).unwrap();
-            pause.ended.recv().unwrap();
-        }
-        self.disk.create(path, caching)
-    }
-
-    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
-        self.disk.open(path, caching)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
-        self.disk.list(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
-        self.disk.open_dir(dir)
-    }
-
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
-        self.disk.lock_dir(dir)
-    }
-}
 
 /// The key that record `lsn` puts.
 fn key(lsn: u64) -> Vec<u8> {
@@ -131,8 +54,8 @@ fn killed() -> [RecordingDisk; 2] {
     let stats = store.durable_stats().unwrap();
     assert_eq!((stats.last_lsn, stats.durable_lsn), (DURABLE_LSN, DURABLE_LSN));
     put(&store, DURABLE_LSN + 1..=LAST_LSN);
-    let after = disk.disk.copy();
-    let before_next = disk.during(DIR, checkpoint, || disk.disk.copy());
+    let after = disk.recording().copy();
+    let before_next = disk.during(DIR, checkpoint, || disk.recording().copy());
     assert!(before_next.paths().len() > after.paths().len(), "images that no manifest names");
     [after, before_next]
 }

@@ -67,10 +67,15 @@ impl TestServer {
 
     /// Two workers in front of a store with a folder.
     pub fn start_durable() -> Self {
+        Self::start_durable_with(Options::default())
+    }
+
+    /// Two workers in front of a store with a folder and with other options.
+    pub fn start_durable_with(options: Options) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut durable = DurableOptions::new(folder.path());
         durable.log.segment_bytes = 1 << 20;
-        let options = Options { durable: Some(durable), ..Options::default() };
+        let options = Options { durable: Some(durable), ..options };
         let store = StoreBackend::open(options).expect("a store opens");
         let mut server = Self::start_with(Arc::new(store), |_| {});
         server.folder = Some(folder);

@@ -14,6 +14,7 @@ use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::update::ATTEMPTS_MAX;
 use crate::write::NewValue;
 
 /// How a rename or a copy ended.
@@ -44,15 +45,38 @@ impl Core {
         keep_source: bool,
         replace: bool,
     ) -> Result<Transferred, Error> {
+        self.transfer_reading(source, target, keep_source, replace, |large, bytes| {
+            self.read_large(source, large, bytes)
+        })
+    }
+
+    /// As [`Core::transfer`]. `read` reads a large value, which the log needs; the value is looked at again then. After [`ATTEMPTS_MAX`] attempts
+    /// other writers of `source` wait.
+    pub(crate) fn transfer_reading(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        keep_source: bool,
+        replace: bool,
+        mut read: impl FnMut(&Arc<Large>, &mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<Transferred, Error> {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
         let mut carried = Carried::default();
+        let mut turn = None;
+        let mut attempts = 0;
         loop {
             if let Some(journal) = self.journal.get() {
                 journal.wait_for_room()?;
             }
-            self.turns.wait_for_all([source, target].into_iter());
+            if attempts == ATTEMPTS_MAX {
+                turn = Some(self.turns.take(key_hash(source)));
+            }
+            attempts += 1;
+            if turn.is_none() {
+                self.turns.wait_for_all([source, target].into_iter());
+            }
             self.bring_up(source)?;
             self.bring_up(target)?;
             match self.try_transfer(source, target, keep_source, replace, &mut carried) {
@@ -68,7 +92,7 @@ impl Core {
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };
             carried.bytes.clear();
-            self.read_large(source, large, &mut carried.bytes)?;
+            read(large, &mut carried.bytes)?;
         }
     }
 

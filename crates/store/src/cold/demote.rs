@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::durable::Plain;
 use crate::image_files::OwnedPieces;
 use crate::large::Large;
-use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::moving::Pick;
@@ -90,6 +90,13 @@ struct Division {
     pieces: Pieces,
 }
 
+/// A leaf that is owned and settled: its state, and how often it was appended to.
+struct Settled<'l> {
+    state: LeafState,
+    appends: u64,
+    _ownership: Ownership<'l>,
+}
+
 /// What went to the SSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Went {
@@ -113,25 +120,40 @@ impl Core {
     /// # Errors
     /// A full SSD, or one that failed; what did not go is as it was.
     pub(crate) fn send_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
-        let nothing = Went::default();
-        let Some(_ownership) = leaf.try_own() else { return Ok(nothing) };
+        let Some(mut settled) = self.own_settled(leaf)? else { return Ok(Went::default()) };
+        let mut large_bytes = 0;
+        if pick.any(&settled.state, side) {
+            // Writers with two full landings wait for the owner, so that there must be none while large values are written.
+            drop(settled);
+            large_bytes = self.send_larges(leaf, pick, side)?;
+            match self.own_settled(leaf)? {
+                Some(again) => settled = again,
+                None => return Ok(Went { leaf: false, large_bytes }),
+            }
+        }
+        let Settled { state, appends, .. } = &settled;
+        let has_body = state.body.larges().count() < state.body.len();
+        // References stay.
+        let went = has_body && self.send_body(leaf, state, *appends)?;
+        Ok(Went { leaf: went, large_bytes })
+    }
+
+    /// Owns a leaf that goes to the SSD, and settles it; `None` if somebody else maintains it or writes to it, or its body is damaged.
+    fn own_settled<'l>(&self, leaf: &'l Leaf) -> Result<Option<Settled<'l>>, SegmentError> {
+        let Some(ownership) = leaf.try_own() else { return Ok(None) };
         if let Some(cold) = &self.cold
             && !self.has_place_for(&[leaf.state(&self.pin())])
         {
             // Its body comes to DRAM before it goes, and must not have to stay there.
             cold.tier.check_segment()?;
         }
-        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(nothing) };
+        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(None) };
         if !state.body.is_whole() {
             // An image of it would be taken for sound.
             self.stats.damaged.raise();
-            return Ok(nothing);
+            return Ok(None);
         }
-        let large_bytes = self.send_larges(leaf, pick, side)?;
-        let has_body = state.body.larges().count() < state.body.len();
-        // References stay.
-        let went = has_body && self.send_body(leaf, &state, appends)?;
-        Ok(Went { leaf: went, large_bytes })
+        Ok(Some(Settled { state, appends, _ownership: ownership }))
     }
 
     /// Sends the records of a leaf that are not large, which the caller owns and whose state is `state`; `false` when somebody writes to it, or
@@ -168,7 +190,7 @@ impl Core {
     }
 
     /// Sends large values of a leaf's body from a side of memory; how many bytes there are free when their last reader is gone. They are written,
-    /// unless they were before, and their chunks leave memory. The caller holds no guard, and need not own the leaf: its records may go meanwhile.
+    /// unless they were before, and their chunks leave memory. The caller holds no guard and does not own the leaf: its records may go meanwhile.
     pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
         let larges = pick.of(leaf.state(&self.pin()), side);
@@ -362,4 +384,50 @@ pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
 pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
     let current = core.dictionaries.current().as_ref().map(Coding::generation);
     if current.is_some() && generation(state) != current { Goal::Recode } else { Goal::Keep }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use ziptier_media::testing::PausingDisk;
+
+    use super::*;
+    use crate::cold::SsdOptions;
+    use crate::memory::Gauges;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    #[test]
+    fn writers_do_not_wait_for_large_values_that_go_to_ssd() {
+        let options = Options {
+            codec: CodecChoice::None,
+            background_threads: 0,
+            landing_bytes: 256,
+            ..Options::default()
+        };
+        let disk = PausingDisk::new();
+        let gauges = Arc::new(Gauges::new(None));
+        let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+        let cold = Cold::open(Arc::new(disk.clone()), &ssd, &gauges).expect("the folder is empty");
+        let core = Core::with_places(&options, gauges, None, Some(cold));
+        let put = |key: &[u8], value: &[u8]| {
+            core.put(key, value, PutMeta::default()).expect("no limit is set");
+        };
+        put(b"large", &[7; 10_000]);
+        put(b"small", b"old");
+        let (leaf, _) = core.share_at(b"");
+        let send = || {
+            let went = core.send_to_ssd(&leaf, Pick::All, Side::Dram).expect("there is room");
+            assert!(went.large_bytes > 10_000);
+        };
+        disk.during("/ssd", send, || {
+            assert!(!leaf.is_owned());
+            // Both landings are full several times.
+            (0..100u8).for_each(|n| put(&[b'k', n], &[n; 60]));
+        });
+        assert!(core.stats.packs_foreground.get() > 10);
+        let mut value = Vec::new();
+        core.read(b"large", &mut value).expect("it is whole").expect("it is there");
+        assert_eq!(value, [7; 10_000]);
+    }
 }

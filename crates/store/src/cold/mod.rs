@@ -157,6 +157,19 @@ impl Core {
         came
     }
 
+    /// For tests: brings leaves back from far memory that `picks` says yes to.
+    pub(crate) fn raise_some_from_far(&self, mut picks: impl FnMut() -> bool) -> usize {
+        let mut came = 0;
+        let walked: Result<(), Error> = self.each_leaf(|leaf| {
+            if let Some(_ownership) = leaf.try_own().filter(|_| picks()) {
+                came += usize::from(self.raise_from_far(leaf, &self.pin()));
+            }
+            Ok(())
+        });
+        debug_assert!(walked.is_ok());
+        came
+    }
+
     /// Every leaf, once nobody else maintains it.
     fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
         let mut cursor = Vec::new();

@@ -18,6 +18,12 @@ const AHEAD_BYTES: u64 = 4 << 20;
 /// Raw bytes of a piece.
 const PIECE_BYTES: u64 = (PIECE_CHUNKS * CHUNK_BYTES) as u64;
 
+#[cfg(test)]
+std::thread_local! {
+    /// Chunks that this thread has decoded.
+    static DECODED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The piece of a value that was read last, and its index.
 pub(crate) type LastPiece = Option<(usize, Vec<u8>)>;
 
@@ -209,6 +215,8 @@ impl Large {
             let skip = (at % CHUNK_BYTES as u64) as usize;
             let take = (CHUNK_BYTES - skip).min((end - at) as usize);
             let (is_coded, bytes) = view.chunk(index, last, reads)?;
+            #[cfg(test)]
+            DECODED.set(DECODED.get() + 1);
             let short = || format!("chunk {index} is too short");
             match (is_coded, &self.coding) {
                 (false, _) => out.extend_from_slice(bytes.get(skip..skip + take).ok_or_else(short)?),
@@ -251,5 +259,38 @@ impl View {
         }
         let bytes = last.as_ref().map_or(&[][..], |(_, bytes)| bytes);
         chunks_of(bytes).nth(index % PIECE_CHUNKS).flatten().ok_or_else(missing)
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::core::{Copied, Core, copy_found};
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    #[test]
+    fn a_part_of_a_large_value_costs_the_chunks_that_it_lies_in() {
+        for codec in [CodecChoice::None, CodecChoice::Lz4] {
+            let core = Core::new(&Options { codec, background_threads: 0, ..Options::default() });
+            let huge: Vec<u8> = (0..2u32 << 20).map(|n| (n / 7) as u8).collect();
+            core.put(b"key", &huge, PutMeta::default()).expect("no limit is set");
+            let copied = core.find_value(b"key", |found| copy_found(found, &mut Vec::new()));
+            let Ok(Some(Copied::Large(large, _))) = copied else {
+                panic!("a value of this length is a large one")
+            };
+            let decoded = |offset: usize, len: usize| {
+                let (before, mut part) = (DECODED.get(), Vec::new());
+                large.read_at(offset as u64, len, &mut part).expect("it is whole");
+                assert_eq!(part, &huge[offset..(offset + len).min(huge.len())]);
+                DECODED.get() - before
+            };
+            let chunks = (huge.len() / CHUNK_BYTES) as u64;
+            assert_eq!(decoded(0, huge.len()), chunks);
+            assert_eq!(decoded(CHUNK_BYTES * 7 + 10, 100), 1);
+            assert_eq!(decoded(CHUNK_BYTES * 8 - 10, 100), 2);
+            assert_eq!(decoded(huge.len() - 5, 100), 1);
+        }
     }
 }

@@ -388,8 +388,10 @@ impl Core {
         };
         if settles {
             // The landing goes into the upper body.
-            let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
+            let Some(ownership) = leaf.try_own() else { return Sent::Busy };
             let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
+            // Writers must not wait for large values that are written.
+            drop(ownership);
             return match self.send_larges(leaf, pick, side) {
                 Ok(large_bytes) if landing_bytes + large_bytes > 0 => {
                     Sent::Freed(landing_bytes + large_bytes)

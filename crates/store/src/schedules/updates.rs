@@ -63,7 +63,7 @@ fn an_update_beside_a_batch_of_its_key_undoes_nothing() {
 }
 
 #[test]
-fn an_update_beside_a_rename_to_or_from_its_key_undoes_nothing() {
+fn an_update_beside_a_rename_to_its_key_undoes_nothing() {
     explore(
         || {
             let core = core();
@@ -78,6 +78,28 @@ fn an_update_beside_a_rename_to_or_from_its_key_undoes_nothing() {
             let x = get(&core, b"x");
             assert!(matches!(x.as_deref(), Some([5 | 6])), "{x:?}");
             assert_eq!(get(&core, b"a"), None);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn an_update_beside_a_rename_from_its_key_undoes_nothing() {
+    explore(
+        || {
+            let core = core();
+            put(&core, b"a", &[5]);
+            put(&core, b"x", &[0]);
+            let rename = {
+                let core = core.clone();
+                thread::spawn(move || core.transfer(b"a", b"x", false, true))
+            };
+            let sum = increment(&core, b"a");
+            assert_eq!(rename.join().expect("it ends"), Ok(Transferred::Done));
+            // The value that was added to goes along, or the source is gone and the sum begins anew.
+            let left = (get(&core, b"a"), get(&core, b"x"));
+            let expected = if sum == 6 { (None, Some(vec![6])) } else { (Some(vec![1]), Some(vec![5])) };
+            assert_eq!(left, expected, "the sum was {sum}");
         },
         SCHEDULES,
     );

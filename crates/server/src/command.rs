@@ -382,6 +382,7 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
                 true => command.admit(session),
                 false => Err(Refusal::wrong_arity(command.name)),
             };
+            session.counters.writes.add(u64::from(admitted.is_ok() && command.is("write")));
             match admitted {
                 Ok(()) if session.request.is_none() && command.runs_apart(args) => {
                     session.client.deferred = true;

@@ -360,9 +360,10 @@ impl Connection {
         counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         let input = mem::take(&mut space.input);
-        let commands_before = counters.commands.get();
+        let (commands_before, writes_before) = (counters.commands.get(), counters.writes.get());
         let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
-        shared.note_requests(counters.commands.get() - commands_before, count);
+        let writes = counters.writes.get() - writes_before;
+        shared.note_requests(counters.commands.get() - commands_before, writes, count);
         self.input.clear();
         if let Ok(consumed) = consumed {
             if let Some(taken) = self.deferred.take() {

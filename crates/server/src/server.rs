@@ -305,6 +305,35 @@ mod tests {
         running.join().unwrap().unwrap();
     }
 
+    #[test]
+    fn commands_that_may_write_are_counted_apart() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let server = Server::bind(Config { port: 0, threads: 1, ..Config::default() }, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let running = thread::spawn(move || server.run());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(ziptier_testing::HANG)).unwrap();
+        let mut writes_after = |request: &[u8], reply: &[u8]| {
+            stream.write_all(request).unwrap();
+            let mut read = vec![0; reply.len()];
+            stream.read_exact(&mut read).unwrap();
+            assert_eq!(read, reply);
+            shared.counters[0].writes.get()
+        };
+        assert_eq!(writes_after(&b"GET k\nEXISTS k\n".repeat(100), &b"$-1\r\n:0\r\n".repeat(100)), 0);
+        assert_eq!(
+            writes_after(
+                b"SET k\nSET k v\nDEL k\n",
+                b"-ERR wrong number of arguments for 'set' command\r\n+OK\r\n:1\r\n"
+            ),
+            2
+        );
+        // One that another thread runs.
+        assert_eq!(writes_after(&[b"DEL", &b" k".repeat(2000)[..], b"\n"].concat(), b":0\r\n"), 3);
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
+
     /// A client that is owed more than the soft limit has the time that goes with it, and no more.
     #[test]
     fn slow_clients_go_when_their_time_is_over() {

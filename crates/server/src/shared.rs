@@ -259,10 +259,10 @@ impl Shared {
         self.backend.is_loading() || self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
-    /// Keeps the memory limit beside requests of so many bytes together that were served.
-    pub(crate) fn note_requests(&self, requests: u64, bytes: usize) {
+    /// Keeps the memory limit beside requests of so many bytes together that were served, `writes` of which write.
+    pub(crate) fn note_requests(&self, requests: u64, writes: u64, bytes: usize) {
         if !self.backend.is_loading() {
-            self.memory_limit.note_requests(requests, bytes as u64, &*self.backend);
+            self.memory_limit.note_requests(requests, writes, bytes as u64, &*self.backend);
         }
     }
 
@@ -327,6 +327,8 @@ pub(crate) fn unix_ms() -> u64 {
 #[repr(align(128))]
 pub(crate) struct Counters {
     pub(crate) commands: Counter,
+    /// Commands that may write, those included that were handed to another thread.
+    pub(crate) writes: Counter,
     pub(crate) errors: Counter,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,

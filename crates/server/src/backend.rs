@@ -318,6 +318,9 @@ pub trait Backend: Send + Sync {
         Ok(Saving::NoFolder)
     }
 
+    /// The server stops: a [`Backend::save`] that another thread waits for ends soon, with an error if it must, and so do those to come.
+    fn stop(&self) {}
+
     /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.
     fn last_save_ms(&self) -> Option<u64> {
         None

@@ -95,7 +95,8 @@ impl Server {
         Opener { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns.
+    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns. The store is to
+    /// be closed then: it makes no more checkpoints.
     ///
     /// # Errors
     ///
@@ -185,6 +186,8 @@ impl Workers {
 
     fn stop(self) -> Result<(), ServeError> {
         self.shared.stop();
+        // A thread may be running `SAVE`, and it is waited for.
+        self.shared.backend.stop();
         let mut outcome = Ok(());
         for thread in self.threads {
             match thread.join() {

@@ -298,6 +298,10 @@ impl Backend for StoreBackend {
         }
     }
 
+    fn stop(&self) {
+        self.store.stop_checkpoints();
+    }
+
     fn last_save_ms(&self) -> Option<u64> {
         Some(self.store.checkpoint_stats()?.last_ended_ms)
     }

@@ -186,6 +186,10 @@ impl Backend for GatedBackend {
         Ok(Saving::Done)
     }
 
+    fn stop(&self) {
+        self.gate.open();
+    }
+
     fn memory(&self) -> MemoryUse {
         self.map.memory()
     }

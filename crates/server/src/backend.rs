@@ -179,6 +179,12 @@ pub trait ValueReader: Send {
         self.len() == 0
     }
 
+    /// Bytes of memory that the store holds for those who read this value alone, because no key has it any more; of several readers
+    /// each tells its share.
+    fn own_bytes(&self) -> usize {
+        0
+    }
+
     /// Appends bytes `offset..offset + len` to `out`; both ends lie within the value.
     ///
     /// # Errors
@@ -232,6 +238,11 @@ pub trait Backend: Send + Sync {
 
     /// Opens a value for reading in pieces.
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError>;
+
+    /// Readers whose [`ValueReader::own_bytes`] may become more.
+    fn open_values(&self) -> u64 {
+        0
+    }
 
     /// Length and expiry of a key's value.
     fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError>;

@@ -4,6 +4,7 @@
 //! is bounded; a connection with work left asks for another one after all others have had theirs.
 
 mod holding;
+mod leaving;
 
 use std::io;
 use std::mem;
@@ -216,33 +217,6 @@ impl Connection {
         }
         let stays = next != Next::Close && self.keeps_within(shared) && !self.is_too_slow(shared);
         if stays { next } else { Next::Close }
-    }
-
-    /// Whether the client was killed, was idle for too long, or takes its replies too slowly. A client that waits for
-    /// the disk, or for a request that runs, is not idle.
-    pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
-        let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
-        let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));
-        info.killed.load(Relaxed)
-            || (timeout_s > 0 && idle_s > timeout_s && !self.held && self.job_bytes.is_none())
-            || self.is_too_slow(shared)
-    }
-
-    /// Whether the client has more unsent replies than `client-output-buffer-limit` allows, or has had for too long.
-    fn is_too_slow(&mut self, shared: &Shared) -> bool {
-        let Some(limit) = shared.settings.normal_output_limit() else {
-            self.slow_since_s = None;
-            return false;
-        };
-        let unsent = self.output.unsent().len() as u64;
-        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
-            self.slow_since_s = None;
-        }
-        let is_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes && {
-            let now_s = shared.seconds();
-            now_s.saturating_sub(*self.slow_since_s.get_or_insert(now_s)) > limit.soft_s
-        };
-        is_soft || (limit.hard_bytes > 0 && unsent > limit.hard_bytes)
     }
 
     /// Whether there are replies that must wait for what they say to be durable.

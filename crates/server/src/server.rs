@@ -226,6 +226,7 @@ fn accept(listener: &TcpListener, mut poll: Poll, shared: &Shared) -> io::Result
         }
         if tick.is_some_and(|tick| measured.elapsed() >= tick) {
             shared.has_room(0);
+            shared.look_at_readers();
             measured = Instant::now();
         }
         let seconds = counted.elapsed().as_secs();

@@ -111,6 +111,10 @@ impl ValueReader for OpenValue {
         self.meta().len
     }
 
+    fn own_bytes(&self) -> usize {
+        OpenValue::own_bytes(self)
+    }
+
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
         Ok(OpenValue::read_at(self, offset, len, out)?)
     }
@@ -160,6 +164,10 @@ impl Backend for StoreBackend {
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
         let value = self.store.open_value(key)?;
         Ok(value.map(|value| Box::new(value) as Box<dyn ValueReader>))
+    }
+
+    fn open_values(&self) -> u64 {
+        self.store.open_values()
     }
 
     fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError> {

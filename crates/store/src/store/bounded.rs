@@ -63,6 +63,11 @@ impl Store {
         self.written(self.core.transfer_granted(source, target, keep_source, replace, &mut grant))
     }
 
+    /// Large values that are open, each as often as it is.
+    pub fn open_values(&self) -> u64 {
+        self.core.gauges.open.get()
+    }
+
     /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that and none on SSD.
     /// Otherwise the error is the number of settled records, which is near it.
     pub fn len_if_quick(&self) -> Result<u64, u64> {

@@ -74,6 +74,7 @@ mod jobs;
 mod long_double;
 mod memory_limit;
 mod opened;
+mod output_limits;
 pub mod password;
 mod process;
 mod refusal;
@@ -93,6 +94,7 @@ pub use backend::{
     Update, ValueReader,
 };
 pub use config::{Config, ServeError};
+pub use output_limits::OutputLimits;
 pub use password::{Password, PasswordError};
 pub use process::raise_open_files;
 pub use server::{Opener, Server, Stopper};

@@ -343,12 +343,10 @@ mod tests {
     fn slow_clients_go_when_their_time_is_over() {
         let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
         backend.put(b"k", &vec![b'v'; 200 << 10], None).unwrap();
-        let config = Config { port: 0, threads: 1, ..Config::default() };
+        let output_limits = "normal 0 1mb 100000".parse().unwrap();
+        let config = Config { port: 0, threads: 1, output_limits, ..Config::default() };
         let server = Server::bind(config, backend).unwrap();
         let (address, shared) = (server.address(), Arc::clone(&server.shared));
-        let mut limits = shared.settings.output_limits();
-        (limits[0].soft_bytes, limits[0].soft_s) = (1 << 20, 100_000);
-        shared.settings.set_output_limits(limits);
         let running = thread::spawn(move || server.run());
         let mut slow = TcpStream::connect(address).unwrap();
         slow.write_all(&b"GET k\n".repeat(200)).unwrap();

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use mio::net::TcpStream;
 
 use crate::command::{self, Client, Session};
-use crate::jobs::{Done, Job};
+use crate::jobs::{Done, Job, Length};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
 use crate::request::{Discard, OwnedArgs, Parser, Taken};
@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     /// The rest of a request that there is no room for.
     discard: Option<Discard>,
     /// A request that another thread is to run.
-    deferred: Option<Taken>,
+    deferred: Option<(Taken, Length)>,
     /// Bytes of the request that another thread runs; later ones wait for its reply.
     job_bytes: Option<usize>,
     /// Bytes of requests and replies in this turn, or the last one.
@@ -340,8 +340,8 @@ impl Connection {
         shared.note_requests(counters.commands.get() - commands_before, writes, count);
         self.input.clear();
         if let Ok(consumed) = consumed {
-            if let Some(taken) = self.deferred.take() {
-                self.hand_over(taken.copy_from(&input), shared);
+            if let Some((taken, length)) = self.deferred.take() {
+                self.hand_over(taken.copy_from(&input), length, shared);
             }
             // Room for no more than that, not for twice what was left before.
             self.input.reserve_exact(left + count - consumed);
@@ -410,11 +410,12 @@ impl Connection {
     }
 
     /// Hands a request over to a thread of its own.
-    fn hand_over(&mut self, request: OwnedArgs, shared: &Shared) {
+    fn hand_over(&mut self, request: OwnedArgs, length: Length, shared: &Shared) {
         let request = Arc::new(request);
         self.job_bytes = Some(request.held_bytes());
         let Place { worker, key } = self.place;
-        shared.jobs.push(Job { worker, key, client: self.client.twin(), resp3: self.resp3, request });
+        let (client, resp3) = (self.client.twin(), self.resp3);
+        shared.jobs.push(Job { worker, key, client, resp3, request, length });
     }
 
     /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if nothing is.
@@ -461,9 +462,9 @@ impl Connection {
     fn run_own(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let mut input = mem::take(&mut self.input);
         let consumed = self.run_or_drop(&input, space, shared, counters)?;
-        if let Some(taken) = self.deferred.take() {
+        if let Some((taken, length)) = self.deferred.take() {
             let (request, rest) = taken.move_from(input);
-            self.hand_over(request, shared);
+            self.hand_over(request, length, shared);
             input = rest;
         } else if consumed > 0 {
             let rest = input.len() - consumed;
@@ -520,8 +521,8 @@ impl Connection {
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
             self.turn_bytes += space.reply.output.unsent().len() - unsent;
-            if mem::take(&mut self.client.deferred) {
-                self.deferred = Some(parser.take());
+            if let Some(length) = self.client.deferred.take() {
+                self.deferred = Some((parser.take(), length));
                 break true;
             }
             if self.client.closing || self.client.streaming.is_some() || self.turn_bytes > TURN_BYTES {

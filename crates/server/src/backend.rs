@@ -101,6 +101,17 @@ pub enum Transferred {
     NoSource,
     /// There is a target, which was to be kept; nothing was changed.
     TargetExists,
+    /// The caller did not grant a [`Need`]; nothing was changed.
+    NotGranted,
+}
+
+/// What a [`Backend::transfer`] asks for before it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Time: another write of several keys is under way, and nobody knows how long that takes.
+    Wait,
+    /// Memory for a copy of so many bytes of the value.
+    Bytes(u64),
 }
 
 /// What came of [`Backend::save`].
@@ -266,11 +277,24 @@ pub trait Backend: Send + Sync {
         self.update(key, &mut |old| change(old.map(|(_, meta)| meta)))
     }
 
-    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ.
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError>;
+    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ. Before it waits, or reads a large value,
+    /// it asks `grant`, and ends where that says no.
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError>;
 
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
+
+    /// As [`Backend::write`], but `None`, with nothing done, if that would wait for another write of several keys. A store where those wait
+    /// for each other must do better than this default.
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        self.write(operations).map(Some)
+    }
 
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
     fn keys_from(
@@ -390,6 +414,9 @@ pub trait Backend: Send + Sync {
 
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+
+/// Decides whether a [`Backend::transfer`] gets what it needs.
+pub type Grant<'a> = dyn FnMut(Need) -> bool + 'a;
 
 /// Decides in [`Backend::update_meta`] what becomes of a key.
 pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;

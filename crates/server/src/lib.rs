@@ -90,8 +90,8 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Old, Operation, Saving, Transfer, Transferred,
-    Update, ValueReader,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Saving, Transfer,
+    Transferred, Update, ValueReader,
 };
 pub use config::{Config, ServeError};
 pub use output_limits::OutputLimits;

@@ -10,8 +10,8 @@ use ziptier::{
 };
 
 use crate::backend::{
-    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Old, Operation,
-    Saving, Transfer, Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, Grant, MemoryUse, Meta, Need, Old,
+    Operation, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -104,6 +104,14 @@ impl From<Update> for ziptier::Update {
 
 fn put_meta(expires_at_ms: Option<u64>) -> PutMeta {
     PutMeta { expires_at_ms, ..PutMeta::default() }
+}
+
+fn batch(operations: &[Operation<'_>]) -> Batch {
+    operations.iter().fold(Batch::new(), |batch, operation| match operation {
+        Operation::Put { key, value } => batch.put(key, value),
+        Operation::Delete { key } => batch.delete(key),
+        Operation::RequireAbsent { key } => batch.require(key, Condition::Absent),
+    })
 }
 
 impl ValueReader for OpenValue {
@@ -202,27 +210,33 @@ impl Backend for StoreBackend {
         Ok(())
     }
 
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
-        let outcome = if how.keep_source {
-            self.store.copy(source, target, how.replace)?
-        } else {
-            self.store.rename(source, target, how.replace)?
-        };
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
+        let Transfer { keep_source, replace } = how;
+        let outcome = self.store.transfer(source, target, keep_source, replace, |need| match need {
+            ziptier::Need::Bytes(bytes) => grant(Need::Bytes(bytes)),
+            _ => grant(Need::Wait),
+        })?;
         match outcome {
             ziptier::Transferred::Done => Ok(Transferred::Done),
             ziptier::Transferred::NoSource => Ok(Transferred::NoSource),
             ziptier::Transferred::TargetExists => Ok(Transferred::TargetExists),
+            ziptier::Transferred::NotGranted => Ok(Transferred::NotGranted),
             other => Err(BackendError::Refused(format!("the store answered {other:?}"))),
         }
     }
 
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
-        let batch = operations.iter().fold(Batch::new(), |batch, operation| match operation {
-            Operation::Put { key, value } => batch.put(key, value),
-            Operation::Delete { key } => batch.delete(key),
-            Operation::RequireAbsent { key } => batch.require(key, Condition::Absent),
-        });
-        Ok(self.store.write(&batch)?)
+        Ok(self.store.write(&batch(operations))?)
+    }
+
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        Ok(self.store.write_if_free(&batch(operations))?)
     }
 
     fn keys_from(

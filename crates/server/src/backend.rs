@@ -190,8 +190,8 @@ pub trait ValueReader: Send {
         self.len() == 0
     }
 
-    /// Bytes of memory that the store holds for those who read this value alone, because no key has it any more; of several readers
-    /// each tells its share.
+    /// Bytes of memory that the store holds for those who read this value alone, because no key has it any more; of
+    /// several readers each tells its share.
     fn own_bytes(&self) -> usize {
         0
     }
@@ -277,8 +277,8 @@ pub trait Backend: Send + Sync {
         self.update(key, &mut |old| change(old.map(|(_, meta)| meta)))
     }
 
-    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ. Before it waits, or reads a large value,
-    /// it asks `grant`, and ends where that says no.
+    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ. Before it waits, or
+    /// reads a large value, it asks `grant`, and ends where that says no.
     fn transfer(
         &self,
         source: &[u8],
@@ -290,8 +290,8 @@ pub trait Backend: Send + Sync {
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
 
-    /// As [`Backend::write`], but `None`, with nothing done, if that would wait for another write of several keys. A store where those wait
-    /// for each other must do better than this default.
+    /// As [`Backend::write`], but `None`, with nothing done, if that would wait for another write of several keys. A
+    /// store where those wait for each other must do better than this default.
     fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
         self.write(operations).map(Some)
     }
@@ -353,7 +353,8 @@ pub trait Backend: Send + Sync {
         Ok(Saving::NoFolder)
     }
 
-    /// The server stops: a [`Backend::save`] that another thread waits for ends soon, with an error if it must, and so do those to come.
+    /// The server stops: a [`Backend::save`] that another thread waits for ends soon, with an error if it must, and so
+    /// do those to come.
     fn stop(&self) {}
 
     /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.

@@ -1,4 +1,5 @@
-//! Decimal integers as the protocol writes them: no sign but `-`, no leading zeros, no blanks. And bytes as settings write them.
+//! Decimal integers as the protocol writes them: no sign but `-`, no leading zeros, no blanks. And bytes as settings
+//! write them.
 //!
 //! Lengths, counters and options all follow the first rule, so that `SET n 007` stays text for `INCR`.
 

@@ -83,7 +83,8 @@ impl Jobs {
         self.changed.notify_all();
     }
 
-    /// The next one for a thread; `None` when the server stops. Short ones wait while there are long ones, but for the thread of their own.
+    /// The next one for a thread; `None` when the server stops. Short ones wait while there are long ones, but for the
+    /// thread of their own.
     fn next(&self, thread: usize, shared: &Shared) -> Option<Job> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

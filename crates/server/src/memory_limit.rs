@@ -27,8 +27,8 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
-/// A server is idle while the writes between two measurements are no more than one part in so many of its limit. Reads leave everything where
-/// it is.
+/// A server is idle while the writes between two measurements are no more than one part in so many of its limit. Reads
+/// leave everything where it is.
 const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.

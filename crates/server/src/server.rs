@@ -95,8 +95,8 @@ impl Server {
         Opener { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns. The store is to
-    /// be closed then: it makes no more checkpoints.
+    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns. The
+    /// store is to be closed then: it makes no more checkpoints.
     ///
     /// # Errors
     ///

@@ -167,7 +167,8 @@ impl Shared {
         self.look_at_readers();
     }
 
-    /// Has clients that are sent large values count those that no key has any more. A client that takes nothing has no turns.
+    /// Has clients that are sent large values count those that no key has any more. A client that takes nothing has no
+    /// turns.
     pub(crate) fn look_at_readers(&self) {
         if self.backend.open_values() > 0 {
             self.sweep();

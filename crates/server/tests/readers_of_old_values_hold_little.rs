@@ -1,5 +1,5 @@
-//! Clients that read a large value and never take it kept it in the store after it was overwritten, and 39 of them emptied a cache. Such values
-//! count as held by those who read them.
+//! Clients that read a large value and never take it kept it in the store after it was overwritten, and 39 of them
+//! emptied a cache. Such values count as held by those who read them.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 

@@ -34,7 +34,8 @@ const LANDED_HEAD_BYTES: usize = 48;
 /// the batch holds its locks meanwhile, and the landing of a batch may have hundreds of thousands.
 const SEARCHES_MAX: usize = 64;
 
-/// Looks at a lock that another batch holds before its holder counts as one that takes long: a short batch is over by then.
+/// Looks at a lock that another batch holds before its holder counts as one that takes long: a short batch is over by
+/// then.
 const LOOKS_MAX: u32 = 16;
 
 /// What a key must be for a batch to be written.
@@ -142,7 +143,8 @@ impl Core {
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. If it `waits` not for other batches, `None` says that one is being written; nothing was changed then.
+    /// As [`Core::write`]. If it `waits` not for other batches, `None` says that one is being written; nothing was
+    /// changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {

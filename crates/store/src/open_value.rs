@@ -43,8 +43,8 @@ impl OpenValue {
         self.meta
     }
 
-    /// Bytes of DRAM that are held for this reader alone, since no key has the value any more: of a large value that was replaced or deleted, once
-    /// its leaf was packed since. Each of several who have it open holds a part.
+    /// Bytes of DRAM that are held for this reader alone, since no key has the value any more: of a large value that
+    /// was replaced or deleted, once its leaf was packed since. Each of several who have it open holds a part.
     pub fn own_bytes(&self) -> usize {
         match &self.source {
             Source::Inline(_) => 0,

@@ -34,8 +34,8 @@ pub(crate) struct AccessArguments {
     #[arg(long, env = "ZIPTIER_TCP_KEEPALIVE", default_value_t = 300, value_name = "SECONDS")]
     tcp_keepalive: u32,
 
-    /// When clients that do not take their replies are disconnected, as in Redis: 'normal 256mb 64mb 60' is at 256 MiB at once, and at
-    /// 64 MiB after 60 seconds [default: never]
+    /// When clients that do not take their replies are disconnected, as in Redis: 'normal 256mb 64mb 60' is at 256 MiB
+    /// at once, and at 64 MiB after 60 seconds [default: never]
     #[arg(long, env = "ZIPTIER_CLIENT_OUTPUT_BUFFER_LIMIT", value_name = "LIMITS")]
     client_output_buffer_limit: Option<OutputLimits>,
 }

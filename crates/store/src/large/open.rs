@@ -16,11 +16,11 @@ impl OpenLarge {
         Self(large)
     }
 
-    /// Bytes of DRAM that are held for this reader alone: all of the value's, if nobody but its readers has shares of it, divided by their
-    /// number.
+    /// Bytes of DRAM that are held for this reader alone: all of the value's, if nobody but its readers has shares of
+    /// it, divided by their number.
     ///
-    /// Under the lock no reader comes or goes, so each one that is counted has its share. What is more are shares of records, or of somebody who is
-    /// about to be done.
+    /// Under the lock no reader comes or goes, so each one that is counted has its share. What is more are shares of
+    /// records, or of somebody who is about to be done.
     pub(crate) fn own_bytes(&self) -> usize {
         let held = self.0.held.lock();
         let open = self.0.open.load(Relaxed) as usize;

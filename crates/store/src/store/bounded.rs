@@ -37,8 +37,8 @@ impl Store {
         }))
     }
 
-    /// As [`Store::write`], but never waits for another batch, rename or copy that takes long: `None` says that one is being written, and
-    /// that nothing was changed.
+    /// As [`Store::write`], but never waits for another batch, rename or copy that takes long: `None` says that one is
+    /// being written, and that nothing was changed.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -46,9 +46,9 @@ impl Store {
         self.written(self.core.write_waiting(batch, false))
     }
 
-    /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for another batch and
-    /// before it reads a large value for the log. `grant` runs under no lock, and may be asked more than once. Where it says no, the outcome is
-    /// [`Transferred::NotGranted`].
+    /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
+    /// another batch and before it reads a large value for the log. `grant` runs under no lock, and may be asked more
+    /// than once. Where it says no, the outcome is [`Transferred::NotGranted`].
     ///
     /// # Errors
     /// As [`Store::rename`].

@@ -5,8 +5,8 @@ use crate::Error;
 use crate::durable::{CheckpointStats, Checkpointer};
 
 impl Store {
-    /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when the log
-    /// has grown much. Nothing waits for it but the caller. Without a folder it does nothing.
+    /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when
+    /// the log has grown much. Nothing waits for it but the caller. Without a folder it does nothing.
     ///
     /// # Errors
     /// The disk's. Nothing is lost: the checkpoint before stays in force, and the log since.
@@ -32,8 +32,9 @@ impl Store {
         self.core.checkpointer.get().map(Checkpointer::stats)
     }
 
-    /// Has a checkpoint that is being made end with an error, and those that are asked for from now on: the store is about to be closed, and a thread
-    /// that waits in [`Store::checkpoint`] would hold that up. [`Store::close`] makes its own all the same.
+    /// Has a checkpoint that is being made end with an error, and those that are asked for from now on: the store is
+    /// about to be closed, and a thread that waits in [`Store::checkpoint`] would hold that up. [`Store::close`] makes
+    /// its own all the same.
     pub fn stop_checkpoints(&self) {
         if let Some(checkpointer) = self.core.checkpointer.get() {
             checkpointer.stop();

@@ -14,7 +14,7 @@ use crate::large::Large;
 use crate::record::{Meta, Payload};
 
 /// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds them up.
-const MULTI_GET_ROUNDS: usize = 8;
+pub(crate) const MULTI_GET_ROUNDS: usize = 8;
 
 /// Values that [`Store::multi_get`](crate::Store::multi_get) found; reuse it from call to call.
 #[derive(Debug, Default)]

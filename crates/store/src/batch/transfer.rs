@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::batch::Batch;
-    use crate::multi_get::Values;
+    use crate::multi_get::{MULTI_GET_ROUNDS, Values};
     use crate::{CodecChoice, DiskHandle, DurableOptions, Options, Store};
 
     fn options() -> Options {
@@ -272,14 +272,22 @@ mod tests {
         });
     }
 
-    /// A key beside whose look-ups batches are committed, so often.
-    struct Busy<'c>(&'c Core, &'c Cell<u32>);
+    /// A key that counts its look-ups. Beside so many of the next ones a batch is committed.
+    struct Busy<'c> {
+        core: &'c Core,
+        looks: &'c Cell<usize>,
+        left: &'c Cell<usize>,
+    }
 
     impl AsRef<[u8]> for Busy<'_> {
         fn as_ref(&self) -> &[u8] {
-            if self.1.get() > 0 {
-                self.1.set(self.1.get() - 1);
-                self.0.committed.fetch_update(AcqRel, Ordering::Acquire, |number| Some(number + 1)).unwrap();
+            self.looks.set(self.looks.get() + 1);
+            if self.left.get() > 0 {
+                self.left.set(self.left.get() - 1);
+                self.core
+                    .committed
+                    .fetch_update(AcqRel, Ordering::Acquire, |number| Some(number + 1))
+                    .unwrap();
             }
             b"a"
         }
@@ -289,9 +297,13 @@ mod tests {
     fn a_multi_get_does_not_wait_for_a_long_batch() {
         let core = Core::new(&options());
         core.put(b"a", b"value", PutMeta::default()).unwrap();
-        let (mut values, left) = (Values::default(), Cell::new(17));
+        let (mut values, looks, left) = (Values::default(), Cell::new(0), Cell::new(0));
+        let keys = [Busy { core: &core, looks: &looks, left: &left }];
+        core.multi_get(&keys, u64::MAX, &mut values).unwrap();
+        // A commit beside every reading that is tried without the lock, and beside one more.
+        left.set(MULTI_GET_ROUNDS * looks.get() + 1);
         let _long = core.batches.lock();
-        core.multi_get(&[Busy(&core, &left)], u64::MAX, &mut values).unwrap();
+        core.multi_get(&keys, u64::MAX, &mut values).unwrap();
         assert_eq!((values.get(0), left.get()), (Some(&b"value"[..]), 0));
     }
 }

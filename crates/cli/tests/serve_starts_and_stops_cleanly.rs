@@ -113,6 +113,16 @@ fn other_machines_are_let_in_when_both_flags_say_so() {
 }
 
 #[test]
+fn a_limit_on_unsent_replies_is_said_at_the_start() {
+    let server = Server::start(serve().args(["--client-output-buffer-limit", "normal 1mb 0 0"]));
+    let replies = server.ask(b"CONFIG GET client-output-buffer-limit\r\n");
+    assert!(replies.contains("normal 1048576 0 0 slave "), "{replies}");
+    server.stop();
+    let said = refused(serve().args(["--client-output-buffer-limit", "normal 1 2"]));
+    assert!(said.contains("Wrong number of arguments"), "{said}");
+}
+
+#[test]
 fn a_password_opens_the_server_to_other_machines_and_is_never_shown() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");

@@ -101,6 +101,17 @@ pub enum Transferred {
     NoSource,
     /// There is a target, which was to be kept; nothing was changed.
     TargetExists,
+    /// The caller did not grant a [`Need`]; nothing was changed.
+    NotGranted,
+}
+
+/// What a [`Backend::transfer`] asks for before it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Time: another write of several keys is under way, and nobody knows how long that takes.
+    Wait,
+    /// Memory for a copy of so many bytes of the value.
+    Bytes(u64),
 }
 
 /// What came of [`Backend::save`].
@@ -179,6 +190,12 @@ pub trait ValueReader: Send {
         self.len() == 0
     }
 
+    /// Bytes of memory that the store holds for those who read this value alone, because no key has it any more; of
+    /// several readers each tells its share.
+    fn own_bytes(&self) -> usize {
+        0
+    }
+
     /// Appends bytes `offset..offset + len` to `out`; both ends lie within the value.
     ///
     /// # Errors
@@ -233,6 +250,11 @@ pub trait Backend: Send + Sync {
     /// Opens a value for reading in pieces.
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError>;
 
+    /// Readers whose [`ValueReader::own_bytes`] may become more.
+    fn open_values(&self) -> u64 {
+        0
+    }
+
     /// Length and expiry of a key's value.
     fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError>;
 
@@ -255,11 +277,24 @@ pub trait Backend: Send + Sync {
         self.update(key, &mut |old| change(old.map(|(_, meta)| meta)))
     }
 
-    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ.
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError>;
+    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ. Before it waits, or
+    /// reads a large value, it asks `grant`, and ends where that says no.
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError>;
 
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
+
+    /// As [`Backend::write`], but `None`, with nothing done, if that would wait for another write of several keys. A
+    /// store where those wait for each other must do better than this default.
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        self.write(operations).map(Some)
+    }
 
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
     fn keys_from(
@@ -317,6 +352,10 @@ pub trait Backend: Send + Sync {
     fn save(&self, _in_background: bool) -> Result<Saving, BackendError> {
         Ok(Saving::NoFolder)
     }
+
+    /// The server stops: a [`Backend::save`] that another thread waits for ends soon, with an error if it must, and so
+    /// do those to come.
+    fn stop(&self) {}
 
     /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.
     fn last_save_ms(&self) -> Option<u64> {
@@ -376,6 +415,9 @@ pub trait Backend: Send + Sync {
 
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+
+/// Decides whether a [`Backend::transfer`] gets what it needs.
+pub type Grant<'a> = dyn FnMut(Need) -> bool + 'a;
 
 /// Decides in [`Backend::update_meta`] what becomes of a key.
 pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;

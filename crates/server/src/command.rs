@@ -22,6 +22,7 @@ mod transactions;
 use std::sync::Arc;
 
 use crate::backend::Access;
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::{Announced, Args, OwnedArgs, Parser};
@@ -44,7 +45,7 @@ pub(crate) struct Client {
     /// It may have cursors.
     pub(crate) scans: bool,
     /// The last command was not run: it is for a thread of its own.
-    pub(crate) deferred: bool,
+    pub(crate) deferred: Option<Length>,
 }
 
 impl Client {
@@ -57,7 +58,7 @@ impl Client {
             authenticated,
             in_transaction: false,
             scans: false,
-            deferred: false,
+            deferred: None,
         }
     }
 
@@ -162,16 +163,19 @@ impl Command {
         Ok(())
     }
 
-    /// Whether a worker's other clients would wait too long for it.
-    fn runs_apart(&self, args: &Args<'_>) -> bool {
+    /// How long it may take, if a worker's other clients would wait too long for it.
+    fn runs_apart(&self, args: &Args<'_>) -> Option<Length> {
         let is = |word: &[u8]| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
-        args.len() > ARGUMENTS_INLINE_MAX
-            || args.text_len() > APART_BYTES
-            || match self.name {
-                "save" | "flushall" | "flushdb" | "shutdown" => true,
-                "client" => is(b"list"),
-                _ => false,
-            }
+        let (arguments, text) = (args.len(), args.text_len());
+        match self.name {
+            "save" | "flushall" | "flushdb" | "shutdown" => Some(Length::Long),
+            "client" if is(b"list") => Some(Length::Short),
+            _ if arguments <= ARGUMENTS_INLINE_MAX && text <= APART_BYTES => None,
+            // They wait for each other, or the value that they change may be any length.
+            "mset" | "msetnx" | "append" | "setrange" => Some(Length::Long),
+            _ if arguments > ARGUMENTS_SHORT_MAX || text > SHORT_BYTES => Some(Length::Long),
+            _ => Some(Length::Short),
+        }
     }
 
     /// Bytes that a run takes besides the request, the store and the reply to a read.
@@ -307,6 +311,9 @@ pub(crate) static COMMANDS: &[Command] = &[
 /// of so many bytes is coded in some milliseconds.
 const APART_BYTES: usize = 256 << 10;
 const ARGUMENTS_INLINE_MAX: usize = 1024;
+/// Of those, requests up to this are short.
+const SHORT_BYTES: usize = 1 << 20;
+const ARGUMENTS_SHORT_MAX: usize = 8192;
 /// What a write of several keys takes for each argument on its way: 500 bytes were measured for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
 
@@ -382,12 +389,15 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
                 true => command.admit(session),
                 false => Err(Refusal::wrong_arity(command.name)),
             };
+            session.counters.writes.add(u64::from(admitted.is_ok() && command.is("write")));
             match admitted {
-                Ok(()) if session.request.is_none() && command.runs_apart(args) => {
-                    session.client.deferred = true;
-                    return;
+                Ok(()) => {
+                    session.client.deferred = command.runs_apart(args).filter(|_| session.request.is_none());
+                    if session.client.deferred.is_some() {
+                        return;
+                    }
+                    command.run(session, args)
                 }
-                Ok(()) => command.run(session, args),
                 Err(refusal) if command.name == "exec" => Err(transactions::abort(session.client, &refusal)),
                 refused => refused,
             }
@@ -398,7 +408,7 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             Err(Refusal::unknown_command(args.at(0), args.from(1)))
         }
     };
-    if session.client.deferred {
+    if session.client.deferred.is_some() {
         return;
     }
     session.counters.commands.add(1);

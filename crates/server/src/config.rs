@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use crate::output_limits::OutputLimits;
 use crate::password::Password;
 
 /// A server's settings. `Config::default()` listens where Redis does, for this machine only.
@@ -26,6 +27,8 @@ pub struct Config {
     pub timeout_s: u64,
     /// Seconds of silence after which the system asks whether a client is still there; 0 for never.
     pub keepalive_s: u64,
+    /// When clients that do not take their replies are disconnected; by default never.
+    pub output_limits: OutputLimits,
     /// Bytes of memory that the process may have, without what belongs to files: the store gets what everything else
     /// leaves of it. Writes that do not fit are refused; requests too large to be kept are read and dropped.
     pub memory_limit_bytes: Option<u64>,
@@ -52,6 +55,7 @@ impl Default for Config {
             clients_max: 10_000,
             timeout_s: 0,
             keepalive_s: 300,
+            output_limits: OutputLimits::default(),
             memory_limit_bytes: None,
             release_memory: None,
             client_bytes_max: None,

@@ -4,6 +4,7 @@
 //! is bounded; a connection with work left asks for another one after all others have had theirs.
 
 mod holding;
+mod leaving;
 
 use std::io;
 use std::mem;
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use mio::net::TcpStream;
 
 use crate::command::{self, Client, Session};
-use crate::jobs::{Done, Job};
+use crate::jobs::{Done, Job, Length};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
 use crate::request::{Discard, OwnedArgs, Parser, Taken};
@@ -107,7 +108,7 @@ pub(crate) struct Connection {
     /// The rest of a request that there is no room for.
     discard: Option<Discard>,
     /// A request that another thread is to run.
-    deferred: Option<Taken>,
+    deferred: Option<(Taken, Length)>,
     /// Bytes of the request that another thread runs; later ones wait for its reply.
     job_bytes: Option<usize>,
     /// Bytes of requests and replies in this turn, or the last one.
@@ -216,33 +217,6 @@ impl Connection {
         }
         let stays = next != Next::Close && self.keeps_within(shared) && !self.is_too_slow(shared);
         if stays { next } else { Next::Close }
-    }
-
-    /// Whether the client was killed, was idle for too long, or takes its replies too slowly. A client that waits for
-    /// the disk, or for a request that runs, is not idle.
-    pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
-        let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
-        let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));
-        info.killed.load(Relaxed)
-            || (timeout_s > 0 && idle_s > timeout_s && !self.held && self.job_bytes.is_none())
-            || self.is_too_slow(shared)
-    }
-
-    /// Whether the client has more unsent replies than `client-output-buffer-limit` allows, or has had for too long.
-    fn is_too_slow(&mut self, shared: &Shared) -> bool {
-        let Some(limit) = shared.settings.normal_output_limit() else {
-            self.slow_since_s = None;
-            return false;
-        };
-        let unsent = self.output.unsent().len() as u64;
-        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
-            self.slow_since_s = None;
-        }
-        let is_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes && {
-            let now_s = shared.seconds();
-            now_s.saturating_sub(*self.slow_since_s.get_or_insert(now_s)) > limit.soft_s
-        };
-        is_soft || (limit.hard_bytes > 0 && unsent > limit.hard_bytes)
     }
 
     /// Whether there are replies that must wait for what they say to be durable.
@@ -360,13 +334,14 @@ impl Connection {
         counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         let input = mem::take(&mut space.input);
-        let commands_before = counters.commands.get();
+        let (commands_before, writes_before) = (counters.commands.get(), counters.writes.get());
         let consumed = self.run_or_drop(&input[..left + count], space, shared, counters);
-        shared.note_requests(counters.commands.get() - commands_before, count);
+        let writes = counters.writes.get() - writes_before;
+        shared.note_requests(counters.commands.get() - commands_before, writes, count);
         self.input.clear();
         if let Ok(consumed) = consumed {
-            if let Some(taken) = self.deferred.take() {
-                self.hand_over(taken.copy_from(&input), shared);
+            if let Some((taken, length)) = self.deferred.take() {
+                self.hand_over(taken.copy_from(&input), length, shared);
             }
             // Room for no more than that, not for twice what was left before.
             self.input.reserve_exact(left + count - consumed);
@@ -435,11 +410,12 @@ impl Connection {
     }
 
     /// Hands a request over to a thread of its own.
-    fn hand_over(&mut self, request: OwnedArgs, shared: &Shared) {
+    fn hand_over(&mut self, request: OwnedArgs, length: Length, shared: &Shared) {
         let request = Arc::new(request);
         self.job_bytes = Some(request.held_bytes());
         let Place { worker, key } = self.place;
-        shared.jobs.push(Job { worker, key, client: self.client.twin(), resp3: self.resp3, request });
+        let (client, resp3) = (self.client.twin(), self.resp3);
+        shared.jobs.push(Job { worker, key, client, resp3, request, length });
     }
 
     /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if nothing is.
@@ -486,9 +462,9 @@ impl Connection {
     fn run_own(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let mut input = mem::take(&mut self.input);
         let consumed = self.run_or_drop(&input, space, shared, counters)?;
-        if let Some(taken) = self.deferred.take() {
+        if let Some((taken, length)) = self.deferred.take() {
             let (request, rest) = taken.move_from(input);
-            self.hand_over(request, shared);
+            self.hand_over(request, length, shared);
             input = rest;
         } else if consumed > 0 {
             let rest = input.len() - consumed;
@@ -545,8 +521,8 @@ impl Connection {
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
             self.turn_bytes += space.reply.output.unsent().len() - unsent;
-            if mem::take(&mut self.client.deferred) {
-                self.deferred = Some(parser.take());
+            if let Some(length) = self.client.deferred.take() {
+                self.deferred = Some((parser.take(), length));
                 break true;
             }
             if self.client.closing || self.client.streaming.is_some() || self.turn_bytes > TURN_BYTES {

@@ -1,6 +1,7 @@
-//! Decimal integers as the protocol writes them: no sign but `-`, no leading zeros, no blanks.
+//! Decimal integers as the protocol writes them: no sign but `-`, no leading zeros, no blanks. And bytes as settings
+//! write them.
 //!
-//! Lengths, counters and options all follow this one rule, so that `SET n 007` stays text for `INCR`.
+//! Lengths, counters and options all follow the first rule, so that `SET n 007` stays text for `INCR`.
 
 /// The value of `text`, if it is written exactly as [`i64`] prints it.
 pub(crate) fn strict_i64(text: &[u8]) -> Option<i64> {
@@ -24,9 +25,27 @@ pub(crate) fn strict_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
+/// A number of bytes as Redis writes it: 100, 100b, 1k (1000), 1kb (1024) and so on; nothing is 0.
+pub(crate) fn bytes_said(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = value.split_at(digits);
+    let scale = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    let number = if value.is_empty() { "0" } else { std::str::from_utf8(number).ok()? };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::strict_i64;
+    use super::{bytes_said, strict_i64};
 
     #[test]
     fn accepts_what_i64_prints_and_nothing_else() {
@@ -38,5 +57,30 @@ mod tests {
         }
         assert_eq!(strict_i64(b"-9223372036854775809"), None);
         assert_eq!(strict_i64(b"18446744073709551617"), None);
+    }
+
+    #[test]
+    fn bytes_are_read_as_redis_reads_it() {
+        for (text, bytes) in [
+            ("", Some(0)),
+            ("0", Some(0)),
+            ("100", Some(100)),
+            ("10b", Some(10)),
+            ("1k", Some(1_000)),
+            ("1Kb", Some(1_024)),
+            ("1M", Some(1_000_000)),
+            ("3mb", Some(3 << 20)),
+            ("2G", Some(2_000_000_000)),
+            ("2gb", Some(2 << 30)),
+            ("1tb", None),
+            ("1MiB", None),
+            ("1.5gb", None),
+            ("-1", None),
+            ("gb", None),
+            ("99999999999999999999", None),
+            ("99999999999999gb", None),
+        ] {
+            assert_eq!(bytes_said(text.as_bytes()), bytes, "{text}");
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! 1. A worker hands a whole request over, with the client's number; the client's later requests wait.
 //! 2. A thread runs it as a worker would, and waits until what it wrote is durable.
 //! 3. The reply goes to the worker's inbox.
+//!
+//! One thread runs nothing that may take seconds, so that a request that takes some milliseconds waits for no such one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -16,6 +18,18 @@ use crate::shared::Shared;
 /// Threads, and so requests that run at the same time.
 pub(crate) const THREADS: usize = 4;
 
+/// The thread that runs short requests alone.
+const SHORT_THREAD: usize = 0;
+
+/// How long a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// As long as coding a MiB takes, or some thousand look-ups.
+    Short,
+    /// Seconds, or nobody knows how long because it waits for others.
+    Long,
+}
+
 /// A request, and whose it is.
 pub(crate) struct Job {
     /// The worker, and the client's place there.
@@ -24,6 +38,7 @@ pub(crate) struct Job {
     pub(crate) client: Client,
     pub(crate) resp3: bool,
     pub(crate) request: Arc<OwnedArgs>,
+    pub(crate) length: Length,
 }
 
 /// What came of a request.
@@ -39,41 +54,55 @@ pub(crate) struct Done {
 /// Requests that wait for a thread.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    queue: Mutex<VecDeque<Job>>,
+    queues: Mutex<Queues>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    short: VecDeque<Job>,
+    long: VecDeque<Job>,
 }
 
 impl Jobs {
     pub(crate) fn push(&self, job: Job) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
-        self.changed.notify_one();
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        match job.length {
+            Length::Short => queues.short.push_back(job),
+            Length::Long => queues.long.push_back(job),
+        }
+        drop(queues);
+        // Not every thread would take it.
+        self.changed.notify_all();
     }
 
     /// Makes every thread look whether the server stops.
     pub(crate) fn wake(&self) {
         // The lock keeps a thread from waiting that has looked just before.
-        let _queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let _queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
     }
 
-    /// The next one; `None` when the server stops.
-    fn next(&self, shared: &Shared) -> Option<Job> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The next one for a thread; `None` when the server stops. Short ones wait while there are long ones, but for the
+    /// thread of their own.
+    fn next(&self, thread: usize, shared: &Shared) -> Option<Job> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if shared.is_stopping() {
                 return None;
             }
-            if let Some(job) = queue.pop_front() {
+            let long = if thread == SHORT_THREAD { None } else { queues.long.pop_front() };
+            if let Some(job) = long.or_else(|| queues.short.pop_front()) {
                 return Some(job);
             }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Runs requests until the server stops; `thread` is the number of the caller among those that do.
     pub(crate) fn run(&self, thread: usize, shared: &Shared) {
         let mut value = Vec::new();
-        while let Some(job) = self.next(shared) {
+        while let Some(job) = self.next(thread, shared) {
             let (worker, done) = (job.worker, run(job, thread, shared, &mut value));
             shared.finish(worker, done);
             value = Vec::new();

@@ -74,6 +74,7 @@ mod jobs;
 mod long_double;
 mod memory_limit;
 mod opened;
+mod output_limits;
 pub mod password;
 mod process;
 mod refusal;
@@ -89,10 +90,11 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Old, Operation, Saving, Transfer, Transferred,
-    Update, ValueReader,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Saving, Transfer,
+    Transferred, Update, ValueReader,
 };
 pub use config::{Config, ServeError};
+pub use output_limits::OutputLimits;
 pub use password::{Password, PasswordError};
 pub use process::raise_open_files;
 pub use server::{Opener, Server, Stopper};

@@ -27,7 +27,8 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 /// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
-/// A server is idle while the requests between two measurements are no more than one part in so many of its limit.
+/// A server is idle while the writes between two measurements are no more than one part in so many of its limit. Reads
+/// leave everything where it is.
 const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.
@@ -64,6 +65,8 @@ pub(crate) struct MemoryLimit {
     room_bytes: AtomicU64,
     /// Of requests since the last measurement.
     request_bytes: AtomicU64,
+    /// Of those among them that came with writes.
+    write_bytes: AtomicU64,
     /// When free pages were given back last. Whoever holds it measures.
     released: Mutex<Option<Instant>>,
     /// Whoever holds it has the store make room, which may wait for a training; others measure meanwhile.
@@ -85,6 +88,7 @@ impl MemoryLimit {
             store_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             room_bytes: AtomicU64::new(limit_bytes.unwrap_or(u64::MAX)),
             request_bytes: AtomicU64::new(0),
+            write_bytes: AtomicU64::new(0),
             released: Mutex::new(None),
             making_room: Mutex::new(()),
         }
@@ -135,12 +139,15 @@ impl MemoryLimit {
         self.limit_bytes().is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
     }
 
-    /// Counts requests of so many bytes together, and measures when it is time to.
-    pub(crate) fn note_requests(&self, requests: u64, bytes: u64, backend: &dyn Backend) {
+    /// Counts requests of so many bytes together, `writes` of which write, and measures when it is time to.
+    pub(crate) fn note_requests(&self, requests: u64, writes: u64, bytes: u64, backend: &dyn Backend) {
         let Some(limit_bytes) = self.limit_bytes() else { return };
         let part = if self.is_tight() { REQUESTS_PART_TIGHT } else { REQUESTS_PART };
         let due_bytes = limit_bytes / part;
         let counted = requests * REQUEST_BYTES + bytes;
+        if writes > 0 {
+            self.write_bytes.fetch_add(writes * REQUEST_BYTES + bytes, Relaxed);
+        }
         let since_bytes = self.request_bytes.fetch_add(counted, Relaxed) + counted;
         if since_bytes > due_bytes * OVERDUE_PARTS {
             let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,7 +219,8 @@ impl MemoryLimit {
     ) -> bool {
         let process_bytes = limit_bytes;
         let limit_bytes = process_bytes - process_bytes / SPARE_PART;
-        let is_idle = self.request_bytes.swap(0, Relaxed) <= process_bytes / IDLE_PART && bytes == 0;
+        self.request_bytes.store(0, Relaxed);
+        let is_idle = self.write_bytes.swap(0, Relaxed) <= process_bytes / IDLE_PART && bytes == 0;
         let MemoryUse { held_bytes, far_anonymous_bytes, .. } = backend.memory();
         // Files in memory are none of it, a NUMA node's memory is.
         let resident = || (self.meter)().saturating_sub(far_anonymous_bytes);
@@ -277,7 +285,7 @@ mod tests {
     fn who_serves_much_measures_however_late_the_next_tick_is() {
         let (limit, backend) = (MemoryLimit::new(Some(64 << 30), None), backend());
         let counted = |requests, bytes| {
-            limit.note_requests(requests, bytes, &backend);
+            limit.note_requests(requests, 0, bytes, &backend);
             limit.request_bytes.load(Relaxed)
         };
         assert_eq!([counted(0, 1 << 30), counted(0, 1 << 30)], [1 << 30, 2 << 30]);
@@ -289,7 +297,7 @@ mod tests {
         assert_eq!(counted(0, 256 << 20), 256 << 20);
         assert_eq!(counted(0, 1), 0);
         let unlimited = MemoryLimit::new(None, None);
-        unlimited.note_requests(1, 1 << 40, &backend);
+        unlimited.note_requests(1, 1, 1 << 40, &backend);
         assert_eq!(unlimited.request_bytes.load(Relaxed), 0);
     }
 
@@ -351,7 +359,10 @@ mod tests {
         assert_eq!([8, 12, 40, 64, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
         // Where it is short of memory, or is asked for something, what others take is the store's no more.
         assert_eq!(store_mib_at(8), 50);
-        limit.request_bytes.store(MIB, Relaxed);
+        // However many reads there were.
+        limit.note_requests(1000, 0, MIB / 4, &backend);
+        assert_eq!(store_mib_at(8), 50);
+        limit.note_requests(1000, 1, MIB / 4, &backend);
         assert_eq!(store_mib_at(8), 48);
         assert_eq!(store_mib_at(66), 1);
         limit.set(32 * MIB, &backend);
@@ -392,9 +403,9 @@ mod tests {
         let (limit, backend) = (MemoryLimit::new(Some(64 << 30), None), backend());
         let measuring = limit.released.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody else measures: a little more is served.
-        limit.note_requests(1, 3 << 30, &backend);
+        limit.note_requests(1, 1, 3 << 30, &backend);
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| limit.note_requests(1, 8 << 30, &backend));
+            let serving = scope.spawn(|| limit.note_requests(1, 1, 8 << 30, &backend));
             ziptier_testing::until("the request is counted", || limit.request_bytes.load(Relaxed) > 11 << 30);
             // One that does not wait would end in this time.
             std::thread::sleep(Duration::from_millis(50));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::{
-    Backend, BackendError, Change, MemoryUse, Meta, Operation, Transfer, Transferred, ValueReader,
+    Backend, BackendError, Change, Grant, MemoryUse, Meta, Operation, Transfer, Transferred, ValueReader,
 };
 
 /// A store that comes when it is open.
@@ -88,7 +88,13 @@ impl Backend for NotYet {
         refused()
     }
 
-    fn transfer(&self, _: &[u8], _: &[u8], _: Transfer) -> Result<Transferred, BackendError> {
+    fn transfer(
+        &self,
+        _: &[u8],
+        _: &[u8],
+        _: Transfer,
+        _: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
         refused()
     }
 

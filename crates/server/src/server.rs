@@ -95,7 +95,8 @@ impl Server {
         Opener { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns.
+    /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns. The
+    /// store is to be closed then: it makes no more checkpoints.
     ///
     /// # Errors
     ///
@@ -185,6 +186,8 @@ impl Workers {
 
     fn stop(self) -> Result<(), ServeError> {
         self.shared.stop();
+        // A thread may be running `SAVE`, and it is waited for.
+        self.shared.backend.stop();
         let mut outcome = Ok(());
         for thread in self.threads {
             match thread.join() {
@@ -223,6 +226,7 @@ fn accept(listener: &TcpListener, mut poll: Poll, shared: &Shared) -> io::Result
         }
         if tick.is_some_and(|tick| measured.elapsed() >= tick) {
             shared.has_room(0);
+            shared.look_at_readers();
             measured = Instant::now();
         }
         let seconds = counted.elapsed().as_secs();
@@ -305,17 +309,44 @@ mod tests {
         running.join().unwrap().unwrap();
     }
 
+    #[test]
+    fn commands_that_may_write_are_counted_apart() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let server = Server::bind(Config { port: 0, threads: 1, ..Config::default() }, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let running = thread::spawn(move || server.run());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(ziptier_testing::HANG)).unwrap();
+        let mut writes_after = |request: &[u8], reply: &[u8]| {
+            stream.write_all(request).unwrap();
+            let mut read = vec![0; reply.len()];
+            stream.read_exact(&mut read).unwrap();
+            assert_eq!(read, reply);
+            shared.counters[0].writes.get()
+        };
+        assert_eq!(writes_after(&b"GET k\nEXISTS k\n".repeat(100), &b"$-1\r\n:0\r\n".repeat(100)), 0);
+        assert_eq!(
+            writes_after(
+                b"SET k\nSET k v\nDEL k\n",
+                b"-ERR wrong number of arguments for 'set' command\r\n+OK\r\n:1\r\n"
+            ),
+            2
+        );
+        // One that another thread runs.
+        assert_eq!(writes_after(&[b"DEL", &b" k".repeat(2000)[..], b"\n"].concat(), b":0\r\n"), 3);
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
+
     /// A client that is owed more than the soft limit has the time that goes with it, and no more.
     #[test]
     fn slow_clients_go_when_their_time_is_over() {
         let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
         backend.put(b"k", &vec![b'v'; 200 << 10], None).unwrap();
-        let config = Config { port: 0, threads: 1, ..Config::default() };
+        let output_limits = "normal 0 1mb 100000".parse().unwrap();
+        let config = Config { port: 0, threads: 1, output_limits, ..Config::default() };
         let server = Server::bind(config, backend).unwrap();
         let (address, shared) = (server.address(), Arc::clone(&server.shared));
-        let mut limits = shared.settings.output_limits();
-        (limits[0].soft_bytes, limits[0].soft_s) = (1 << 20, 100_000);
-        shared.settings.set_output_limits(limits);
         let running = thread::spawn(move || server.run());
         let mut slow = TcpStream::connect(address).unwrap();
         slow.write_all(&b"GET k\n".repeat(200)).unwrap();

@@ -4,30 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::Config;
+use crate::output_limits::{OutputLimit, OutputLimits};
 use crate::password::Password;
-
-/// The classes of clients that `client-output-buffer-limit` names, in its order. Only the first exists here.
-pub(crate) const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
-
-/// When a client is disconnected because of the replies that it has not taken; 0 for never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OutputLimit {
-    /// Bytes of unsent replies above which the client goes at once.
-    pub(crate) hard_bytes: u64,
-    /// Bytes above which it goes after `soft_s` seconds.
-    pub(crate) soft_bytes: u64,
-    pub(crate) soft_s: u64,
-}
-
-/// The limits of each class, in the order of [`OUTPUT_CLASSES`].
-pub(crate) type OutputLimits = [OutputLimit; OUTPUT_CLASSES.len()];
-
-/// Redis's.
-const OUTPUT_LIMITS: OutputLimits = [
-    OutputLimit { hard_bytes: 0, soft_bytes: 0, soft_s: 0 },
-    OutputLimit { hard_bytes: 256 << 20, soft_bytes: 64 << 20, soft_s: 60 },
-    OutputLimit { hard_bytes: 32 << 20, soft_bytes: 8 << 20, soft_s: 60 },
-];
 
 /// The settings in force.
 #[derive(Debug)]
@@ -57,8 +35,8 @@ impl Settings {
             clients_possible: AtomicUsize::new(clients_possible),
             requires_password: AtomicBool::new(config.password.is_some()),
             password: Mutex::new(config.password.clone()),
-            limits_output: AtomicBool::new(false),
-            output_limits: Mutex::new(OUTPUT_LIMITS),
+            limits_output: AtomicBool::new(config.output_limits.normal().is_set()),
+            output_limits: Mutex::new(config.output_limits),
             changing: Mutex::new(()),
         }
     }
@@ -90,12 +68,12 @@ impl Settings {
 
     pub(crate) fn set_output_limits(&self, limits: OutputLimits) {
         *lock(&self.output_limits) = limits;
-        self.limits_output.store(limits[0].hard_bytes > 0 || limits[0].soft_bytes > 0, Relaxed);
+        self.limits_output.store(limits.normal().is_set(), Relaxed);
     }
 
     /// The limit of ordinary clients, if there is one.
     pub(crate) fn normal_output_limit(&self) -> Option<OutputLimit> {
-        self.limits_output.load(Relaxed).then(|| self.output_limits()[0])
+        self.limits_output.load(Relaxed).then(|| self.output_limits().normal())
     }
 
     /// Whether idle or slow clients are to be looked for.

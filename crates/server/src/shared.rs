@@ -164,6 +164,15 @@ impl Shared {
         if self.settings.watches_clients() {
             self.sweep();
         }
+        self.look_at_readers();
+    }
+
+    /// Has clients that are sent large values count those that no key has any more. A client that takes nothing has no
+    /// turns.
+    pub(crate) fn look_at_readers(&self) {
+        if self.backend.open_values() > 0 {
+            self.sweep();
+        }
     }
 
     /// Workers that saw another number have clients to look at.
@@ -259,10 +268,10 @@ impl Shared {
         self.backend.is_loading() || self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
-    /// Keeps the memory limit beside requests of so many bytes together that were served.
-    pub(crate) fn note_requests(&self, requests: u64, bytes: usize) {
+    /// Keeps the memory limit beside requests of so many bytes together that were served, `writes` of which write.
+    pub(crate) fn note_requests(&self, requests: u64, writes: u64, bytes: usize) {
         if !self.backend.is_loading() {
-            self.memory_limit.note_requests(requests, bytes as u64, &*self.backend);
+            self.memory_limit.note_requests(requests, writes, bytes as u64, &*self.backend);
         }
     }
 
@@ -327,6 +336,8 @@ pub(crate) fn unix_ms() -> u64 {
 #[repr(align(128))]
 pub(crate) struct Counters {
     pub(crate) commands: Counter,
+    /// Commands that may write, those included that were handed to another thread.
+    pub(crate) writes: Counter,
     pub(crate) errors: Counter,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,

@@ -10,8 +10,8 @@ use ziptier::{
 };
 
 use crate::backend::{
-    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, MemoryUse, Meta, Old, Operation,
-    Saving, Transfer, Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, Grant, MemoryUse, Meta, Need, Old,
+    Operation, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -106,9 +106,21 @@ fn put_meta(expires_at_ms: Option<u64>) -> PutMeta {
     PutMeta { expires_at_ms, ..PutMeta::default() }
 }
 
+fn batch(operations: &[Operation<'_>]) -> Batch {
+    operations.iter().fold(Batch::new(), |batch, operation| match operation {
+        Operation::Put { key, value } => batch.put(key, value),
+        Operation::Delete { key } => batch.delete(key),
+        Operation::RequireAbsent { key } => batch.require(key, Condition::Absent),
+    })
+}
+
 impl ValueReader for OpenValue {
     fn len(&self) -> u64 {
         self.meta().len
+    }
+
+    fn own_bytes(&self) -> usize {
+        OpenValue::own_bytes(self)
     }
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
@@ -162,6 +174,10 @@ impl Backend for StoreBackend {
         Ok(value.map(|value| Box::new(value) as Box<dyn ValueReader>))
     }
 
+    fn open_values(&self) -> u64 {
+        self.store.open_values()
+    }
+
     fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError> {
         Ok(self.store.meta(key)?.map(Meta::from))
     }
@@ -194,27 +210,33 @@ impl Backend for StoreBackend {
         Ok(())
     }
 
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
-        let outcome = if how.keep_source {
-            self.store.copy(source, target, how.replace)?
-        } else {
-            self.store.rename(source, target, how.replace)?
-        };
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
+        let Transfer { keep_source, replace } = how;
+        let outcome = self.store.transfer(source, target, keep_source, replace, |need| match need {
+            ziptier::Need::Bytes(bytes) => grant(Need::Bytes(bytes)),
+            _ => grant(Need::Wait),
+        })?;
         match outcome {
             ziptier::Transferred::Done => Ok(Transferred::Done),
             ziptier::Transferred::NoSource => Ok(Transferred::NoSource),
             ziptier::Transferred::TargetExists => Ok(Transferred::TargetExists),
+            ziptier::Transferred::NotGranted => Ok(Transferred::NotGranted),
             other => Err(BackendError::Refused(format!("the store answered {other:?}"))),
         }
     }
 
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
-        let batch = operations.iter().fold(Batch::new(), |batch, operation| match operation {
-            Operation::Put { key, value } => batch.put(key, value),
-            Operation::Delete { key } => batch.delete(key),
-            Operation::RequireAbsent { key } => batch.require(key, Condition::Absent),
-        });
-        Ok(self.store.write(&batch)?)
+        Ok(self.store.write(&batch(operations))?)
+    }
+
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        Ok(self.store.write_if_free(&batch(operations))?)
     }
 
     fn keys_from(
@@ -296,6 +318,10 @@ impl Backend for StoreBackend {
             }
             Some(_) => Ok(self.store.checkpoint().map(|()| Saving::Done)?),
         }
+    }
+
+    fn stop(&self) {
+        self.store.stop_checkpoints();
     }
 
     fn last_save_ms(&self) -> Option<u64> {

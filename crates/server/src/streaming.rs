@@ -98,11 +98,17 @@ impl Streaming {
         Ok(Self { walk: Some((Walk::new(pattern, None)?, Vec::new())), ..Self::default() })
     }
 
-    /// Bytes of memory that this reply holds beside the store's.
+    /// Bytes of memory that this reply holds beside the store's, and those of a value that no key has any more.
     pub(crate) fn held_bytes(&self) -> usize {
         let rows = self.rows.as_ref().map_or(0, |rows| rows.request.held_bytes());
-        let walk = self.walk.as_ref().map_or(0, |(walk, found)| walk.held_bytes() + found.capacity());
-        rows + self.owned_bytes + walk
+        let walk = self.walk.as_ref().map_or(0, |(walk, _)| walk.held_bytes());
+        let retired = self.value.as_ref().map_or(0, |value| value.reader.own_bytes());
+        rows + self.owned_bytes() + walk + retired
+    }
+
+    /// Those of what it was made of to be sent: keys, or a list of clients.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        self.owned_bytes + self.walk.as_ref().map_or(0, |(_, found)| found.capacity())
     }
 
     /// Refuses what has not been answered yet, if nothing of it has.

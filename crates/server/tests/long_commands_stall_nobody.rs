@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use support::gated_backend::{Gate, GatedBackend};
 use support::{TestServer, request};
+use ziptier_testing::until;
 
 fn started() -> (TestServer, Arc<Gate>) {
     let backend = Arc::new(GatedBackend::default());
@@ -63,6 +64,58 @@ fn others_are_served_while_a_long_command_runs() {
     gate.close("len");
     assert!(other.text("INFO keyspace").contains("db0:keys=17"));
     gate.open();
+}
+
+#[test]
+fn a_request_of_some_milliseconds_waits_for_none_of_seconds() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    let large = vec![b'v'; 300 << 10];
+    for (method, long) in [("write", many("MSET")), ("clear", request(&[b"FLUSHALL"]))] {
+        gate.close(method);
+        let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
+        waiting.iter_mut().for_each(|client| client.send(&long));
+        until("all threads for long requests are taken", || {
+            gate.calls().iter().filter(|&&call| call == method).count() >= 3
+        });
+        assert_eq!(other.ask(&[b"SET", b"large", &large]), b"+OK\r\n");
+        assert_eq!(other.text("APPEND large !"), ":307201\r\n");
+        other.send(&many("EXISTS"));
+        assert!(other.reply().starts_with(b":"));
+        assert!(other.text("DBSIZE").starts_with(':'));
+        assert!(other.text("CLIENT LIST").contains("addr="));
+        assert_eq!(gate.calls().iter().filter(|&&call| call == method).count(), 3);
+        gate.open();
+        waiting.iter_mut().for_each(|client| assert_eq!(client.reply(), b"+OK\r\n"));
+    }
+}
+
+#[test]
+fn a_worker_waits_for_no_other_write_of_several_keys() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("write");
+    let mut long = server.connect();
+    long.send(&many("MSET"));
+    gate.wait();
+    let cases = [("MSET a 1 b 2", "GET b", "$1\r\n2\r\n"), ("RENAME small moved", "GET small", "$-1\r\n")];
+    let waiting = cases.map(|(write, read, expected)| {
+        let mut client = server.connect();
+        client.send(format!("{write}\r\n{read}\r\n").as_bytes());
+        (client, expected)
+    });
+    until("both wait on threads of their own", || {
+        assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n");
+        gate.calls().iter().filter(|&&call| call == "write").count() == 3
+    });
+    gate.open();
+    assert_eq!(long.reply(), b"+OK\r\n");
+    for (mut client, expected) in waiting {
+        assert_eq!(client.reply(), b"+OK\r\n");
+        assert_eq!(client.reply(), expected.as_bytes());
+    }
+    assert_eq!(other.text("MSETNX a 1 c 2"), ":0\r\n");
 }
 
 #[test]
@@ -158,9 +211,8 @@ fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
     let mut last = server.connect();
     last.send(&request(&[b"SAVE"]));
     gate.wait();
-    gate.open();
-    // A stop waits for threads that run something.
-    other.send(b"SHUTDOWN\r\n");
+    // A stop waits for threads that run something, and has the store end it.
+    other.send(b"SHUTDOWN NOSAVE\r\n");
     assert_eq!(other.rest(), b"");
     server.join().unwrap();
 }

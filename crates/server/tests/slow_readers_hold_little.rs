@@ -80,6 +80,25 @@ fn idle_connections_hold_no_buffers(server: &TestServer) {
 }
 
 #[test]
+fn lists_that_wait_to_be_sent_count_for_the_limit_of_a_client() {
+    let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+        config.output_limits = "normal 1mb 0 0".parse().unwrap();
+    });
+    let mut client = server.connect();
+    let keys: Vec<Vec<u8>> = (0..4).map(|number| vec![b'0' + number; 400_000]).collect();
+    for key in &keys {
+        assert_eq!(client.ask(&[b"SET", key, b"value"]), b"+OK\r\n");
+    }
+    // A value that is sent in pieces is the store's, however long.
+    let value = vec![b'v'; 4 << 20];
+    assert_eq!(client.ask(&[b"SET", b"value", &value]), b"+OK\r\n");
+    assert_eq!(client.ask(&[b"GET", b"value"]).len(), value.len() + 12);
+    assert_eq!(client.ask(&[b"KEYS", b"0*"]).len(), 4 + 9 + 400_000 + 2);
+    client.send(&request(&[b"KEYS", b"*"]));
+    assert_eq!(client.rest(), b"");
+}
+
+#[test]
 fn unfinished_requests_of_all_clients_are_bounded_together() {
     let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
         config.client_bytes_max = Some(16 << 20);

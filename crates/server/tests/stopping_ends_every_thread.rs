@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use support::TestServer;
 use support::map_backend::MapBackend;
-use ziptier_server::{Config, ServeError, Server};
+use ziptier::{DurableOptions, Options};
+use ziptier_server::{Backend, Config, Saving, ServeError, Server, StoreBackend};
 
 #[test]
 fn shutdown_closes_every_connection_and_returns() {
@@ -43,4 +44,15 @@ fn addresses_that_cannot_be_had_are_named() {
     assert!(matches!(bind(&|config| config.bind = everywhere), Err(ServeError::NotLoopback { .. })));
     assert!(matches!(bind(&|config| config.threads = 0), Err(ServeError::NoThreads)));
     bind(&|config| (config.bind, config.protected_mode) = (everywhere, false)).unwrap();
+}
+
+#[test]
+fn a_stopped_backend_saves_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let durable = Some(DurableOptions::new(folder.path()));
+    let backend = StoreBackend::open(Options { durable, ..Options::default() }).unwrap();
+    assert_eq!(backend.save(false), Ok(Saving::Done));
+    backend.stop();
+    assert!(backend.save(false).is_err());
+    backend.close().unwrap();
 }

@@ -19,10 +19,10 @@ use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, newest};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
-use crate::sync::{MutexGuard, back_off, interleave};
+use crate::sync::{Mutex, MutexGuard, back_off, interleave};
 use crate::write::NewValue;
 
-pub use transfer::Transferred;
+pub use transfer::{Need, Transferred};
 
 /// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them may fall to one leaf,
 /// whose landing has offsets of 32 bits and may have room for twice as many.
@@ -33,6 +33,10 @@ const LANDED_HEAD_BYTES: usize = 48;
 /// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the records are sorted once:
 /// the batch holds its locks meanwhile, and the landing of a batch may have hundreds of thousands.
 const SEARCHES_MAX: usize = 64;
+
+/// Looks at a lock that another batch holds before its holder counts as one that takes long: a short batch is over by
+/// then.
+const LOOKS_MAX: u32 = 16;
 
 /// What a key must be for a batch to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +113,8 @@ enum Tried {
     Unknown,
     /// The leaf of this key has two full landings, and the batch would make one of them larger still.
     Full { key_index: usize },
+    /// Another batch is being written, and the caller may not wait for it.
+    Busy,
 }
 
 /// What the landings of a leaf say, in the order of its keys, for a batch with many conditions on it.
@@ -120,8 +126,26 @@ pub(crate) struct Locked<'g> {
     _writer: MutexGuard<'g, ()>,
 }
 
+/// Takes a lock that batches hold one at a time; `None` if another batch holds it for longer than a moment.
+pub(crate) fn lock_if_free(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    (0..LOOKS_MAX).find_map(|round| {
+        let locked = lock.try_lock();
+        if locked.is_none() {
+            back_off(round);
+        }
+        locked
+    })
+}
+
 impl Core {
     pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
+        let written = self.write_waiting(batch, true)?;
+        Ok(written.expect("who may wait is never told to come again"))
+    }
+
+    /// As [`Core::write`]. If it `waits` not for other batches, `None` says that one is being written; nothing was
+    /// changed then.
+    pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
             check_key(key)?;
@@ -162,15 +186,23 @@ impl Core {
             }
             let tried = {
                 // Batches that wait for their turn must not count on the same room.
-                let _one_at_a_time = (self.gauges.limit() < u64::MAX).then(|| self.batch_room.lock());
+                let _one_at_a_time = match self.gauges.limit() {
+                    u64::MAX => None,
+                    _ if waits => Some(self.batch_room.lock()),
+                    _ => match lock_if_free(&self.batch_room) {
+                        None => return Ok(None),
+                        locked => locked,
+                    },
+                };
                 self.make_room(room_bytes)?;
-                self.try_write(&mut operations, logged_bytes, &compared)?
+                self.try_write(&mut operations, logged_bytes, &compared, waits)?
             };
             match tried {
                 Tried::Done(written) => {
                     self.tend();
-                    return Ok(written);
+                    return Ok(Some(written));
                 }
+                Tried::Busy => return Ok(None),
                 Tried::Unknown => is_cold = true,
                 Tried::Full { key_index } => {
                     self.pack_full(operations[key_index].0, round)?;
@@ -207,8 +239,10 @@ impl Core {
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
         logged_bytes: usize,
         compared: &[Compared],
+        waits: bool,
     ) -> Result<Tried, Error> {
-        let one_at_a_time = self.batches.lock();
+        let free = if waits { Some(self.batches.lock()) } else { lock_if_free(&self.batches) };
+        let Some(one_at_a_time) = free else { return Ok(Tried::Busy) };
         let guard = self.pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
         let mut leaf_of = Vec::with_capacity(operations.len());

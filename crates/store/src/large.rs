@@ -13,12 +13,15 @@
 //! by letting its chunks go and comes back by reading its pieces; no record, leaf or checkpoint takes part in that.
 
 mod chunks;
+mod open;
 mod pieces;
 mod reads;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence,
+};
 use std::sync::{Arc, Weak};
 
 use ziptier_codec::token::Encoder;
@@ -33,6 +36,7 @@ use crate::record::array;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;
 use chunks::{Chunk, Chunks};
+pub(crate) use open::OpenLarge;
 pub(crate) use pieces::LargePieces;
 pub(crate) use reads::LastPiece;
 
@@ -64,6 +68,8 @@ pub(crate) struct Large {
     shared_bytes: AtomicUsize,
     /// It lay on SSD alone once: what is in memory is a copy, for which nothing has to be written.
     is_copied: AtomicBool,
+    /// How many [`OpenLarge`]s there are of it. Changed and read under the lock.
+    open: AtomicU32,
     held: Mutex<Held>,
 }
 
@@ -137,6 +143,7 @@ impl Large {
             is_retired: AtomicBool::new(false),
             shared_bytes: AtomicUsize::new(0),
             is_copied: AtomicBool::new(matches!(whereabouts, Whereabouts::Ssd(_))),
+            open: AtomicU32::new(0),
             held: Mutex::new(Held { whereabouts, recoded: None }),
         };
         large.count(&large.held.lock().whereabouts, true);

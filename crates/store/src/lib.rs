@@ -86,7 +86,7 @@ mod together;
 mod update;
 mod write;
 
-pub use batch::{Batch, Condition, Transferred};
+pub use batch::{Batch, Condition, Need, Transferred};
 pub use clock::Clock;
 pub use cold::{SsdOptions, SsdStatus};
 #[doc(hidden)]

@@ -240,6 +240,8 @@ pub(crate) struct Gauges {
     pub(crate) logical: Total,
     /// Settled records.
     pub(crate) records: Total,
+    /// Large values that are open, each as often as it is.
+    pub(crate) open: Total,
     /// Cold leaves with an upper body, of which it is not known what it shadows.
     pub(crate) shadowing: Total,
     limit: AtomicU64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::Error;
-use crate::batch::committed_now;
+use crate::batch::{committed_now, lock_if_free};
 use crate::blocks::{PackedValue, take_values};
 use crate::cold::{Below, Looked};
 use crate::core::{Copied, Core, copy_found};
@@ -14,7 +14,7 @@ use crate::large::Large;
 use crate::record::{Meta, Payload};
 
 /// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds them up.
-const MULTI_GET_ROUNDS: usize = 8;
+pub(crate) const MULTI_GET_ROUNDS: usize = 8;
 
 /// Values that [`Store::multi_get`](crate::Store::multi_get) found; reuse it from call to call.
 #[derive(Debug, Default)]
@@ -73,14 +73,33 @@ impl Core {
         values: &mut Values,
     ) -> Result<(), Error> {
         for _ in 0..MULTI_GET_ROUNDS {
-            let before = self.committed.load(Ordering::Acquire);
-            self.read_all(keys, len_max, values)?;
-            if self.committed.load(Ordering::Acquire) == before {
+            if self.reads_one_moment(keys, len_max, values)? {
+                return Ok(());
+            }
+        }
+        for _ in 0..MULTI_GET_ROUNDS {
+            if let Some(_no_batch) = lock_if_free(&self.batches) {
+                return self.read_all(keys, len_max, values);
+            }
+            // A long batch is being written: nothing is committed until it is done.
+            if self.reads_one_moment(keys, len_max, values)? {
                 return Ok(());
             }
         }
         let _no_batch = self.batches.lock();
         self.read_all(keys, len_max, values)
+    }
+
+    /// Reads all keys; `false` if a batch was committed meanwhile.
+    fn reads_one_moment<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        len_max: u64,
+        values: &mut Values,
+    ) -> Result<bool, Error> {
+        let before = self.committed.load(Ordering::Acquire);
+        self.read_all(keys, len_max, values)?;
+        Ok(self.committed.load(Ordering::Acquire) == before)
     }
 
     fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], len_max: u64, values: &mut Values) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::large::{Large, LastPiece};
+use crate::large::{Large, LastPiece, OpenLarge};
 use crate::record::Meta;
 use crate::sync::Mutex;
 
@@ -19,7 +19,7 @@ pub struct OpenValue {
 enum Source {
     Inline(Vec<u8>),
     Large {
-        large: Arc<Large>,
+        large: OpenLarge,
         /// The piece that was read last, if it lies on SSD.
         last: Mutex<LastPiece>,
     },
@@ -31,12 +31,25 @@ impl OpenValue {
     }
 
     pub(crate) fn large(large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default() } }
+        Self {
+            meta,
+            key_bytes,
+            source: Source::Large { large: OpenLarge::new(large), last: Mutex::default() },
+        }
     }
 
     /// Its length, expiry and flags.
     pub fn meta(&self) -> Meta {
         self.meta
+    }
+
+    /// Bytes of DRAM that are held for this reader alone, since no key has the value any more: of a large value that
+    /// was replaced or deleted, once its leaf was packed since. Each of several who have it open holds a part.
+    pub fn own_bytes(&self) -> usize {
+        match &self.source {
+            Source::Inline(_) => 0,
+            Source::Large { large, .. } => large.own_bytes(),
+        }
     }
 
     /// Appends up to `len` bytes from `offset` on to `out`; only the chunks that are asked for are decoded.
@@ -69,5 +82,43 @@ impl OpenValue {
 impl std::fmt::Debug for OpenValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenValue").field("meta", &self.meta).finish_non_exhaustive()
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(any(miri, shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{CodecChoice, Options, Store};
+
+    #[test]
+    fn readers_of_a_value_that_no_key_has_share_its_bytes() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let store = Store::open(options).unwrap();
+        let settle = || {
+            store.settle().unwrap();
+            store.core.reclaim();
+        };
+        for (value, is_large) in [(&b"inline"[..], false), (&[7; 300_000], true)] {
+            store.put(b"key", value).unwrap();
+            store.copy(b"key", b"name", true).unwrap();
+            let readers = [b"key".as_slice(), b"name"].map(|key| store.open_value(key).unwrap().unwrap());
+            let own = |readers: &[OpenValue]| readers.iter().map(OpenValue::own_bytes).collect::<Vec<_>>();
+            assert_eq!(store.open_values(), 2 * u64::from(is_large));
+            assert_eq!(own(&readers), [0, 0]);
+            store.put(b"key", b"new").unwrap();
+            settle();
+            assert_eq!(own(&readers), [0, 0], "it has another name");
+            store.delete(b"name").unwrap();
+            settle();
+            let [one, other] = readers;
+            let (half, all) = (one.own_bytes(), store.memory().large_bytes as usize);
+            assert_eq!((half > 150_000, half), (is_large, other.own_bytes()));
+            drop(other);
+            assert!(one.own_bytes().abs_diff(2 * half) < 2 && one.own_bytes() >= all);
+            drop(one);
+            assert_eq!((store.open_values(), store.memory().large_bytes), (0, 0));
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::batch::{Batch, Condition, Transferred};
+use crate::batch::{Batch, Condition, Need, Transferred};
 use crate::core::Core;
 use crate::durable::DurableOptions;
 use crate::evict::NOWHERE;
@@ -129,12 +129,12 @@ fn a_rename_whose_large_source_is_written_all_the_time_gets_its_turn() {
     put(core, b"source", &[0; 5000]);
     std::thread::scope(|scope| {
         let mut reads = 0;
-        let renamed = core.transfer_reading(b"source", b"target", false, true, |large, bytes| {
-            core.read_large(b"source", large, bytes)?;
+        let renamed = core.transfer_granted(b"source", b"target", false, true, &mut |need| {
+            assert_eq!(need, Need::Bytes(5000));
             reads += 1;
             if reads <= ATTEMPTS_MAX {
                 put(core, b"source", &[reads as u8; 5000]);
-                return Ok(());
+                return true;
             }
             assert_eq!(reads, ATTEMPTS_MAX + 1, "the rename starves");
             // Now another writer has to wait until the rename is done.
@@ -142,7 +142,7 @@ fn a_rename_whose_large_source_is_written_all_the_time_gets_its_turn() {
             while core.turns.waiting() == 0 && !other.is_finished() {
                 std::thread::yield_now();
             }
-            Ok(())
+            true
         });
         assert_eq!(renamed, Ok(Transferred::Done));
     });

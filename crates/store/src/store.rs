@@ -1,6 +1,7 @@
 //! The store as its users see it.
 
 mod bounded;
+mod checkpoints;
 mod limits;
 mod places;
 
@@ -15,10 +16,7 @@ use crate::batch::{Batch, Transferred};
 use crate::coding::Coding;
 use crate::cold::{Cold, SsdStatus, Tier};
 use crate::core::{Copied, Core, check_key, copy_found, found_len};
-use crate::durable::{
-    CheckpointStats, CheckpointThread, Checkpointer, DurableStats, Folder, Journal, Recovered, Recovery,
-    recover,
-};
+use crate::durable::{CheckpointThread, DurableStats, Folder, Journal, Recovered, Recovery, recover};
 use crate::far::{FarMemory, FarStatus};
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
@@ -128,33 +126,6 @@ impl Store {
     #[inline]
     pub fn wait(&self) -> Result<(), Error> {
         self.core.journal.get().map_or(Ok(()), Journal::wait)
-    }
-
-    /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when the log
-    /// has grown much. Nothing waits for it but the caller. Without a folder it does nothing.
-    ///
-    /// # Errors
-    /// The disk's. Nothing is lost: the checkpoint before stays in force, and the log since.
-    pub fn checkpoint(&self) -> Result<(), Error> {
-        match (self.core.checkpointer.get(), self.core.journal.get()) {
-            (Some(checkpointer), Some(journal)) => checkpointer.checkpoint(&self.core, journal),
-            _ => Ok(()),
-        }
-    }
-
-    /// As [`Store::checkpoint`], in the background; `false` if one is under way, or without a folder.
-    pub fn begin_checkpoint(&self) -> bool {
-        let (Some(checkpointer), Some(thread)) = (self.core.checkpointer.get(), &self.checkpoints) else {
-            return false;
-        };
-        let begins = checkpointer.want();
-        thread.wake();
-        begins
-    }
-
-    /// What checkpoints have done; `None` without a folder.
-    pub fn checkpoint_stats(&self) -> Option<CheckpointStats> {
-        self.core.checkpointer.get().map(Checkpointer::stats)
     }
 
     /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable. What a few

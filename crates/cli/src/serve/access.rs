@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::{fmt, fs};
 
 use clap::Args;
-use ziptier_server::{Config, Password};
+use ziptier_server::{Config, OutputLimits, Password};
 
 /// A password and limits on silence.
 #[derive(Debug, Args)]
@@ -33,6 +33,11 @@ pub(crate) struct AccessArguments {
     /// Seconds of silence after which the system asks whether a client is still there; 0 for never
     #[arg(long, env = "ZIPTIER_TCP_KEEPALIVE", default_value_t = 300, value_name = "SECONDS")]
     tcp_keepalive: u32,
+
+    /// When clients that do not take their replies are disconnected, as in Redis: 'normal 256mb 64mb 60' is at 256 MiB
+    /// at once, and at 64 MiB after 60 seconds [default: never]
+    #[arg(long, env = "ZIPTIER_CLIENT_OUTPUT_BUFFER_LIMIT", value_name = "LIMITS")]
+    client_output_buffer_limit: Option<OutputLimits>,
 }
 
 /// Text that no message shows. Any text will do, because clap's errors quote what they refuse.
@@ -57,6 +62,7 @@ impl AccessArguments {
     pub(crate) fn apply(&self, config: &mut Config) -> Result<(), String> {
         config.timeout_s = self.timeout.into();
         config.keepalive_s = self.tcp_keepalive.into();
+        config.output_limits = self.client_output_buffer_limit.unwrap_or_default();
         config.password = self.password()?;
         Ok(())
     }

@@ -7,7 +7,6 @@ use super::{Session, config_set};
 use crate::glob::Pattern;
 use crate::refusal::Refusal;
 use crate::request::{Args, BULK_BYTES_MAX};
-use crate::settings::{OUTPUT_CLASSES, OutputLimit};
 use crate::shared::Shared;
 
 const HELP: &[(&str, &str)] = &[
@@ -76,7 +75,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
         ("appendfsync", durability.map_or("everysec".into(), |(_, durability)| durability)),
         ("appendonly", yes_or_no(is_durable)),
         ("bind", config.bind.to_string()),
-        ("client-output-buffer-limit", output_limits(shared)),
+        ("client-output-buffer-limit", live.output_limits().to_string()),
         ("databases", "1".into()),
         ("io-threads", config.threads.to_string()),
         ("maxclients", live.clients_max().to_string()),
@@ -96,12 +95,4 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
 
 fn yes_or_no(is_so: bool) -> String {
     if is_so { "yes" } else { "no" }.into()
-}
-
-fn output_limits(shared: &Shared) -> String {
-    let limits = shared.settings.output_limits();
-    let class = |(class, limit): (&str, OutputLimit)| {
-        format!("{class} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_s)
-    };
-    OUTPUT_CLASSES.into_iter().zip(limits).map(class).collect::<Vec<_>>().join(" ")
 }

@@ -8,11 +8,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::config::settings;
-use crate::integer::strict_i64;
+use crate::integer::{bytes_said, strict_i64};
+use crate::output_limits::OutputLimits;
 use crate::password::Password;
 use crate::refusal::Refusal;
 use crate::request::Args;
-use crate::settings::{OUTPUT_CLASSES, OutputLimit, OutputLimits};
 use crate::shared::Shared;
 
 /// A change that has been judged.
@@ -64,11 +64,11 @@ fn judge(shared: &Shared, name: &str, value: &[u8], present: &[u8]) -> Result<Ch
         "timeout" => integer(value, 0, i32::MAX.into()).map(Change::Timeout),
         "tcp-keepalive" => integer(value, 0, i32::MAX.into()).map(Change::KeepAlive),
         "maxclients" => clients_max(shared, value),
-        "maxmemory" => memory(value).map(Change::Memory).ok_or("argument must be a memory value".into()),
+        "maxmemory" => bytes_said(value).map(Change::Memory).ok_or("argument must be a memory value".into()),
         "requirepass" => password(shared, value),
         "maxmemory-policy" => policy(shared, value),
         "client-output-buffer-limit" => {
-            output_limits(shared.settings.output_limits(), value).map(Change::OutputLimits)
+            shared.settings.output_limits().changed(value).map(Change::OutputLimits)
         }
         // Whoever sets what is so anyway is content.
         _ if value.eq_ignore_ascii_case(present) => Ok(Change::Nothing),
@@ -111,24 +111,6 @@ fn clients_max(shared: &Shared, value: &[u8]) -> Result<Change, String> {
     Ok(Change::ClientsMax(clients))
 }
 
-/// A number of bytes as Redis writes it: 100, 100b, 1k (1000), 1kb (1024) and so on; nothing is 0.
-fn memory(value: &[u8]) -> Option<u64> {
-    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, unit) = value.split_at(digits);
-    let scale = match unit.to_ascii_lowercase().as_slice() {
-        b"" | b"b" => 1,
-        b"k" => 1_000,
-        b"kb" => 1 << 10,
-        b"m" => 1_000_000,
-        b"mb" => 1 << 20,
-        b"g" => 1_000_000_000,
-        b"gb" => 1 << 30,
-        _ => return None,
-    };
-    let number = if value.is_empty() { "0" } else { std::str::from_utf8(number).ok()? };
-    number.parse::<u64>().ok()?.checked_mul(scale)
-}
-
 fn password(shared: &Shared, value: &[u8]) -> Result<Change, String> {
     if value.is_empty() {
         if shared.config.is_exposed(false) {
@@ -149,60 +131,5 @@ fn policy(shared: &Shared, value: &[u8]) -> Result<Change, String> {
             shared.backend.may_evict().map(|()| Change::Eviction(true)).map_err(|refusal| refusal.to_string())
         }
         _ => Err("argument(s) must be one of the following: noeviction, allkeys-s3fifo".into()),
-    }
-}
-
-/// `class hard soft seconds`, any number of times; classes that are not named stay what they are.
-fn output_limits(mut limits: OutputLimits, value: &[u8]) -> Result<OutputLimits, String> {
-    if value.is_empty() {
-        return Ok(limits);
-    }
-    let words: Vec<&[u8]> = value.split(|&byte| byte == b' ').collect();
-    if !words.len().is_multiple_of(4) {
-        return Err("Wrong number of arguments in buffer limit configuration.".into());
-    }
-    for limit in words.chunks_exact(4) {
-        let class = match limit[0].to_ascii_lowercase().as_slice() {
-            b"replica" => Some(1),
-            class => OUTPUT_CLASSES.iter().position(|known| known.as_bytes() == class),
-        };
-        let class = class.ok_or("Invalid client class specified in buffer limit configuration.")?;
-        let soft_s = strict_i64(limit[3]).and_then(|seconds| u64::try_from(seconds).ok());
-        let (Some(hard_bytes), Some(soft_bytes), Some(soft_s)) = (memory(limit[1]), memory(limit[2]), soft_s)
-        else {
-            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.".into());
-        };
-        limits[class] = OutputLimit { hard_bytes, soft_bytes, soft_s };
-    }
-    Ok(limits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_read_as_redis_reads_it() {
-        for (text, bytes) in [
-            ("", Some(0)),
-            ("0", Some(0)),
-            ("100", Some(100)),
-            ("10b", Some(10)),
-            ("1k", Some(1_000)),
-            ("1Kb", Some(1_024)),
-            ("1M", Some(1_000_000)),
-            ("3mb", Some(3 << 20)),
-            ("2G", Some(2_000_000_000)),
-            ("2gb", Some(2 << 30)),
-            ("1tb", None),
-            ("1MiB", None),
-            ("1.5gb", None),
-            ("-1", None),
-            ("gb", None),
-            ("99999999999999999999", None),
-            ("99999999999999gb", None),
-        ] {
-            assert_eq!(memory(text.as_bytes()), bytes, "{text}");
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Keys as such: `DEL` `UNLINK` `EXISTS` `TOUCH` `TYPE` `KEYS` `RANDOMKEY` `DBSIZE` `FLUSHALL` `FLUSHDB`.
 
 use super::Session;
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::Streaming;
@@ -52,7 +53,7 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
     match session.shared.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),
-        Err(_) if session.request.is_none() => session.client.deferred = true,
+        Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Short),
         Err(_) => session.reply.integer(session.shared.backend.len() as i64),
     }
     Ok(())

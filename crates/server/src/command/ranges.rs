@@ -1,8 +1,9 @@
 //! Parts of values: `GETRANGE` `SUBSTR` `SETRANGE` `APPEND`.
 
-use super::{APART_BYTES, Session};
+use super::{APART_BYTES, SHORT_BYTES, Session};
 use crate::backend::{Old, Update};
 use crate::integer::strict_i64;
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::{Args, BULK_BYTES_MAX};
 use crate::streaming::{PIECE_BYTES, Streaming};
@@ -81,15 +82,17 @@ fn change(
     let shared = session.shared;
     let mut outcome = Ok(0);
     let mut room = None;
-    let (is_apart, mut deferred) = (session.request.is_some(), false);
+    let (is_apart, mut deferred) = (session.request.is_some(), None);
     // The store's copy, and the log's until it is written.
     let copies = 2 + usize::from(shared.backend.holds_replies());
     shared.backend.update(key, &mut |old| {
         let (old_len, expires_at_ms) =
             old.as_ref().map_or((0, None), |(_, meta)| (meta.len as usize, meta.expires_at_ms));
         let len = len(old_len);
-        deferred = !is_apart && len > APART_BYTES && len <= BULK_BYTES_MAX;
-        if deferred {
+        // A value that is too long is refused here.
+        let runs_apart = !is_apart && len > APART_BYTES && len <= BULK_BYTES_MAX;
+        deferred = runs_apart.then_some(if len <= SHORT_BYTES { Length::Short } else { Length::Long });
+        if deferred.is_some() {
             return Update::Keep;
         }
         room = None;
@@ -119,8 +122,8 @@ fn change(
             }
         }
     })?;
-    if deferred {
-        session.client.deferred = true;
+    if deferred.is_some() {
+        session.client.deferred = deferred;
         return Ok(());
     }
     session.reply.integer(outcome? as i64);

@@ -1,25 +1,29 @@
 //! From one key to another: `RENAME` `RENAMENX` `COPY`.
 
-use super::Session;
-use crate::backend::{Transfer, Transferred};
+use super::{APART_BYTES, Session};
+use crate::backend::{Need, Transfer, Transferred};
 use crate::integer::strict_i64;
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
 
 pub(super) fn rename(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     match transfer(session, args, Transfer { keep_source: false, replace: true })? {
-        Transferred::NoSource => return Err(Refusal::NO_SUCH_KEY),
-        Transferred::Done | Transferred::TargetExists => session.reply.ok(),
+        Some(Transferred::NoSource) => Err(Refusal::NO_SUCH_KEY),
+        Some(_) => {
+            session.reply.ok();
+            Ok(())
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 pub(super) fn renamenx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let outcome = transfer(session, args, Transfer { keep_source: false, replace: false })?;
-    if outcome == Transferred::NoSource {
+    if outcome == Some(Transferred::NoSource) {
         return Err(Refusal::NO_SUCH_KEY);
     }
-    session.reply.integer((outcome == Transferred::Done).into());
+    answer(session, outcome);
     Ok(())
 }
 
@@ -46,16 +50,50 @@ pub(super) fn copy(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
         return Err(Refusal::fixed("ERR source and destination objects are the same"));
     }
     let outcome = transfer(session, args, Transfer { keep_source: true, replace })?;
-    session.reply.integer((outcome == Transferred::Done).into());
+    answer(session, outcome);
     Ok(())
 }
 
-fn transfer(session: &mut Session<'_>, args: &Args<'_>, how: Transfer) -> Result<Transferred, Refusal> {
-    let (source, target) = (args.at(1), args.at(2));
-    let backend = &session.shared.backend;
-    if source == target {
-        let exists = backend.meta(source)?.is_some();
-        return Ok(if exists { Transferred::TargetExists } else { Transferred::NoSource });
+fn answer(session: &mut Session<'_>, outcome: Option<Transferred>) {
+    if let Some(outcome) = outcome {
+        session.reply.integer((outcome == Transferred::Done).into());
     }
-    Ok(backend.transfer(source, target, how)?)
+}
+
+/// How it ended; `None` says that another thread is to run the command. A worker waits for no other write of several
+/// keys, and reads no more than other commands do. What is read, and what the log copies of it, is promised before.
+fn transfer(
+    session: &mut Session<'_>,
+    args: &Args<'_>,
+    how: Transfer,
+) -> Result<Option<Transferred>, Refusal> {
+    let (source, target) = (args.at(1), args.at(2));
+    let shared = session.shared;
+    if source == target {
+        let exists = shared.backend.meta(source)?.is_some();
+        return Ok(Some(if exists { Transferred::TargetExists } else { Transferred::NoSource }));
+    }
+    let (is_apart, mut deferred) = (session.request.is_some(), false);
+    let (mut room, mut refused) = (None, Ok(()));
+    let copies = 1 + usize::from(shared.backend.holds_replies());
+    let outcome = shared.backend.transfer(source, target, how, &mut |need| {
+        let len = match need {
+            Need::Wait => 0,
+            Need::Bytes(len) => usize::try_from(len).unwrap_or(usize::MAX),
+        };
+        deferred = !is_apart && (need == Need::Wait || len > APART_BYTES);
+        if deferred || len == 0 {
+            return !deferred;
+        }
+        // One that was read before is gone.
+        room = None;
+        match shared.reserve(len.saturating_mul(copies)) {
+            Ok(promised) => room = promised,
+            Err(refusal) => refused = Err(refusal),
+        }
+        refused.is_ok()
+    })?;
+    session.client.deferred = deferred.then_some(Length::Long);
+    refused?;
+    Ok(Some(outcome).filter(|_| !deferred))
 }

@@ -5,6 +5,7 @@ use super::Session;
 use super::expiry::{Clock, Time, Unit};
 use super::get::{answer_old, keep_old};
 use crate::backend::{Meta, Operation, Update};
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::Found;
@@ -106,17 +107,30 @@ pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
 }
 
 pub(super) fn mset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    session.shared.backend.write(&puts(args, "mset")?)?;
-    session.reply.ok();
+    if write(session, &puts(args, "mset")?)?.is_some() {
+        session.reply.ok();
+    }
     Ok(())
 }
 
 pub(super) fn msetnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut operations = puts(args, "msetnx")?;
     operations.extend(args.from(1).step_by(2).map(|key| Operation::RequireAbsent { key }));
-    let written = session.shared.backend.write(&operations)?;
-    session.reply.integer(written.into());
+    if let Some(written) = write(session, &operations)? {
+        session.reply.integer(written.into());
+    }
     Ok(())
+}
+
+/// Writes several keys. A worker waits for nobody who does the same: `None` says that another thread is to do it.
+fn write(session: &mut Session<'_>, operations: &[Operation<'_>]) -> Result<Option<bool>, Refusal> {
+    let backend = &session.shared.backend;
+    if session.request.is_some() {
+        return Ok(Some(backend.write(operations)?));
+    }
+    let written = backend.write_if_free(operations)?;
+    session.client.deferred = written.is_none().then_some(Length::Long);
+    Ok(written)
 }
 
 /// The writes that pairs of arguments ask for; of a key that is named twice the last one counts.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::PATIENCE;
 use super::map_backend::MapBackend;
-use ziptier_server::backend::{Change, ChangeMeta};
+use ziptier_server::backend::{Change, ChangeMeta, Grant, Need};
 use ziptier_server::{
     Backend, BackendError, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update, ValueReader,
 };
@@ -30,13 +30,20 @@ struct State {
     closed: Option<&'static str>,
     /// Every call that came, by method.
     calls: Vec<&'static str>,
+    /// What a rename or a copy says that it reads.
+    read_bytes: u64,
 }
 
 impl Gate {
     /// Holds up calls of `method` from now on, and forgets earlier ones.
     pub fn close(&self, method: &'static str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = State { closed: Some(method), calls: Vec::new() };
+        (state.closed, state.calls) = (Some(method), Vec::new());
+    }
+
+    /// Has renames and copies say from now on that they read so many bytes.
+    pub fn read(&self, bytes: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes = bytes;
     }
 
     /// Lets them go on.
@@ -56,6 +63,12 @@ impl Gate {
     /// The calls since the gate was closed.
     pub fn calls(&self) -> Vec<&'static str> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
+    }
+
+    /// Whether a call of `method` is held up.
+    fn holds(&self, method: &'static str) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.closed == Some(method) && state.calls.contains(&method)
     }
 
     fn pass(&self, method: &'static str) {
@@ -143,8 +156,30 @@ impl Backend for GatedBackend {
         self.map.update_meta(key, change)
     }
 
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
-        self.map.transfer(source, target, how)
+    /// It waits for writes of several keys as a store does.
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
+        if self.gate.holds("write") {
+            if !grant(Need::Wait) {
+                return Ok(Transferred::NotGranted);
+            }
+            self.gate.pass("write");
+        }
+        let read_bytes = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes;
+        if read_bytes > 0 && !grant(Need::Bytes(read_bytes)) {
+            return Ok(Transferred::NotGranted);
+        }
+        self.gate.pass("transfer");
+        self.map.transfer(source, target, how, grant)
+    }
+
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        if self.gate.holds("write") { Ok(None) } else { self.write(operations).map(Some) }
     }
 
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
@@ -184,6 +219,10 @@ impl Backend for GatedBackend {
         assert!(!in_background, "BGSAVE waits for nobody");
         self.gate.pass("save");
         Ok(Saving::Done)
+    }
+
+    fn stop(&self) {
+        self.gate.open();
     }
 
     fn memory(&self) -> MemoryUse {

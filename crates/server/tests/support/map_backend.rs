@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_server::backend::Change;
+use ziptier_server::backend::{Change, Grant};
 use ziptier_server::{
     Backend, BackendError, MemoryUse, Meta, Old, Operation, Transfer, Transferred, Update, ValueReader,
 };
@@ -138,7 +138,13 @@ impl Backend for MapBackend {
         Ok(())
     }
 
-    fn transfer(&self, source: &[u8], target: &[u8], how: Transfer) -> Result<Transferred, BackendError> {
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        _: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
         let mut map = self.change();
         let Some(entry) = map.get(source).filter(|entry| is_alive(entry)).cloned() else {
             return Ok(Transferred::NoSource);

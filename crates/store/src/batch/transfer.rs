@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Locked;
+use super::{Locked, lock_if_free};
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
@@ -27,6 +27,18 @@ pub enum Transferred {
     NoSource,
     /// There is a target, which was to be kept; nothing was changed.
     TargetExists,
+    /// The caller did not grant a [`Need`]; nothing was changed.
+    NotGranted,
+}
+
+/// What a rename or a copy asks its caller for before it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Need {
+    /// Time, for another batch, rename or copy is being written.
+    Wait,
+    /// Memory, for as many bytes of a large value are read for the log.
+    Bytes(u64),
 }
 
 /// A source's value: its bytes, and what the new record shares if it is large.
@@ -45,20 +57,17 @@ impl Core {
         keep_source: bool,
         replace: bool,
     ) -> Result<Transferred, Error> {
-        self.transfer_reading(source, target, keep_source, replace, |large, bytes| {
-            self.read_large(source, large, bytes)
-        })
+        self.transfer_granted(source, target, keep_source, replace, &mut |_| true)
     }
 
-    /// As [`Core::transfer`]. `read` reads a large value, which the log needs; the value is looked at again then. After [`ATTEMPTS_MAX`] attempts
-    /// other writers of `source` wait.
-    pub(crate) fn transfer_reading(
+    /// As [`Core::transfer`], if `grant` says yes to all that it needs. After [`ATTEMPTS_MAX`] attempts other writers of `source` wait.
+    pub(crate) fn transfer_granted(
         &self,
         source: &[u8],
         target: &[u8],
         keep_source: bool,
         replace: bool,
-        mut read: impl FnMut(&Arc<Large>, &mut Vec<u8>) -> Result<(), Error>,
+        grant: &mut dyn FnMut(Need) -> bool,
     ) -> Result<Transferred, Error> {
         check_key(source)?;
         check_key(target)?;
@@ -79,7 +88,7 @@ impl Core {
             }
             self.bring_up(source)?;
             self.bring_up(target)?;
-            match self.try_transfer(source, target, keep_source, replace, &mut carried) {
+            match self.try_transfer(source, target, keep_source, replace, &mut carried, grant) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
                     self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
@@ -91,8 +100,12 @@ impl Core {
             }
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };
-            carried.bytes.clear();
-            read(large, &mut carried.bytes)?;
+            carried.bytes = Vec::new();
+            if !grant(Need::Bytes(large.len())) {
+                return Ok(Transferred::NotGranted);
+            }
+            carried.bytes.reserve_exact(large.len() as usize);
+            self.read_large(source, large, &mut carried.bytes)?;
         }
     }
 
@@ -105,8 +118,13 @@ impl Core {
         keep_source: bool,
         replace: bool,
         carried: &mut Carried,
+        grant: &mut dyn FnMut(Need) -> bool,
     ) -> Result<Option<Transferred>, Error> {
-        let one_at_a_time = self.batches.lock();
+        let one_at_a_time = match lock_if_free(&self.batches) {
+            Some(locked) => locked,
+            None if grant(Need::Wait) => self.batches.lock(),
+            None => return Ok(Some(Transferred::NotGranted)),
+        };
         let guard = self.pin();
         let (low, high) = if source <= target { (source, target) } else { (target, source) };
         let mut locked: Vec<Locked<'_>> = vec![self.lock_leaf(low, &guard)];
@@ -169,5 +187,132 @@ impl Core {
         }
         self.commit(number, locked, one_at_a_time, &guard);
         Ok(Some(Transferred::Done))
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(any(miri, shuttle)))]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::AcqRel;
+
+    use ziptier_media::testing::RecordingDisk;
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::multi_get::{MULTI_GET_ROUNDS, Values};
+    use crate::{CodecChoice, DiskHandle, DurableOptions, Options, Store};
+
+    fn options() -> Options {
+        Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() }
+    }
+
+    #[test]
+    fn a_large_value_is_read_for_the_log_alone_and_if_that_is_granted() {
+        let large = vec![7; 300_000];
+        for has_log in [false, true] {
+            let durable = has_log.then(|| {
+                let disk = DiskHandle(Arc::new(RecordingDisk::new()));
+                DurableOptions { disk, ..DurableOptions::new("/data") }
+            });
+            let store = Store::open(Options { durable, ..options() }).unwrap();
+            store.put(b"large", &large).unwrap();
+            store.put(b"small", &[7; 2000]).unwrap();
+            for keep_source in [true, false] {
+                let mut needs = Vec::new();
+                let mut moved = |source: &[u8], target: &[u8], grants: bool| {
+                    let moved = store.transfer(source, target, keep_source, true, |need| {
+                        needs.push(need);
+                        grants
+                    });
+                    moved.unwrap()
+                };
+                assert_eq!(moved(b"small", b"small too", false), Transferred::Done);
+                assert_eq!(moved(b"small too", b"small", false), Transferred::Done);
+                let expected = if has_log { Transferred::NotGranted } else { Transferred::Done };
+                assert_eq!(moved(b"large", b"target", false), expected);
+                assert_eq!(store.get(b"target").unwrap().is_none(), has_log);
+                let source: &[u8] = if has_log { b"large" } else { b"target" };
+                assert_eq!(moved(source, b"large too", true), Transferred::Done);
+                assert_eq!(moved(b"large too", b"large", true), Transferred::Done);
+                assert_eq!(store.get(b"large").unwrap(), Some(large.clone()));
+                assert_eq!(needs, vec![Need::Bytes(300_000); if has_log { 3 } else { 0 }]);
+                store.delete(b"target").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_that_may_not_wait_is_told_that_a_batch_is_being_written() {
+        let core = Core::new(&Options { memory_limit_bytes: Some(64 << 20), ..options() });
+        core.put(b"a", b"value", PutMeta::default()).unwrap();
+        let batch = Batch::new().put(b"x", b"1").put(b"y", b"2");
+        let moved = |grants: bool| {
+            let mut needs = Vec::new();
+            let moved = core.transfer_granted(b"a", b"b", true, true, &mut |need| {
+                needs.push(need);
+                grants
+            });
+            (moved, needs)
+        };
+        for lock in [&core.batches, &core.batch_room] {
+            let locked = lock.lock();
+            assert_eq!(core.write_waiting(&batch, false), Ok(None));
+            if std::ptr::eq(lock, &core.batches) {
+                assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
+            }
+            drop(locked);
+        }
+        assert!(core.read(b"x", &mut Vec::new()).unwrap().is_none());
+        assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
+        assert_eq!(moved(false), (Ok(Transferred::Done), vec![]));
+        std::thread::scope(|scope| {
+            let locked = core.batches.lock();
+            let (asked, is_asked) = std::sync::mpsc::channel();
+            let core = &core;
+            let waiting = scope.spawn(move || {
+                core.transfer_granted(b"a", b"c", true, true, &mut |need| asked.send(need).is_ok())
+            });
+            assert_eq!(is_asked.recv(), Ok(Need::Wait));
+            drop(locked);
+            assert_eq!(waiting.join().unwrap(), Ok(Transferred::Done));
+        });
+    }
+
+    /// A key that counts its look-ups. Beside so many of the next ones a batch is committed.
+    struct Busy<'c> {
+        core: &'c Core,
+        looks: &'c Cell<usize>,
+        left: &'c Cell<usize>,
+    }
+
+    impl AsRef<[u8]> for Busy<'_> {
+        fn as_ref(&self) -> &[u8] {
+            self.looks.set(self.looks.get() + 1);
+            if self.left.get() > 0 {
+                self.left.set(self.left.get() - 1);
+                self.core
+                    .committed
+                    .fetch_update(AcqRel, Ordering::Acquire, |number| Some(number + 1))
+                    .unwrap();
+            }
+            b"a"
+        }
+    }
+
+    #[test]
+    fn a_multi_get_does_not_wait_for_a_long_batch() {
+        let core = Core::new(&options());
+        core.put(b"a", b"value", PutMeta::default()).unwrap();
+        let (mut values, looks, left) = (Values::default(), Cell::new(0), Cell::new(0));
+        let keys = [Busy { core: &core, looks: &looks, left: &left }];
+        core.multi_get(&keys, u64::MAX, &mut values).unwrap();
+        // A commit beside every reading that is tried without the lock, and beside one more.
+        left.set(MULTI_GET_ROUNDS * looks.get() + 1);
+        let _long = core.batches.lock();
+        core.multi_get(&keys, u64::MAX, &mut values).unwrap();
+        assert_eq!((values.get(0), left.get()), (Some(&b"value"[..]), 0));
     }
 }

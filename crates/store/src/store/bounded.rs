@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::Error;
+use crate::batch::{Batch, Need, Transferred};
 use crate::open_value::OpenValue;
 use crate::record::Meta;
 use crate::update::{Update, Wanted};
@@ -34,6 +35,37 @@ impl Store {
                 None => (OldValue::Inline(bytes), meta),
             }))
         }))
+    }
+
+    /// As [`Store::write`], but never waits for another batch, rename or copy that takes long: `None` says that one is
+    /// being written, and that nothing was changed.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn write_if_free(&self, batch: &Batch) -> Result<Option<bool>, Error> {
+        self.written(self.core.write_waiting(batch, false))
+    }
+
+    /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
+    /// another batch and before it reads a large value for the log. `grant` runs under no lock, and may be asked more
+    /// than once. Where it says no, the outcome is [`Transferred::NotGranted`].
+    ///
+    /// # Errors
+    /// As [`Store::rename`].
+    pub fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        keep_source: bool,
+        replace: bool,
+        mut grant: impl FnMut(Need) -> bool,
+    ) -> Result<Transferred, Error> {
+        self.written(self.core.transfer_granted(source, target, keep_source, replace, &mut grant))
+    }
+
+    /// Large values that are open, each as often as it is.
+    pub fn open_values(&self) -> u64 {
+        self.core.gauges.open.get()
     }
 
     /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that and none on SSD.

@@ -77,6 +77,7 @@ impl Drop for CheckpointThread {
 #[cfg(not(miri))]
 mod tests {
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_testing::until;
 
     use crate::{DiskHandle, DurableOptions, Error, Options, Store};
 
@@ -90,11 +91,20 @@ mod tests {
         for n in 0..3000_u32 {
             store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
         }
-        let written = |store: &Store| store.checkpoint_stats().unwrap().segment_written_bytes;
-        let before = written(&store);
-        store.core.checkpointer.get().unwrap().stop();
+        std::thread::scope(|scope| {
+            let guard = store.core.pin();
+            // The walk waits for the lock of a leaf.
+            let locked = store.core.lock_leaf(b"", &guard);
+            let making = scope.spawn(|| store.checkpoint());
+            until("it has begun", || store.checkpoint_stats().unwrap().is_running);
+            store.stop_checkpoints();
+            drop(locked);
+            assert_eq!(making.join().unwrap(), Err(Error::Stopping));
+        });
+        let written = store.checkpoint_stats().unwrap().segment_written_bytes;
         assert_eq!(store.checkpoint(), Err(Error::Stopping));
-        assert_eq!(written(&store), before, "it went on");
+        let stats = store.checkpoint_stats().unwrap();
+        assert_eq!((stats.segment_written_bytes, stats.checkpoints, stats.failed), (written, 0, 2));
         store.close().unwrap();
         assert_eq!(Store::open(options).unwrap().len(), 3000);
     }

@@ -1,0 +1,38 @@
+//! When a client has to go that has not ended its connection itself.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Connection;
+use crate::shared::Shared;
+
+impl Connection {
+    /// Whether the client was killed, was idle for too long, takes its replies too slowly, or holds values that were
+    /// replaced or deleted and that there is no room for. A client that waits for the disk, or for a request that runs,
+    /// is not idle.
+    pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
+        let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
+        let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));
+        info.killed.load(Relaxed)
+            || (timeout_s > 0 && idle_s > timeout_s && !self.held && self.job_bytes.is_none())
+            || self.is_too_slow(shared)
+            || (self.client.streaming.is_some() && !self.keeps_within(shared))
+    }
+
+    /// Whether the client has more unsent replies than `client-output-buffer-limit` allows, or has had for too long.
+    pub(super) fn is_too_slow(&mut self, shared: &Shared) -> bool {
+        let Some(limit) = shared.settings.normal_output_limit() else {
+            self.slow_since_s = None;
+            return false;
+        };
+        let to_come = self.client.streaming.as_ref().map_or(0, |streaming| streaming.owned_bytes());
+        let unsent = (self.output.unsent().len() + to_come) as u64;
+        if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {
+            self.slow_since_s = None;
+        }
+        let is_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes && {
+            let now_s = shared.seconds();
+            now_s.saturating_sub(*self.slow_since_s.get_or_insert(now_s)) > limit.soft_s
+        };
+        is_soft || (limit.hard_bytes > 0 && unsent > limit.hard_bytes)
+    }
+}

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Ten times what the bystander waited in the worst row of docs/MEASUREMENTS.md.
-const WAIT_MAX: Duration = Duration::from_millis(250);
+/// The longest that a client with requests of its own may wait for others.
+const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Files that the server and this program have open beside connections.
 const OTHER_FILES: u64 = 300;
 

@@ -144,7 +144,7 @@ impl<T: Target> Arena<'_, T> {
         const STEPS_MAX: usize = 20;
         /// With fewer operations in a window, ten or less would decide the percentile.
         const OPERATIONS_MIN: f64 = 1_000.0;
-        /// How long a window that ends by count may take at a slow rate.
+        /// How long a window that ends by count may take at a slow rate: all steps down to it take twice as long together.
         const SECONDS_MAX: f64 = 10.0;
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());

@@ -166,9 +166,14 @@ impl Command {
     /// How long it may take, if a worker's other clients would wait too long for it.
     fn runs_apart(&self, args: &Args<'_>) -> Option<Length> {
         let is = |word: &[u8]| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+        let has = |word: &[u8]| args.from(1).any(|arg| arg.eq_ignore_ascii_case(word));
         let (arguments, text) = (args.len(), args.text_len());
         match self.name {
-            "save" | "flushall" | "flushdb" | "shutdown" => Some(Length::Long),
+            "save" | "flushall" | "flushdb" => Some(Length::Long),
+            // Without, a shutdown is over at once.
+            "shutdown" if has(b"save") => Some(Length::Long),
+            // Eviction begins and ends leaf by leaf.
+            "config" if is(b"set") && has(b"maxmemory-policy") => Some(Length::Long),
             "client" if is(b"list") => Some(Length::Short),
             _ if arguments <= ARGUMENTS_INLINE_MAX && text <= APART_BYTES => None,
             // They wait for each other, or the value that they change may be any length.

@@ -28,7 +28,7 @@ const TICK_FULL: Duration = Duration::from_millis(5);
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
 /// A server is idle while the writes between two measurements are no more than one part in so many of its limit. Reads
-/// leave everything where it is.
+/// take no room that a write did not take before.
 const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!([8, 12, 40, 64, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
         // Where it is short of memory, or is asked for something, what others take is the store's no more.
         assert_eq!(store_mib_at(8), 50);
-        // However many reads there were.
+        // Reads do not count.
         limit.note_requests(1000, 0, MIB / 4, &backend);
         assert_eq!(store_mib_at(8), 50);
         limit.note_requests(1000, 1, MIB / 4, &backend);

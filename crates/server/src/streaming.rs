@@ -106,7 +106,7 @@ impl Streaming {
         rows + self.owned_bytes() + walk + retired
     }
 
-    /// Those of what it was made of to be sent: keys, or a list of clients.
+    /// Bytes of what the reply is made of: keys, or a list of clients.
     pub(crate) fn owned_bytes(&self) -> usize {
         self.owned_bytes + self.walk.as_ref().map_or(0, |(_, found)| found.capacity())
     }

@@ -187,10 +187,13 @@ impl Worker {
         if mem::replace(&mut self.swept, asked) == asked {
             return;
         }
-        let has_to_go =
-            |(key, connection): (usize, &mut Connection)| connection.has_to_go(&self.shared).then_some(key);
-        let gone: Vec<usize> = self.connections.iter_mut().filter_map(has_to_go).collect();
-        gone.into_iter().for_each(|key| self.close(key));
+        let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            // One by one, so that the next client finds the room that this one leaves.
+            if self.connections[key].has_to_go(&self.shared) {
+                self.close(key);
+            }
+        }
     }
 
     fn turn(&mut self, key: usize) {

@@ -193,7 +193,7 @@ fn a_value_is_taken_or_refused_however_it_arrives() {
     }
 }
 
-/// A list of keys is made in a buffer of the worker, which kept the room of the largest one.
+/// A worker makes lists of keys in a buffer; one that keeps the room of the largest list holds it for good.
 #[test]
 fn a_worker_gives_back_what_a_long_list_took() {
     let backend = Arc::new(MapBackend::default());
@@ -207,7 +207,7 @@ fn a_worker_gives_back_what_a_long_list_took() {
     assert!(kept <= 256 << 10, "{kept} bytes are kept");
 }
 
-/// An `MSET` of many small pairs takes many times its text while it is run. It was let in, and took that beyond the limit.
+/// An `MSET` of many small pairs takes many times its text while it runs; one that is let in by its text takes that beyond the limit.
 #[test]
 fn writes_of_many_keys_are_promised_what_they_take_before_they_begin() {
     const MIB: u64 = 1 << 20;

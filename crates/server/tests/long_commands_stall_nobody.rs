@@ -31,7 +31,7 @@ fn others_are_served_while_a_long_command_runs() {
     let (mut long, mut other) = (server.connect(), server.connect());
     let large = vec![b'v'; 300 << 10];
     assert_eq!(long.text("SET small value"), "+OK\r\n");
-    let cases: [(&'static str, Vec<u8>, &[u8]); 13] = [
+    let cases: [(&'static str, Vec<u8>, &[u8]); 14] = [
         ("put", request(&[b"SET", b"large", &large]), b"+OK\r\n"),
         ("updated", request(&[b"APPEND", b"large", b"!"]), b":307201\r\n"),
         ("updated", request(&[b"SETRANGE", b"new", b"300000", b"!"]), b":300001\r\n"),
@@ -42,6 +42,7 @@ fn others_are_served_while_a_long_command_runs() {
         ("len", request(&[b"DBSIZE"]), b":1003\r\n"),
         ("delete", many("DEL"), b":1000\r\n"),
         ("delete", many("UNLINK"), b":0\r\n"),
+        ("set_eviction", request(&[b"CONFIG", b"SET", b"maxmemory-policy", b"allkeys-s3fifo"]), b"+OK\r\n"),
         ("save", request(&[b"SAVE"]), b"+OK\r\n"),
         ("clear", request(&[b"FLUSHALL"]), b"+OK\r\n"),
         ("clear", request(&[b"FLUSHDB", b"ASYNC"]), b"+OK\r\n"),

@@ -177,7 +177,7 @@ fn another_policy_is_in_force_at_once() {
     }
 }
 
-/// Its counters stood among the codec's.
+/// Counters of the SSD are not the codec's.
 #[test]
 fn the_ssd_has_a_section_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

@@ -143,7 +143,7 @@ impl Core {
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. If it `waits` not for other batches, `None` says that one is being written; nothing was
+    /// As [`Core::write`]. Unless the caller `waits` for other batches and for turns of its keys, `None` says that there is one; nothing was
     /// changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
@@ -172,7 +172,11 @@ impl Core {
         }
         let (mut round, mut is_cold) = (0, false);
         loop {
-            self.turns.wait_for_all(operations.iter().map(|(key, ..)| *key));
+            let keys = || operations.iter().map(|(key, ..)| *key);
+            if !waits && self.turns.holds_up(keys()) {
+                return Ok(None);
+            }
+            self.turns.wait_for_all(keys());
             let mut compared = Vec::new();
             for (key, operation, _) in &operations {
                 if let Operation::Require(condition) = operation

@@ -121,7 +121,13 @@ impl Turns {
         }
     }
 
-    /// The same for several keys.
+    /// Whether a writer of one of these keys would wait now.
+    pub(crate) fn holds_up<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> bool {
+        let hash = self.hash.load(Ordering::Acquire);
+        hash != 0 && keys.any(|key| key_hash(key) | 1 == hash)
+    }
+
+    /// As [`Turns::wait_for`], for several keys.
     #[inline]
     pub(crate) fn wait_for_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         if self.hash.load(Ordering::Acquire) != 0 {

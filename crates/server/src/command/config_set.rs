@@ -70,7 +70,7 @@ fn judge(shared: &Shared, name: &str, value: &[u8], present: &[u8]) -> Result<Ch
         "client-output-buffer-limit" => {
             shared.settings.output_limits().changed(value).map(Change::OutputLimits)
         }
-        // Whoever sets what is so anyway is content.
+        // The setting has this value already.
         _ if value.eq_ignore_ascii_case(present) => Ok(Change::Nothing),
         _ => Err("can't set immutable config".into()),
     }

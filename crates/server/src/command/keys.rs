@@ -49,11 +49,11 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// Where many leaves must be looked at, that is done apart.
+/// Where many leaves must be looked at, another thread does it; on an SSD each of them may be a read.
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
     match session.shared.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),
-        Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Short),
+        Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Long),
         Err(_) => session.reply.integer(session.shared.backend.len() as i64),
     }
     Ok(())

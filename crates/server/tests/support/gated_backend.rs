@@ -215,6 +215,14 @@ impl Backend for GatedBackend {
         self.map.clear()
     }
 
+    fn may_evict(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn set_eviction(&self, _evicts: bool) {
+        self.gate.pass("set_eviction");
+    }
+
     fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
         assert!(!in_background, "BGSAVE waits for nobody");
         self.gate.pass("save");

@@ -84,7 +84,11 @@ impl Core {
             }
             attempts += 1;
             if turn.is_none() {
-                self.turns.wait_for_all([source, target].into_iter());
+                let keys = [source, target];
+                if self.turns.holds_up(keys.into_iter()) && !grant(Need::Wait) {
+                    return Ok(Transferred::NotGranted);
+                }
+                self.turns.wait_for_all(keys.into_iter());
             }
             self.bring_up(source)?;
             self.bring_up(target)?;

@@ -2,9 +2,9 @@
 //!
 //! 1. A pack that began before eviction did gives its records no marks, and `remember` takes the leaf up. So every leaf that is
 //!    published from then on has marks.
-//! 2. Whoever begins eviction comes to every leaf, waits for its owner, and takes up what lies there.
-//! 3. Whoever ends eviction does the same and drops the marks. A pack that began before may still evict, but it owns its leaf: nothing is
-//!    evicted once the last leaf was visited.
+//! 2. The thread that begins eviction comes to every leaf, waits for its owner, and takes up what lies there.
+//! 3. The thread that ends eviction does the same and drops the marks. A pack that began before may still evict, but it
+//!    owns its leaf: nothing is evicted once the last leaf was visited.
 //!
 //! A store that has evicted goes on to log deletes of keys that are not there: they may lie in its folder.
 

@@ -48,7 +48,7 @@ impl Store {
 
     /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
     /// another batch and before it reads a large value for the log. `grant` runs under no lock, and may be asked more
-    /// than once. Where it says no, the outcome is [`Transferred::NotGranted`].
+    /// than once. It must not write to this store: other writers of `source` may be waiting for this call. Where it says no, the outcome is [`Transferred::NotGranted`].
     ///
     /// # Errors
     /// As [`Store::rename`].

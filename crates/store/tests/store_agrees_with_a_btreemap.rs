@@ -423,6 +423,11 @@ fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_in_a_folder_with_leaves_on_ssd_agrees_with_a_btreemap() {
     agrees(6, Places { ssd: true, durable: true, ..Places::default() });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_in_a_folder_with_all_places_agrees_with_a_btreemap() {
     agrees(6, Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: true });
 }
 
@@ -430,8 +435,16 @@ fn store_in_a_folder_with_leaves_on_ssd_agrees_with_a_btreemap() {
 #[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_all_places_agrees_with_a_btreemap() {
     agrees(6, Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: false });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
+fn store_with_little_far_memory_and_an_ssd_agrees_with_a_btreemap() {
     agrees(6, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true, durable: false });
 }
+
+/// Of a run: enough for thousands of records, dictionaries and several checkpoints.
+const STEPS: usize = 12_000;
 
 /// So many runs in CI, each with the next seed: six have every codec once.
 fn agrees(runs: u64, places: Places) {
@@ -440,7 +453,7 @@ fn agrees(runs: u64, places: Places) {
     for seed in first..first + count("ZIPTIER_RUNS", runs) {
         let outcome = std::panic::catch_unwind(|| {
             let mut run = Run::new(seed, places);
-            for _ in 0..20_000 {
+            for _ in 0..STEPS {
                 run.step();
             }
             run.finish();

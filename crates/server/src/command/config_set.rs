@@ -32,7 +32,7 @@ pub(super) fn set(shared: &Shared, args: &Args<'_>) -> Result<(), Refusal> {
     if args.len() % 2 == 1 {
         return Err(Refusal::SYNTAX);
     }
-    let _alone = shared.settings.change();
+    let alone = shared.settings.change();
     let in_force = settings(shared);
     let mut changes = Vec::new();
     let mut rest = args.from(2);
@@ -54,7 +54,12 @@ pub(super) fn set(shared: &Shared, args: &Args<'_>) -> Result<(), Refusal> {
         }
         changes.push((*known, judge(shared, known, value, present).map_err(failed)?));
     }
-    changes.into_iter().for_each(|(_, change)| change.make(shared));
+    let made = changes.into_iter().map(|(_, change)| change);
+    let (eviction, others): (Vec<_>, Vec<_>) = made.partition(|change| matches!(change, Change::Eviction(_)));
+    others.into_iter().for_each(|change| change.make(shared));
+    // This visits every leaf, so other settings can change meanwhile.
+    drop(alone);
+    eviction.into_iter().for_each(|change| change.make(shared));
     Ok(())
 }
 

@@ -127,7 +127,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test a_power_cut_loses_nothing_acknowledged -- --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib a_power_cut_leaves_all_that_was_synced -- --nocapture
-	ZIPTIER_RUNS=$(RUNS) cargo test --release --locked -p ziptier-store --test store_agrees_with_a_btreemap -- --nocapture
+	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test store_agrees_with_a_btreemap -- --nocapture
 	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test malformed_input_never_stops_the_server -- --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
 	scripts/run-tsan

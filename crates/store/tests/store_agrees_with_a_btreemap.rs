@@ -443,8 +443,8 @@ fn store_with_little_far_memory_and_an_ssd_agrees_with_a_btreemap() {
     agrees(6, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true, durable: false });
 }
 
-/// Of a run: enough for thousands of records, dictionaries and several checkpoints.
-const STEPS: usize = 12_000;
+/// Of a run, unless `ZIPTIER_STEPS` says otherwise: enough for thousands of records, dictionaries and several checkpoints.
+const STEPS: u64 = 12_000;
 
 /// So many runs in CI, each with the next seed: six have every codec once.
 fn agrees(runs: u64, places: Places) {
@@ -453,7 +453,7 @@ fn agrees(runs: u64, places: Places) {
     for seed in first..first + count("ZIPTIER_RUNS", runs) {
         let outcome = std::panic::catch_unwind(|| {
             let mut run = Run::new(seed, places);
-            for _ in 0..STEPS {
+            for _ in 0..count("ZIPTIER_STEPS", STEPS) {
                 run.step();
             }
             run.finish();

@@ -272,6 +272,14 @@ mod tests {
         assert!(core.read(b"x", &mut Vec::new()).unwrap().is_none());
         assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
         assert_eq!(moved(false), (Ok(Transferred::Done), vec![]));
+        // So does a key that has its turn hold up its own writers, and no others.
+        let turn = core.turns.take(key_hash(b"a"));
+        let of_that_key = Batch::new().put(b"a", b"value").put(b"z", b"3");
+        assert_eq!(core.write_waiting(&of_that_key, false), Ok(None));
+        assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
+        assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
+        drop(turn);
+        assert_eq!(core.write_waiting(&of_that_key, false), Ok(Some(true)));
         std::thread::scope(|scope| {
             let locked = core.batches.lock();
             let (asked, is_asked) = std::sync::mpsc::channel();

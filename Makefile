@@ -122,25 +122,25 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_during_checkpoints_lose_nothing -- --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing -- --nocapture
-	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test every_flipped_bit_is_found -- --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test a_power_cut_loses_nothing_acknowledged -- --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- power_cuts_during_checkpoints_lose_nothing:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing:: --nocapture
+	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test suite -- every_flipped_bit_is_found:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- a_power_cut_loses_nothing_acknowledged:: --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib a_power_cut_leaves_all_that_was_synced -- --nocapture
-	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test store_agrees_with_a_btreemap -- --nocapture
-	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test malformed_input_never_stops_the_server -- --nocapture
+	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test suite -- store_agrees_with_a_btreemap:: --nocapture
+	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- malformed_input_never_stops_the_server:: --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
 	scripts/run-tsan
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
 	scripts/refuse-fault $(HISTORIES)
-	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test histories_are_linearizable
-	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test histories_over_the_wire_are_linearizable
-	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test a_killed_server_loses_nothing_acknowledged -- --nocapture
+	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test suite -- histories_are_linearizable::
+	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test suite -- histories_over_the_wire_are_linearizable::
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test suite -- a_killed_server_loses_nothing_acknowledged:: --nocapture
 
 soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
-	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test the_memory_limit_bounds_the_process -- --nocapture --test-threads 1
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test suite -- the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(ZIPTIER_CORPUS)/calgary/book1
 

@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/scenario/mod.rs"]
+#[path = "../tests/suite/scenario/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod scenario;
 
 use std::io::IsTerminal;

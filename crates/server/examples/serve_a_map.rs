@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ziptier_server::{Config, Server};
 
-#[path = "../tests/support/map_backend.rs"]
+#[path = "../tests/suite/support/map_backend.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
 mod map_backend;
 

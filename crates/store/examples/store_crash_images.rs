@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/durable_scenario/mod.rs"]
+#[path = "../tests/suite/durable_scenario/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod durable_scenario;
 
 use std::io::IsTerminal;

@@ -3,7 +3,7 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
-#[path = "../../../codec/tests/corpus/mod.rs"]
+#[path = "../../../codec/tests/suite/corpus/mod.rs"]
 pub(crate) mod corpus;
 
 use corpus::{File, files, pieces};

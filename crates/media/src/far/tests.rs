@@ -1,5 +1,5 @@
 //! Blocks under crashes, damage, threads and a full medium. The medium here is heap memory, so that its every state can be copied, changed
-//! and opened, under Miri too; `tests/far_places.rs` has the real places.
+//! and opened, under Miri too; `tests/suite/far_places.rs` has the real places.
 
 use std::collections::HashMap;
 

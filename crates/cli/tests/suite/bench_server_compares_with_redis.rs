@@ -1,0 +1,90 @@
+//! `ziptier bench-server` as a user meets it: the table, the rows, and that nothing goes on when it has ended.
+
+use std::process::{Command, Output, Stdio};
+
+fn bench_server(arguments: &[&str]) -> Output {
+    command(arguments).args(["--rounds", "1"]).output().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let small = [
+        "--keys",
+        "2000",
+        "--requests",
+        "4000",
+        "--quiet-seconds",
+        "0",
+        "--rate",
+        "0",
+        "--value-bytes",
+        "128",
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+    command.arg("bench-server").args(small).args(["--key-shape", "random"]).args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn both_servers_get_the_same_requests_and_all_rows_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("new/rows.tsv");
+    let output = bench_server(&["--out", rows.to_str().unwrap()]);
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    assert!(
+        printed.contains("values of 128 B, random keys") && printed.lines().all(|line| line.len() <= 80),
+        "{printed}"
+    );
+    let rows = std::fs::read_to_string(rows).unwrap();
+    let mut lines = rows.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let column =
+        |line: &[&str], name: &str| line[names.iter().position(|other| *other == name).unwrap()].to_owned();
+    let all: Vec<_> = lines.collect();
+    let phases: Vec<_> =
+        all.iter().map(|line| [column(line, "server"), column(line, "phase")].join(": ")).collect();
+    let expected: Vec<_> = ["load, P 16", "GET, P 16", "GET, P 1", "SET, P 16", "SET, P 1"]
+        .iter()
+        .flat_map(|phase| [format!("redis-server: {phase}"), format!("ziptier: {phase}")])
+        .collect();
+    assert_eq!(phases, expected);
+    let counts: Vec<_> = all.iter().map(|line| column(line, "operations")).collect();
+    assert_eq!(counts, ["2000", "4000", "1000", "4000", "1000"].map(|count| [count; 2]).concat());
+    assert!(
+        all.iter().all(|line| column(line, "rss_bytes") != "0" && column(line, "used_bytes") != "0"),
+        "{rows}"
+    );
+}
+
+#[test]
+fn an_interrupted_run_keeps_the_rows_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.tsv");
+    let rows = || std::fs::read_to_string(&path).unwrap_or_default().lines().count();
+    // It would go on for hours.
+    let mut command = command(&["--rounds", "1000", "--out", path.to_str().unwrap()]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    ziptier_testing::until("two servers are loaded", || rows() > 2);
+    assert!(Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap().success());
+    let output = running.wait_with_output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    assert!(rows() > 2);
+}
+
+#[test]
+fn what_cannot_be_compared_ends_with_2_and_one_sentence() {
+    for (arguments, words) in [
+        (&["--redis", "/no/such/server"][..], "cannot start /no/such/server: "),
+        (&["--connections", "0"], "give 1 to 10000"),
+        (&["--corpus", "no/such/file"], "there is no such file or folder"),
+    ] {
+        let output = bench_server(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
+    }
+}

@@ -1,0 +1,18 @@
+//! Tests of the command as a user runs it. They are one program, and each file is a module of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod a_full_disk_refuses_writes_and_loses_nothing;
+mod a_killed_server_loses_nothing_acknowledged;
+mod a_stock_rocksdb_is_measured;
+mod bench_prints_and_fails_as_it_should;
+mod bench_server_compares_with_redis;
+mod doctor_explains_what_it_found;
+mod figures_fail_when_a_row_fails;
+mod folders_are_checked_dumped_and_restored;
+mod libz_is_linked_dynamically;
+mod serve_keeps_a_folder;
+mod serve_starts_and_stops_cleanly;
+mod suites_run_and_judge;
+mod support;
+mod the_memory_limit_bounds_the_process;

@@ -1,0 +1,280 @@
+//! A server that keeps its limit by its own count and not by the system's is killed by the kernel one day, with all
+//! it holds. So servers are filled here from several connections until they refuse.
+//!
+//! How much memory the kernel gave a server at which moment depends on the machine, so the kernel is asked in `make soak` only: `ZIPTIER_SOAK=1`
+//! makes the servers larger and measures them. What a server does with what a meter says, its own tests show with a meter of theirs.
+
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ziptier_testing::until;
+
+use crate::support::{Server, serve};
+
+/// Whether the kernel is asked.
+fn soaks() -> bool {
+    std::env::var_os("ZIPTIER_SOAK").is_some()
+}
+
+fn limit_bytes() -> u64 {
+    if soaks() { 64 << 20 } else { 32 << 20 }
+}
+
+const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+const CLIENTS: u64 = 6;
+
+/// A server with the limit.
+struct Limited(Server);
+
+impl Limited {
+    fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let mut command = serve();
+        command.args(["--memory", &limit_bytes().to_string(), "--threads", "2"]).args(arguments);
+        Self(Server::start(command.stderr(Stdio::inherit())))
+    }
+
+    fn anonymous_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Runs `work`, and in a soak asks that the server never had more memory than its limit and one part in `part` of it; returns the most of
+    /// the last second.
+    fn watched(&self, name: &str, part: u64, work: impl FnOnce()) -> Option<u64> {
+        if !soaks() {
+            work();
+            return None;
+        }
+        let (most, lately) = self.most_and_lately(work);
+        println!("{name}: at most {:.1} MiB, then {:.1} MiB", mib(most), mib(lately));
+        assert!(most <= limit_bytes() + limit_bytes() / part, "{name}: {:.1} MiB", mib(most));
+        Some(lately)
+    }
+
+    fn most_and_lately(&self, work: impl FnOnce()) -> (u64, u64) {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let (mut most, mut lately) = (0, VecDeque::new());
+                loop {
+                    let (is_last, bytes) = (done.load(Relaxed), self.anonymous_bytes());
+                    most = most.max(bytes);
+                    lately.push_back((Instant::now(), bytes));
+                    while lately.front().is_some_and(|(at, _)| at.elapsed() > Duration::from_secs(1)) {
+                        lately.pop_front();
+                    }
+                    if is_last {
+                        return (most, lately.iter().map(|(_, bytes)| *bytes).fold(bytes, u64::max));
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            // The watcher must end even when the work fails.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.store(true, Relaxed);
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            watcher.join().unwrap()
+        })
+    }
+}
+
+/// Bytes that no codec makes smaller, or words that one does.
+fn value(seed: u64, len: usize, words: bool) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words_of = ["lorem ", "ipsum ", "dolor ", "sit ", "amet ", "consectetur ", "adipiscing ", "elit "];
+    let mut value = Vec::with_capacity(len + 16);
+    while value.len() < len {
+        match words {
+            true => value.extend_from_slice(words_of[next() as usize % 8].as_bytes()),
+            false => value.extend_from_slice(&next().to_le_bytes()),
+        }
+    }
+    value.truncate(len);
+    value
+}
+
+/// Every client writes, from record `first` on, until it has been refused often and for some time; returns what was written.
+fn fill(server: &Limited, first: u64, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<u64> {
+    let len = &len;
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut client = server.0.connect();
+                    let (mut written, mut refused) = (Vec::new(), 0);
+                    let mut first_refused = None;
+                    for n in (first + number..).step_by(CLIENTS as usize) {
+                        let key = format!("key:{n:09}");
+                        match client
+                            .ask(&[b"SET", key.as_bytes(), &value(n, len(n), words)])
+                            .unwrap()
+                            .as_str()
+                        {
+                            "+OK" => written.push(n),
+                            refusal => {
+                                assert_eq!(refusal, REFUSAL);
+                                // It may be refused for a moment only, while a dictionary is trained.
+                                refused += 1;
+                                thread::sleep(Duration::from_millis(1));
+                                let first = first_refused.get_or_insert_with(Instant::now);
+                                if refused >= 300 && (!soaks() || first.elapsed() > Duration::from_secs(2)) {
+                                    break;
+                                }
+                            }
+                        }
+                        assert!(n < 20_000_000, "the limit never came");
+                    }
+                    written
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize + Sync, words: bool) {
+    let server = Limited::start();
+    let mut written = Vec::new();
+    // The limit is used, too. On a busy machine what makes room may take longer than clients go on asking.
+    let is_used = (0..20).any(|_| {
+        let first = written.iter().max().map_or(0, |last| last + 1);
+        let used = server.watched(name, 20, || written.extend(fill(&server, first, &len, words)));
+        used.is_none_or(|used| used >= limit_bytes() / 10 * 8)
+    });
+    assert!(is_used, "{name}: the limit is not used");
+
+    let mut client = server.0.connect();
+    server.watched(name, 20, || {
+        for &n in written.iter().step_by(written.len() / 2000 + 1) {
+            assert!(
+                client.get(&format!("key:{n:09}")).unwrap() == Some(value(n, len(n), words)),
+                "{name}: key {n}"
+            );
+        }
+        for group in written.chunks(150) {
+            let doomed = group.iter().enumerate().filter(|(index, _)| index % 3 > 0);
+            doomed.clone().for_each(|(_, n)| client.request(&[b"DEL", format!("key:{n:09}").as_bytes()]));
+            client.send().unwrap();
+            doomed.for_each(|_| assert_eq!(client.line().unwrap(), ":1", "{name}"));
+        }
+    });
+    // What was freed becomes free when leaves are quiet, and that takes a moment, on a busy machine many.
+    let mut refilled = 0;
+    until("50 writes fit after two thirds were deleted", || {
+        let key = format!("again:{refilled}");
+        let reply = client.ask(&[b"SET", key.as_bytes(), &value(refilled, len(refilled), words)]).unwrap();
+        refilled += u64::from(reply == "+OK");
+        refilled == 50
+    });
+    let info = client.info("memory").unwrap();
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} in {info}")).parse::<u64>().unwrap()
+    };
+    assert_eq!(field("maxmemory"), limit_bytes());
+    assert!(field("used_memory") > 0 && field("used_memory_rss") >= field("used_memory_rss_anonymous"));
+    assert!(field("store_limit_bytes") < limit_bytes());
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / 1024.0 / 1024.0
+}
+
+#[test]
+fn small_records() {
+    filled_reads_deletes_and_fills_again("small words", |_| 100, true);
+    filled_reads_deletes_and_fills_again("small noise", |_| 100, false);
+}
+
+#[test]
+fn records_of_all_sizes() {
+    filled_reads_deletes_and_fills_again("all sizes", |n| 10 + (n * 7919 % 5000) as usize, false);
+}
+
+#[test]
+fn large_values() {
+    filled_reads_deletes_and_fills_again("large", |n| 100_000 + (n * 7919 % 1_000_000) as usize, false);
+}
+
+#[test]
+fn values_that_do_not_fit_are_read_and_refused() {
+    let server = Limited::start();
+    server.watched("values that do not fit", 20, || {
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.0.connect();
+                    let value = value(number, limit_bytes() as usize / 64 * 50, false);
+                    for _ in 0..3 {
+                        // It never fits; what was refused leaves the connection in order.
+                        let reply =
+                            client.ask(&[b"SET", format!("huge:{number}").as_bytes(), &value]).unwrap();
+                        assert_eq!(reply, REFUSAL);
+                        assert_eq!(client.ask(&[b"PING"]).unwrap(), "+PONG");
+                    }
+                    assert_eq!(client.ask(&[b"SETRANGE", b"k", b"536870000", b"x"]).unwrap(), REFUSAL);
+                    assert_eq!(
+                        client.ask(&[b"SET", format!("small:{number}").as_bytes(), b"fits"]).unwrap(),
+                        "+OK"
+                    );
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn far_memory_takes_eight_times_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let far = format!("1GiB:{}", folder.path().join("far").display());
+    let server = Limited::start_with(&["--far", &far]);
+    let records = 8 * limit_bytes() / 1024;
+    server.watched("eight times the limit", 33, || {
+        thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = server.0.connect();
+                    for n in (number..records).step_by(CLIENTS as usize) {
+                        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
+                        let reply = client.ask(&[b"SET", key.as_bytes(), &value(n, 1000, false)]).unwrap();
+                        assert_eq!(reply, "+OK", "record {n} of {records}");
+                        if n % 7 == 0 {
+                            assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)));
+                        }
+                    }
+                });
+            }
+        });
+    });
+    let mut client = server.0.connect();
+    for n in (0..records).step_by(17) {
+        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
+        assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)), "record {n}");
+    }
+    let info = client.info("memory").unwrap();
+    for field in [
+        "far_kind:",
+        "far_persistence:no DAX",
+        "far_used_bytes:",
+        "far_limit_bytes:1073741824",
+        "far_body_bytes:",
+    ] {
+        assert!(info.contains(field), "{field} in {info}");
+    }
+}

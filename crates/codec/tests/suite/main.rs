@@ -1,0 +1,17 @@
+//! Tests of the codecs through their public types. They are one program, and each file is a module of it; what needs an allocator
+//! of its own stands beside this folder.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod a_broken_codec_is_caught;
+mod a_failing_device_is_no_damage;
+mod a_hostile_block_dictionary_is_an_error;
+mod a_hostile_dictionary_is_an_error;
+mod analytics_answers_agree_everywhere;
+mod blocks_come_back_and_damage_is_noticed;
+mod corpus;
+mod engines_say_what_they_lack;
+mod inflate;
+mod libz_can_be_replaced;
+mod other_decoders_read_our_blocks;
+mod values_come_back_and_damage_is_noticed;

@@ -1,0 +1,11 @@
+//! Tests of the plugin in a stock RocksDB. They are one program, and each file is a module of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod cache_survives_restarts;
+mod compression_of_databases;
+mod examples_run;
+mod support;
+mod the_log_is_followed_by_other_processes;
+mod the_log_is_rocksdbs_own;
+mod wrong_surroundings_are_told;

@@ -1,0 +1,65 @@
+//! A disk whose sync fails under a server: who wrote is told that the fate of the write is not known, and nobody is told `OK` for what
+//! may be lost; further writes are refused with the reason, and so are reads, which might answer with what is lost. INFO tells.
+
+use std::sync::Arc;
+
+use ziptier::{DiskHandle, Durability, DurableOptions, Options};
+use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
+use ziptier_server::StoreBackend;
+
+use crate::support::TestServer;
+
+/// A server whose disk fails at its `nth` sync; `None` if that is before it is open.
+fn start(nth: u64) -> Option<(TestServer, FailingDisk)> {
+    let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, nth);
+    let mut durable = DurableOptions::new("/data");
+    durable.durability = Durability::Always;
+    durable.log.segment_bytes = 64 << 10;
+    durable.disk = DiskHandle(Arc::new(disk.clone()));
+    let store = StoreBackend::open(Options { durable: Some(durable), ..Options::default() }).ok()?;
+    Some((TestServer::start_with(Arc::new(store), |_| {}), disk))
+}
+
+#[test]
+fn nobody_is_told_ok_for_what_may_be_lost() {
+    let mut failed = 0;
+    for nth in 0..12 {
+        let Some((server, disk)) = start(nth) else { continue };
+        let mut reader = server.connect();
+        let failed_before = failed;
+        for n in 0..20 {
+            let mut writer = server.connect();
+            writer.send(format!("SET key {n}\r\nSET other {n}\r\n").as_bytes());
+            let reply = writer.reply();
+            if reply == b"+OK\r\n" {
+                assert_eq!(writer.reply(), b"+OK\r\n");
+                assert_eq!(reader.text("GET other"), format!("${}\r\n{n}\r\n", n.to_string().len()));
+                continue;
+            }
+            let said = String::from_utf8(reply).unwrap();
+            assert!(said.starts_with("-ERR whether the last writes are kept is not known: "), "{said}");
+            assert!(said.contains("made by a test"), "{said}");
+            assert_eq!(writer.rest(), b"", "the connection is closed");
+            assert!(disk.has_failed());
+            failed += 1;
+            break;
+        }
+        if failed > failed_before {
+            let said = server.connect().text("SET key again");
+            assert!(said.starts_with("-ERR") && said.contains("made by a test"), "{said}");
+            for read in ["GET key", "MGET other none", "EXISTS key", "SCAN 0"] {
+                let mut reader = server.connect();
+                let said = reader.text(read);
+                assert!(
+                    said.starts_with("-ERR whether the last writes are kept is not known: "),
+                    "{read}: {said}"
+                );
+                assert_eq!(reader.rest(), b"", "the connection is closed");
+            }
+            assert_eq!(server.connect().text("PING"), "+PONG\r\n");
+            let info = server.connect().text("INFO persistence");
+            assert!(info.contains("aof_last_write_status:err") && info.contains("made by a test"), "{info}");
+        }
+    }
+    assert!(failed > 0);
+}

@@ -1,0 +1,237 @@
+//! Ten thousand clients that each send a little and stay, or ask and never read, took the machine's memory: 737 MiB of a limit of 64.
+//! Whatever clients make the server hold is taken from one budget first. When it is used up, requests are refused, and those who hold
+//! most go.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ziptier_testing::until;
+
+use crate::support::map_backend::MapBackend;
+use crate::support::{Connection, TestServer, request};
+
+const BUDGET: u64 = 4 << 20;
+/// What a connection may have without asking.
+const FREE: u64 = 512;
+
+fn started(budget: u64) -> TestServer {
+    TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+        config.client_bytes_max = Some(budget as usize)
+    })
+}
+
+fn is_refused(reply: &[u8]) -> bool {
+    reply == b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+}
+
+/// Whether the server has closed the connection.
+fn is_closed(connection: &mut Connection) -> bool {
+    use std::io::Write;
+    let sent = connection.stream.write_all(b"PING\r\n");
+    sent.is_err() || connection.try_reply().is_none()
+}
+
+#[test]
+fn small_requests_that_are_never_finished() {
+    let server = started(BUDGET);
+    let mut bystander = server.connect();
+    assert_eq!(bystander.text("SET small value"), "+OK\r\n");
+    let before = server.info(&mut bystander).field("total_net_input_bytes");
+    // 34 KiB each, and as much again for where the arguments lie: five times the budget.
+    let beginning = [&b"*5450\r\n$3\r\nDEL\r\n"[..], &b"$0\r\n\r\n".repeat(5440)].concat();
+    let mut first = server.connect();
+    first.send(&beginning);
+    server.wait_for(&mut bystander, "where the arguments lie counts for nothing", |info| {
+        info.field("mem_clients_normal") >= 2 * beginning.len() as u64
+    });
+    let before = before + beginning.len() as u64;
+    let clients = 300;
+    let mut senders: Vec<_> = (0..clients).map(|_| server.connect()).collect();
+    for sender in &mut senders {
+        use std::io::Write;
+        // One that holds most may go before all of this has left.
+        let _ = sender.stream.write_all(&beginning);
+    }
+    let mut asked_bytes = 0;
+    server.wait_for(&mut bystander, "every request has come or its client has gone", |info| {
+        let held = info.field("mem_clients_normal");
+        assert!(held <= BUDGET + clients * FREE, "{held}");
+        asked_bytes += request(&[b"INFO"]).len() as u64;
+        let read_bytes = info.field("total_net_input_bytes") - before - asked_bytes;
+        let gone_bytes = info.field("evicted_clients") * beginning.len() as u64;
+        read_bytes + gone_bytes >= clients * beginning.len() as u64
+    });
+    assert_eq!(bystander.text("GET small"), "$5\r\nvalue\r\n");
+    // Those who hold most went, or nobody could send a large request again.
+    assert!(server.info(&mut bystander).field("evicted_clients") > 0);
+    let large = vec![b'v'; 1 << 20];
+    until("those who stay lock nobody out", || {
+        server.connect().ask(&[b"SET", b"large", &large]) == b"+OK\r\n"
+    });
+    let (mut closed, mut refused, mut served) = (0, 0, 0);
+    for sender in &mut senders {
+        use std::io::Write;
+        let sent = sender.stream.write_all(&b"$1\r\nk\r\n".repeat(9));
+        match sent.ok().and_then(|()| sender.try_reply()) {
+            None => closed += 1,
+            Some(reply) if is_refused(&reply) => refused += 1,
+            Some(reply) => served += usize::from(reply == b":0\r\n"),
+        }
+    }
+    assert!(closed > 0 && refused > 0, "{closed} closed, {refused} refused, {served} served");
+    assert_eq!(closed + refused + served, clients as usize);
+}
+
+#[test]
+fn readers_that_never_read() {
+    // A crowded server makes little of each reply: 40 readers may fit into 4 MiB.
+    let budget = BUDGET / 4;
+    let server = started(budget);
+    let mut bystander = server.connect();
+    assert_eq!(bystander.ask(&[b"SET", b"value", &vec![b'v'; 200_000]]), b"+OK\r\n");
+    // More than the system's buffers of a connection take.
+    let requests = request(&[b"GET", b"value"]).repeat(200);
+    let mut readers: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    readers.iter_mut().for_each(|reader| reader.send(&requests));
+    server.wait_for(&mut bystander, "five readers are disconnected", |info| {
+        let held = info.field("mem_clients_normal");
+        assert!(held <= budget + budget / 8 + 41 * FREE, "{held}");
+        info.field("evicted_clients") >= 5
+    });
+    assert_eq!(bystander.text("STRLEN value"), ":200000\r\n");
+    assert!(!is_closed(&mut bystander), "the one that holds nothing went");
+    drop(readers);
+    server.wait_for(&mut bystander, "replies of clients that went are given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+}
+
+#[test]
+fn replies_much_longer_than_their_requests() {
+    let server = started(BUDGET);
+    let (mut bystander, mut asker) = (server.connect(), server.connect());
+    let one = asker.text("COMMAND DOCS get").strip_prefix("*2\r\n").unwrap().repeat(100_000);
+    let mut args = vec![&b"COMMAND"[..], b"DOCS"];
+    args.resize(100_002, b"get");
+    asker.send(&request(&args));
+    for _ in 0..100 {
+        let held = server.info(&mut bystander).field("mem_clients_normal");
+        assert!(held <= BUDGET, "{held}");
+    }
+    let expected = ["*200000\r\n", &one].concat();
+    assert!(asker.bytes(expected.len()) == expected.as_bytes());
+    let one = asker.text("COMMAND INFO get").strip_prefix("*1\r\n").unwrap().repeat(100_000);
+    args[1] = b"INFO";
+    args.push(b"nothing");
+    asker.send(&request(&args));
+    let expected = ["*100001\r\n", &one, "$-1\r\n"].concat();
+    assert!(asker.bytes(expected.len()) == expected.as_bytes());
+    let long = vec![b'x'; 1 << 20];
+    let refused: [&[&[u8]]; 3] = [&[b"HELLO", b"3", &long], &[b"CLIENT", b"SETINFO", &long, b"v"], &[&long]];
+    for args in refused {
+        let refusal = asker.ask(args);
+        assert!(refusal.starts_with(b"-ERR") && refusal.len() < 500, "{}", refusal.len());
+    }
+    assert!(asker.ask(&[b"KEYS", &[&b"*"[..], &long].concat()]).starts_with(b"-ERR the pattern has"));
+    assert!(
+        asker.ask(&[b"SCAN", b"0", b"MATCH", &[&b"*"[..], &long].concat()]).starts_with(b"-ERR the pattern")
+    );
+}
+
+#[test]
+fn names_count_and_so_does_their_list() {
+    let server = started(1 << 20);
+    let name = [b'n'; 1000];
+    let mut clients: Vec<_> = (0..250).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(&[b"CLIENT", b"SETNAME", &name]), b"+OK\r\n");
+        assert_eq!(client.ask(&[b"CLIENT", b"SETINFO", b"lib-name", &name]), b"+OK\r\n");
+        assert_eq!(client.ask(&[b"CLIENT", b"SETINFO", b"lib-ver", &name]), b"+OK\r\n");
+    }
+    let mut asker = server.connect();
+    let held = server.info(&mut asker).field("mem_clients_normal");
+    assert!(held >= 250 * 3000, "{held}");
+    // 750 KB more are not there.
+    assert!(is_refused(&asker.ask(&[b"CLIENT", b"LIST"])));
+    clients.truncate(100);
+    server.wait_for(&mut asker, "names of clients that went are given back", |info| {
+        info.field("mem_clients_normal") <= 101 * 3100
+    });
+    let list = asker.text("CLIENT LIST");
+    assert_eq!((list.matches(" addr=").count(), list.matches(&"n".repeat(1000)).count()), (101, 300));
+}
+
+#[test]
+fn a_value_is_taken_or_refused_however_it_arrives() {
+    let server = started(BUDGET);
+    let mut client = server.connect();
+    for (len, is_taken) in [
+        (1 << 20, true),
+        ((1 << 20) + 1, true),
+        (2 << 20, true),
+        (3 << 20, true),
+        ((4 << 20) - 4096, true),
+        (4 << 20, false),
+        (5 << 20, false),
+    ] {
+        for piece in [40_000, 300_000, 1_500_000, usize::MAX] {
+            let request = request(&[b"SET", b"key", &vec![b'v'; len]]);
+            for part in request.chunks(piece) {
+                client.send(part);
+                if piece < usize::MAX {
+                    // The part has been read, or will be with a later one.
+                    assert_eq!(server.connect().text("PING"), "+PONG\r\n");
+                }
+            }
+            let reply = client.reply();
+            let is_expected = if is_taken { reply == b"+OK\r\n" } else { is_refused(&reply) };
+            assert!(is_expected, "{len} bytes in pieces of {piece}: {}", String::from_utf8_lossy(&reply));
+        }
+    }
+}
+
+/// A worker makes lists of keys in a buffer; one that keeps the room of the largest list holds it for good.
+#[test]
+fn a_worker_gives_back_what_a_long_list_took() {
+    let backend = Arc::new(MapBackend::default());
+    let server = TestServer::start_with(backend.clone(), |config| config.threads = 1);
+    let mut client = server.connect();
+    let key = vec![b'k'; 1 << 20];
+    assert_eq!(client.ask(&[b"SET", &key, b"value"]), b"+OK\r\n");
+    assert!(client.text("SCAN 0").len() > key.len());
+    assert_eq!(client.text("GET missing"), "$-1\r\n");
+    let kept = backend.buffer_bytes.load(Relaxed);
+    assert!(kept <= 256 << 10, "{kept} bytes are kept");
+}
+
+/// An `MSET` of many small pairs takes many times its text while it runs; one that is let in by its text takes that beyond the limit.
+#[test]
+fn writes_of_many_keys_are_promised_what_they_take_before_they_begin() {
+    const MIB: u64 = 1 << 20;
+    let args: Vec<Vec<u8>> = (0..200_000).map(|n| format!("{n:06}").into_bytes()).collect();
+    let many = |name: &'static [u8], count: usize| -> Vec<u8> {
+        let args = args[..count].iter().map(Vec::as_slice);
+        request(&[name].into_iter().chain(args).collect::<Vec<_>>())
+    };
+    let ask = |limit_bytes: u64, request: &[u8]| {
+        let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| {
+            config.memory_limit_bytes = Some(limit_bytes);
+        });
+        let mut client = server.connect();
+        client.send(request);
+        let reply = client.reply();
+        // All or nothing.
+        (reply, client.text("DBSIZE"))
+    };
+    // 64 MB for the arguments, beside what the process has.
+    for name in [&b"MSET"[..], b"MSETNX"] {
+        let (reply, keys) = ask(64 * MIB, &many(name, 200_000));
+        assert!(is_refused(&reply), "{}", String::from_utf8_lossy(&reply));
+        assert_eq!(keys, ":0\r\n");
+    }
+    // A request as long that needs no room, a short one, and a server with room.
+    assert_eq!(ask(64 * MIB, &many(b"EXISTS", 200_000)).0, b":0\r\n");
+    assert_eq!(ask(64 * MIB, &many(b"MSET", 200)), (b"+OK\r\n".to_vec(), ":100\r\n".to_owned()));
+    let roomy = ask(1024 * MIB, &many(b"MSET", 200_000));
+    assert_eq!(roomy, (b"+OK\r\n".to_vec(), ":100000\r\n".to_owned()));
+}

@@ -1,0 +1,264 @@
+//! One client's `DEL` of a million keys stopped every other client of its worker for two seconds, and `SAVE` for as long as the disk
+//! took. Here the store holds up what a long command does, and another client of the only worker is served all the same.
+
+use std::sync::Arc;
+
+use ziptier_testing::until;
+
+use crate::support;
+use crate::support::gated_backend::{Gate, GatedBackend};
+use crate::support::{TestServer, request};
+
+fn started() -> (TestServer, Arc<Gate>) {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    (TestServer::start_with(backend, |config| config.threads = 1), gate)
+}
+
+/// `name` and more arguments than a worker runs at once.
+fn many(name: &str) -> Vec<u8> {
+    let args: Vec<String> = (0..2000).map(|number| format!("key:{number}")).collect();
+    let args: Vec<&[u8]> =
+        [name.as_bytes()].into_iter().chain(args.iter().map(|key| key.as_bytes())).collect();
+    request(&args)
+}
+
+#[test]
+fn others_are_served_while_a_long_command_runs() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    let large = vec![b'v'; 300 << 10];
+    assert_eq!(long.text("SET small value"), "+OK\r\n");
+    let cases: [(&'static str, Vec<u8>, &[u8]); 14] = [
+        ("put", request(&[b"SET", b"large", &large]), b"+OK\r\n"),
+        ("updated", request(&[b"APPEND", b"large", b"!"]), b":307201\r\n"),
+        ("updated", request(&[b"SETRANGE", b"new", b"300000", b"!"]), b":300001\r\n"),
+        ("write", many("MSET"), b"+OK\r\n"),
+        ("write", many("MSETNX"), b":0\r\n"),
+        ("meta", many("EXISTS"), b":1000\r\n"),
+        ("meta", many("TOUCH"), b":1000\r\n"),
+        ("len", request(&[b"DBSIZE"]), b":1003\r\n"),
+        ("delete", many("DEL"), b":1000\r\n"),
+        ("delete", many("UNLINK"), b":0\r\n"),
+        ("set_eviction", request(&[b"CONFIG", b"SET", b"maxmemory-policy", b"allkeys-s3fifo"]), b"+OK\r\n"),
+        ("save", request(&[b"SAVE"]), b"+OK\r\n"),
+        ("clear", request(&[b"FLUSHALL"]), b"+OK\r\n"),
+        ("clear", request(&[b"FLUSHDB", b"ASYNC"]), b"+OK\r\n"),
+    ];
+    for (method, command, expected) in cases {
+        gate.close(method);
+        // What follows a long command waits for its reply.
+        long.send(&[&command[..], b"PING\r\n"].concat());
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n", "{method}");
+        if method != "clear" {
+            assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n", "{method}");
+        }
+        gate.open();
+        assert_eq!(long.reply(), expected, "{method}");
+        assert_eq!(long.reply(), b"+PONG\r\n", "{method}");
+    }
+    // INFO does not count: it says what is known.
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("len");
+    assert!(other.text("INFO keyspace").contains("db0:keys=17"));
+    gate.open();
+}
+
+#[test]
+fn a_request_of_some_milliseconds_waits_for_none_of_seconds() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    let large = vec![b'v'; 300 << 10];
+    for (method, long) in [("write", many("MSET")), ("clear", request(&[b"FLUSHALL"]))] {
+        gate.close(method);
+        let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
+        waiting.iter_mut().for_each(|client| client.send(&long));
+        until("all threads for long requests are taken", || {
+            gate.calls().iter().filter(|&&call| call == method).count() >= 3
+        });
+        assert_eq!(other.ask(&[b"SET", b"large", &large]), b"+OK\r\n");
+        assert_eq!(other.text("APPEND large !"), ":307201\r\n");
+        other.send(&many("EXISTS"));
+        assert!(other.reply().starts_with(b":"));
+        assert!(other.text("CLIENT LIST").contains("addr="));
+        assert_eq!(gate.calls().iter().filter(|&&call| call == method).count(), 3);
+        gate.open();
+        waiting.iter_mut().for_each(|client| assert_eq!(client.reply(), b"+OK\r\n"));
+    }
+}
+
+#[test]
+fn a_worker_waits_for_no_other_write_of_several_keys() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("write");
+    let mut long = server.connect();
+    long.send(&many("MSET"));
+    gate.wait();
+    let cases = [("MSET a 1 b 2", "GET b", "$1\r\n2\r\n"), ("RENAME small moved", "GET small", "$-1\r\n")];
+    let waiting = cases.map(|(write, read, expected)| {
+        let mut client = server.connect();
+        client.send(format!("{write}\r\n{read}\r\n").as_bytes());
+        (client, expected)
+    });
+    until("both wait on threads of their own", || {
+        assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n");
+        gate.calls().iter().filter(|&&call| call == "write").count() == 3
+    });
+    gate.open();
+    assert_eq!(long.reply(), b"+OK\r\n");
+    for (mut client, expected) in waiting {
+        assert_eq!(client.reply(), b"+OK\r\n");
+        assert_eq!(client.reply(), expected.as_bytes());
+    }
+    assert_eq!(other.text("MSETNX a 1 c 2"), ":0\r\n");
+}
+
+#[test]
+fn all_sockets_are_looked_at_between_a_few_long_turns() {
+    const CLIENTS: u64 = 100;
+    const GETS: u64 = 20;
+    let (server, gate) = started();
+    let mut asking = server.connect();
+    let value = vec![b'v'; 100_000];
+    asking.ask(&[b"SET", b"value", &value]);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let count = |info: support::Info| (info.field("keyspace_hits"), info.field("eventloop_cycles"));
+    let before = count(server.info(&mut asking));
+    // The only worker is held up until all have asked.
+    gate.close("get_into");
+    asking.send(&request(&[b"GET", b"none"]));
+    gate.wait();
+    for client in &mut clients {
+        client.send(&request(&[b"GET", b"value"]).repeat(GETS as usize));
+        client.wait_for_arrival();
+    }
+    gate.open();
+    assert_eq!(asking.reply(), b"$-1\r\n");
+    let reply = [b"$100000\r\n", &value[..], b"\r\n"].concat();
+    for client in &mut clients {
+        (0..GETS).for_each(|_| assert!(client.bytes(reply.len()) == reply));
+    }
+    let after = count(server.info(&mut asking));
+    let (served, looks) = (after.0 - before.0, after.1 - before.1);
+    assert_eq!(served, CLIENTS * GETS);
+    // A turn has two replies of this size, and at most 16 of them come between two looks.
+    assert!(served <= looks * 2 * 16, "{served} replies, {looks} looks");
+}
+
+#[test]
+fn sockets_are_looked_at_between_pieces_of_a_large_reply() {
+    const PIECES: usize = 64;
+    let (server, _gate) = started();
+    let mut reader = server.connect();
+    let value = vec![b'v'; PIECES * (256 << 10)];
+    assert_eq!(reader.ask(&[b"SET", b"large", &value]), b"+OK\r\n");
+    let before = server.info(&mut reader).field("eventloop_cycles");
+    assert!(reader.ask(&[b"GET", b"large"]).len() > value.len());
+    let looks = server.info(&mut reader).field("eventloop_cycles") - before;
+    // A turn has two pieces at most, however many the socket would take.
+    assert!(looks >= PIECES as u64 / 2, "{looks} looks");
+}
+
+#[test]
+fn clients_with_short_turns_go_before_newcomers() {
+    let (server, gate) = started();
+    let (mut asking, mut bystander) = (server.connect(), server.connect());
+    let mut newcomers: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    server.wait_for(&mut bystander, "all have come", |info| info.field("connected_clients") == 102);
+    let before = server.info(&mut bystander).field("total_net_input_bytes");
+    gate.close("get_into");
+    asking.send(&request(&[b"GET", b"none"]));
+    gate.wait();
+    let unfinished = [&b"*1000\r\n$3\r\nDEL\r\n"[..], &b"$0\r\n\r\n".repeat(900)].concat();
+    for newcomer in &mut newcomers {
+        newcomer.send(&unfinished);
+        newcomer.wait_for_arrival();
+    }
+    bystander.send(&request(&[b"INFO"]));
+    bystander.wait_for_arrival();
+    gate.open();
+    let info = support::Info(String::from_utf8_lossy(&bystander.reply()).into_owned());
+    let read_bytes = info.field("total_net_input_bytes") - before;
+    // Sixteen of those who wait come between two looks at the sockets.
+    assert!(read_bytes < 32 * unfinished.len() as u64, "{read_bytes} bytes were read before");
+}
+
+#[test]
+fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    for _ in 0..3 {
+        gate.close("delete");
+        let mut gone = server.connect();
+        gone.send(&many("DEL"));
+        gate.wait();
+        drop(gone);
+        // Its place may be another one's by then.
+        let mut next = server.connect();
+        assert_eq!(next.text("PING"), "+PONG\r\n");
+        gate.open();
+        assert_eq!(next.text("ECHO mine"), "$4\r\nmine\r\n");
+    }
+    server.wait_for(&mut other, "requests of clients that have gone are given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+    gate.close("save");
+    let mut last = server.connect();
+    last.send(&request(&[b"SAVE"]));
+    gate.wait();
+    // A stop waits for threads that run something, and has the store end it.
+    other.send(b"SHUTDOWN NOSAVE\r\n");
+    assert_eq!(other.rest(), b"");
+    server.join().unwrap();
+}
+
+#[test]
+fn keys_are_walked_between_other_clients_requests() {
+    let (server, gate) = started();
+    let (mut lister, mut other) = (server.connect(), server.connect());
+    let pairs: Vec<String> =
+        (0..100_000).flat_map(|number| [format!("key:{number:06}"), String::new()]).collect();
+    let args: Vec<&[u8]> =
+        [&b"MSET"[..]].into_iter().chain(pairs.iter().map(|word| word.as_bytes())).collect();
+    assert_eq!(lister.ask(&args), b"+OK\r\n");
+    assert_eq!(other.text("PING"), "+PONG\r\n");
+
+    // The first step waits until the other one's request has arrived, so it is there when the step ends.
+    gate.close("keys_from");
+    lister.send(&request(&[b"KEYS", b"*"]));
+    gate.wait();
+    other.send(&request(&[b"GET", b"key:000001"]));
+    other.wait_for_arrival();
+    gate.open();
+    assert_eq!(other.reply(), b"$0\r\n\r\n");
+    let listed = lister.bytes(9 + 100_000 * 17);
+    assert!(listed.starts_with(b"*100000\r\n$10\r\nkey:000000\r\n"));
+    assert!(listed.ends_with(b"key:099999\r\n"));
+    let calls = gate.calls();
+    let before = calls.iter().position(|&call| call == "get_into").unwrap();
+    // A turn, out of many.
+    assert!(before <= 40 && calls.len() > 150, "{before} of {} steps came first", calls.len());
+}
+
+#[test]
+fn a_large_value_leaves_between_other_clients_requests() {
+    let (server, gate) = started();
+    let (mut reader, mut other) = (server.connect(), server.connect());
+    let large = vec![b'v'; 32 << 20];
+    assert_eq!(reader.ask(&[b"SET", b"large", &large]), b"+OK\r\n");
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("read_at");
+    reader.send(&request(&[b"GET", b"large"]));
+    gate.wait();
+    other.send(&request(&[b"GET", b"small"]));
+    other.wait_for_arrival();
+    gate.open();
+    assert_eq!(other.reply(), b"$5\r\nvalue\r\n");
+    assert_eq!(reader.reply().len(), large.len() + 13);
+    let calls = gate.calls();
+    let before = calls.iter().rposition(|&call| call == "get_into").unwrap();
+    assert!(before <= 20 && calls.len() > 120, "{before} of {} pieces came first", calls.len());
+}

@@ -1,0 +1,167 @@
+//! `SCAN` promises that a key which exists throughout is returned, whatever is written and deleted meanwhile. Backups
+//! and migrations rely on it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use crate::support;
+use crate::support::{Connection, TestServer};
+
+on_every_backend!(
+    keys_that_stay_are_returned_once_while_others_come_and_go,
+    scans_side_by_side_do_not_disturb_each_other,
+    abandoned_scans_end_nobody_elses,
+    patterns_and_counts_are_honoured,
+    unknown_cursors_are_refused
+);
+
+/// Runs one step; returns the next cursor and the keys.
+fn step(connection: &mut Connection, cursor: &str, options: &str) -> (String, Vec<String>) {
+    let reply = connection.text(&format!("SCAN {cursor} {options}"));
+    let mut lines = reply.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty());
+    let cursor = lines.next().unwrap().to_owned();
+    (cursor, lines.map(str::to_owned).collect())
+}
+
+fn scan(connection: &mut Connection, options: &str) -> HashMap<String, usize> {
+    scan_with(connection, options, |_| ())
+}
+
+fn scan_with(
+    connection: &mut Connection,
+    options: &str,
+    mut before_step: impl FnMut(usize),
+) -> HashMap<String, usize> {
+    let mut seen = HashMap::new();
+    let mut cursor = "0".to_owned();
+    for number in 0.. {
+        before_step(number);
+        let (next, keys) = step(connection, &cursor, options);
+        for key in keys {
+            *seen.entry(key).or_default() += 1;
+        }
+        if next == "0" {
+            return seen;
+        }
+        cursor = next;
+    }
+    seen
+}
+
+fn fill(connection: &mut Connection, name: &str, count: usize) {
+    for number in 0..count {
+        connection.text(&format!("SET {name}:{number:05} value-of-{number}"));
+    }
+}
+
+fn keys_that_stay_are_returned_once_while_others_come_and_go(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "stay", 3000);
+    fill(&mut connection, "go", 3000);
+    let (done, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut writer = server.connect();
+            let mut number = 0;
+            while !done.load(Relaxed) {
+                written.store(number, Relaxed);
+                writer.text(&format!("DEL go:{:05}", number % 3000));
+                writer.text(&format!("SET new:{:05} value", number % 5000));
+                writer.text(&format!("SET stay:{:05} rewritten", number % 3000));
+                number += 1;
+            }
+        });
+        for count in [1, 7, 100, 1000] {
+            // Something is written between every two steps, but for walks of thousands of them.
+            let seen = scan_with(&mut connection, &format!("COUNT {count}"), |step| {
+                let before = written.load(Relaxed);
+                let is_awaited = step < 100 || step % 100 == 0;
+                while is_awaited && written.load(Relaxed) == before && !writing.is_finished() {
+                    thread::yield_now();
+                }
+            });
+            let stayed =
+                (0..3000).filter(|number| seen.get(&format!("stay:{number:05}")) == Some(&1)).count();
+            assert_eq!(stayed, 3000, "COUNT {count}");
+            assert!(seen.values().all(|&times| times == 1));
+        }
+        done.store(true, Relaxed);
+    });
+}
+
+fn scans_side_by_side_do_not_disturb_each_other(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "key", 500);
+    let mut cursors = vec!["0".to_owned(); 20];
+    let mut found = vec![0; 20];
+    while cursors.iter().any(|cursor| cursor != "done") {
+        for (cursor, found) in cursors.iter_mut().zip(&mut found).filter(|(cursor, _)| *cursor != "done") {
+            let (next, keys) = step(&mut connection, cursor, "COUNT 30");
+            // A client that lost the reply asks again and gets the same keys.
+            assert_eq!(step(&mut connection, cursor, "COUNT 30").1, keys);
+            *found += keys.len();
+            *cursor = if next == "0" { "done".to_owned() } else { next };
+        }
+    }
+    assert!(found.iter().all(|&found| found == 500), "{found:?}");
+}
+
+/// Whoever begins scans and never goes on, on one connection or on many, costs nobody else a position.
+fn abandoned_scans_end_nobody_elses(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "key", 60);
+    let mut cursor = "0".to_owned();
+    let mut found = 0;
+    let mut hostile = server.connect();
+    for round in 0.. {
+        let (next, keys) = step(&mut connection, &cursor, "COUNT 10");
+        found += keys.len();
+        if next == "0" {
+            break;
+        }
+        cursor = next;
+        // A client with a pool goes on elsewhere.
+        if round % 2 == 1 {
+            connection = server.connect();
+        }
+        let abandoned = support::request(&[b"SCAN", b"0", b"COUNT", b"1"]);
+        hostile.send(&abandoned.repeat(9_000));
+        (0..9_000).for_each(|_| drop(hostile.reply()));
+        for _ in 0..20 {
+            let mut short = server.connect();
+            short.send(&abandoned.repeat(20));
+            (0..20).for_each(|_| drop(short.reply()));
+        }
+    }
+    assert_eq!(found, 60);
+}
+
+fn patterns_and_counts_are_honoured(server: &TestServer) {
+    let mut connection = server.connect();
+    fill(&mut connection, "a", 300);
+    fill(&mut connection, "b", 300);
+    for (options, expected) in [
+        ("MATCH a:*", 300),
+        ("MATCH a:0000?", 10),
+        ("MATCH *:00001", 2),
+        ("MATCH [ab]:0000[1-3] COUNT 1000", 6),
+        ("MATCH b:00007", 1),
+        ("MATCH b", 0),
+        ("MATCH zzz*", 0),
+        ("MATCH A*", 0),
+        ("TYPE string", 600),
+        ("TYPE hash", 0),
+        ("COUNT 100000", 600),
+    ] {
+        assert_eq!(scan(&mut connection, options).len(), expected, "{options}");
+    }
+    let (_, keys) = step(&mut connection, "0", "COUNT 25");
+    assert_eq!(keys.len(), 25);
+}
+
+fn unknown_cursors_are_refused(server: &TestServer) {
+    let mut connection = server.connect();
+    assert_eq!(connection.text("SCAN 17"), "-ERR invalid cursor\r\n");
+    assert_eq!(connection.text("SCAN 18446744073709551616"), "-ERR invalid cursor\r\n");
+}

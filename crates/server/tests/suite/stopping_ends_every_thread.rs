@@ -1,0 +1,55 @@
+//! A server that is told to stop must stop, with clients connected, idle or in the middle of a request.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use ziptier::{DurableOptions, Options};
+use ziptier_server::{Backend, Config, Saving, ServeError, Server, StoreBackend};
+
+use crate::support::TestServer;
+use crate::support::map_backend::MapBackend;
+
+#[test]
+fn shutdown_closes_every_connection_and_returns() {
+    let server = TestServer::start();
+    let mut idle = server.connect();
+    idle.text("PING");
+    let mut unfinished = server.connect();
+    unfinished.send(b"*2\r\n$3\r\nGET\r\n$5\r\nab");
+    let mut last = server.connect();
+    last.send(b"PING\r\nSHUTDOWN NOSAVE\r\nPING\r\n");
+    assert_eq!(last.rest(), b"+PONG\r\n");
+    assert_eq!(idle.rest(), b"");
+    assert_eq!(unfinished.rest(), b"");
+    server.join().unwrap();
+}
+
+#[test]
+fn addresses_that_cannot_be_had_are_named() {
+    let bind = |adjust: &dyn Fn(&mut Config)| {
+        let mut config = Config::default();
+        config.port = 0;
+        adjust(&mut config);
+        Server::bind(config, Arc::new(MapBackend::default())).map(|server| server.address())
+    };
+    let taken = bind(&|_| {}).unwrap();
+    assert!(taken.ip().is_loopback() && taken.port() != 0);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert!(matches!(bind(&|config| config.port = port), Err(ServeError::AddressInUse { .. })));
+    let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    assert!(matches!(bind(&|config| config.bind = everywhere), Err(ServeError::NotLoopback { .. })));
+    assert!(matches!(bind(&|config| config.threads = 0), Err(ServeError::NoThreads)));
+    bind(&|config| (config.bind, config.protected_mode) = (everywhere, false)).unwrap();
+}
+
+#[test]
+fn a_stopped_backend_saves_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let durable = Some(DurableOptions::new(folder.path()));
+    let backend = StoreBackend::open(Options { durable, ..Options::default() }).unwrap();
+    assert_eq!(backend.save(false), Ok(Saving::Done));
+    backend.stop();
+    assert!(backend.save(false).is_err());
+    backend.close().unwrap();
+}

@@ -1,0 +1,247 @@
+//! A store whose calls a test can hold up, and count. So a test says what others get meanwhile, whatever the machine does.
+
+use std::ops::Bound;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::PATIENCE;
+use super::map_backend::MapBackend;
+use ziptier_server::backend::{Change, ChangeMeta, Grant, Need};
+use ziptier_server::{
+    Backend, BackendError, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update, ValueReader,
+};
+
+/// The map, behind a gate.
+#[derive(Default)]
+pub(crate) struct GatedBackend {
+    map: MapBackend,
+    gate: Arc<Gate>,
+}
+
+/// Holds up calls of one method.
+#[derive(Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The method that is held up.
+    closed: Option<&'static str>,
+    /// Every call that came, by method.
+    calls: Vec<&'static str>,
+    /// What a rename or a copy says that it reads.
+    read_bytes: u64,
+}
+
+impl Gate {
+    /// Holds up calls of `method` from now on, and forgets earlier ones.
+    pub(crate) fn close(&self, method: &'static str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.closed, state.calls) = (Some(method), Vec::new());
+    }
+
+    /// Has renames and copies say from now on that they read so many bytes.
+    pub(crate) fn read(&self, bytes: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes = bytes;
+    }
+
+    /// Lets them go on.
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = None;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a call is held up.
+    pub(crate) fn wait(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = |state: &mut State| state.closed.is_some_and(|method| !state.calls.contains(&method));
+        let (_state, outcome) = self.changed.wait_timeout_while(state, PATIENCE, is_free).unwrap();
+        assert!(!outcome.timed_out(), "the call never came");
+    }
+
+    /// The calls since the gate was closed.
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
+    }
+
+    /// Whether a call of `method` is held up.
+    fn holds(&self, method: &'static str) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.closed == Some(method) && state.calls.contains(&method)
+    }
+
+    fn pass(&self, method: &'static str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.calls.push(method);
+        self.changed.notify_all();
+        while state.closed == Some(method) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl GatedBackend {
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        self.gate.clone()
+    }
+}
+
+/// Pieces that are read pass the gate, too.
+struct Gated {
+    reader: Box<dyn ValueReader>,
+    gate: Arc<Gate>,
+}
+
+impl ValueReader for Gated {
+    fn len(&self) -> u64 {
+        self.reader.len()
+    }
+
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        self.gate.pass("read_at");
+        self.reader.read_at(offset, len, out)
+    }
+}
+
+impl Backend for GatedBackend {
+    fn get_into(
+        &self,
+        key: &[u8],
+        bytes_max: usize,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Meta>, BackendError> {
+        self.gate.pass("get_into");
+        self.map.get_into(key, bytes_max, value)
+    }
+
+    fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
+        let gated = |reader| Box::new(Gated { reader, gate: self.gate() }) as Box<dyn ValueReader>;
+        Ok(self.map.open_value(key)?.map(gated))
+    }
+
+    fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError> {
+        self.gate.pass("meta");
+        self.map.meta(key)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
+        self.gate.pass("put");
+        self.map.put(key, value, expires_at_ms)
+    }
+
+    fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, BackendError> {
+        self.map.set_expiry(key, expires_at_ms)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, BackendError> {
+        self.gate.pass("delete");
+        self.map.delete(key)
+    }
+
+    fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
+        let mut is_put = false;
+        self.map.update(key, &mut |old| {
+            let update = change(old);
+            is_put = matches!(update, Update::Put { .. });
+            update
+        })?;
+        if is_put {
+            self.gate.pass("updated");
+        }
+        Ok(())
+    }
+
+    fn update_meta(&self, key: &[u8], change: &mut ChangeMeta<'_>) -> Result<(), BackendError> {
+        self.map.update_meta(key, change)
+    }
+
+    /// It waits for writes of several keys as a store does.
+    fn transfer(
+        &self,
+        source: &[u8],
+        target: &[u8],
+        how: Transfer,
+        grant: &mut Grant<'_>,
+    ) -> Result<Transferred, BackendError> {
+        if self.gate.holds("write") {
+            if !grant(Need::Wait) {
+                return Ok(Transferred::NotGranted);
+            }
+            self.gate.pass("write");
+        }
+        let read_bytes = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes;
+        if read_bytes > 0 && !grant(Need::Bytes(read_bytes)) {
+            return Ok(Transferred::NotGranted);
+        }
+        self.gate.pass("transfer");
+        self.map.transfer(source, target, how, grant)
+    }
+
+    fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
+        if self.gate.holds("write") { Ok(None) } else { self.write(operations).map(Some) }
+    }
+
+    fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
+        self.gate.pass("write");
+        self.map.write(operations)
+    }
+
+    fn keys_from(
+        &self,
+        from: Bound<&[u8]>,
+        limit: usize,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, BackendError> {
+        self.gate.pass("keys_from");
+        self.map.keys_from(from, limit, each)
+    }
+
+    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+        self.map.random_key()
+    }
+
+    fn len(&self) -> u64 {
+        self.gate.pass("len");
+        self.map.len()
+    }
+
+    fn len_if_quick(&self) -> Result<u64, u64> {
+        Err(17)
+    }
+
+    fn clear(&self) -> Result<(), BackendError> {
+        self.gate.pass("clear");
+        self.map.clear()
+    }
+
+    fn may_evict(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn set_eviction(&self, _evicts: bool) {
+        self.gate.pass("set_eviction");
+    }
+
+    fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
+        assert!(!in_background, "BGSAVE waits for nobody");
+        self.gate.pass("save");
+        Ok(Saving::Done)
+    }
+
+    fn stop(&self) {
+        self.gate.open();
+    }
+
+    fn memory(&self) -> MemoryUse {
+        self.map.memory()
+    }
+
+    fn codec(&self) -> String {
+        self.map.codec()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, String)> {
+        self.map.counters()
+    }
+}

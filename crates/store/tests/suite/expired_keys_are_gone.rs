@@ -1,0 +1,145 @@
+//! A key past its time must be gone for every call at the same moment, and its bytes must be given back.
+
+use std::time::Duration;
+
+use ziptier::{Batch, Clock, CodecChoice, Condition, Options, PutMeta, SsdOptions, Store, Update, Values};
+use ziptier_testing::until;
+
+const NOW_MS: u64 = 1_700_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn in_a_second(clock: &Clock) -> Option<u64> {
+    Some(clock.now_ms() + 1000)
+}
+
+/// A store of each codec, and its clock.
+fn open() -> impl Iterator<Item = (Store, Clock)> {
+    let codecs = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate];
+    codecs.into_iter().map(|codec| {
+        let clock = Clock::manual(NOW_MS);
+        let options = Options { codec, background_threads: 0, clock: clock.clone(), ..Options::default() };
+        (Store::open(options).unwrap(), clock)
+    })
+}
+
+#[test]
+fn every_call_sees_an_expired_key_as_absent() {
+    open().for_each(|(store, clock)| an_expired_key_is_absent(&store, &clock));
+}
+
+fn an_expired_key_is_absent(store: &Store, clock: &Clock) {
+    for settled in [false, true] {
+        let meta = PutMeta { expires_at_ms: in_a_second(clock), flags: 7 };
+        store.put_with(b"brief", b"value", meta).unwrap();
+        store.put(b"lasting", b"value").unwrap();
+        if settled {
+            store.settle().unwrap();
+        }
+        assert_eq!(store.meta(b"brief").unwrap().unwrap().flags, 7);
+        assert_eq!(store.len(), 2);
+        clock.advance(SECOND - Duration::from_millis(1));
+        assert!(store.get(b"brief").unwrap().is_some());
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(store.get(b"brief").unwrap(), None);
+        assert_eq!(store.meta(b"brief").unwrap(), None);
+        assert_eq!(store.read_at(b"brief", 0, 3, &mut Vec::new()).unwrap(), None);
+        let mut values = Values::default();
+        store.multi_get(&[b"brief".as_slice(), b"lasting"], &mut values).unwrap();
+        assert_eq!((values.get(0), values.get(1)), (None, Some(&b"value"[..])));
+        assert_eq!(store.range(..).count(), 1);
+        assert!(!store.delete(b"brief").unwrap());
+        assert!(!store.set_expiry(b"brief", None).unwrap());
+        assert!(!store.write(&Batch::new().require(b"brief", Condition::Exists)).unwrap());
+        store
+            .update(b"brief", |old| {
+                assert!(old.is_none());
+                Update::Keep
+            })
+            .unwrap();
+        store.settle().unwrap();
+        assert_eq!(store.len(), 1);
+    }
+}
+
+#[test]
+fn an_expiry_can_be_changed_and_taken_away_without_the_value() {
+    open().for_each(|(store, clock)| an_expiry_can_be_changed(&store, &clock));
+}
+
+fn an_expiry_can_be_changed(store: &Store, clock: &Clock) {
+    let large = vec![5; 300_000];
+    for (key, value) in [(b"small".as_slice(), b"value".as_slice()), (b"large", &large)] {
+        store.put(key, value).unwrap();
+        assert!(store.set_expiry(key, in_a_second(clock)).unwrap());
+        assert!(store.meta(key).unwrap().unwrap().expires_at_ms.is_some());
+        store.settle().unwrap();
+        assert!(store.meta(key).unwrap().unwrap().expires_at_ms.is_some());
+        assert!(store.set_expiry(key, None).unwrap());
+        assert_eq!(store.meta(key).unwrap().unwrap().expires_at_ms, None);
+        store.settle().unwrap();
+        assert_eq!(store.get(key).unwrap().as_deref(), Some(value));
+        assert!(store.set_expiry(key, Some(1)).unwrap());
+        assert_eq!(store.get(key).unwrap(), None);
+    }
+    store.settle().unwrap();
+    assert!(store.is_empty());
+    until("the bytes of large values are back", || {
+        store.settle().unwrap();
+        store.memory().large_bytes == 0
+    });
+}
+
+#[test]
+fn a_background_thread_gives_the_bytes_of_expired_keys_back() {
+    let clock = Clock::manual(NOW_MS);
+    let store = Store::open(Options { clock: clock.clone(), ..Options::default() }).unwrap();
+    for n in 0..20_000u32 {
+        let meta = PutMeta { expires_at_ms: in_a_second(&clock), flags: 0 };
+        store.put_with(&n.to_be_bytes(), &[1; 100], meta).unwrap();
+    }
+    assert_eq!(store.len(), 20_000);
+    clock.advance(SECOND);
+    until("no byte of an expired key is left", || store.memory().logical_bytes == 0);
+}
+
+/// Leaves that are written to all the time, with a background that drops what has expired.
+#[test]
+fn what_is_given_more_time_stays_while_others_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(NOW_MS);
+    let ssd = SsdOptions { path: Some(dir.path().to_owned()), limit_bytes: 64 << 20 };
+    let stores = [None, Some(ssd)]
+        .map(|ssd| Store::open(Options { ssd, clock: clock.clone(), ..Options::default() }).unwrap());
+    let key = |n: u64| format!("key:{n:02}").into_bytes();
+    // Every third lies outside its leaf.
+    let value = |n: u64| n.to_le_bytes().repeat(if n.is_multiple_of(3) { 500 } else { 5 });
+    for store in &stores {
+        for n in 0..40 {
+            let meta = PutMeta { expires_at_ms: in_a_second(&clock).filter(|_| n < 20), flags: 0 };
+            store.put_with(&key(n), &value(n), meta).unwrap();
+        }
+        store.settle().unwrap();
+    }
+    stores[1].send_to_ssd(|| true).unwrap();
+    let later = |n: u64| Some(1 << 44).filter(|_| n.is_multiple_of(2));
+    for store in &stores {
+        assert!((0..10).all(|n| store.set_expiry(&key(n), later(n)).unwrap()));
+    }
+    clock.advance(SECOND);
+    until("the background dropped what expired", || {
+        (30..40).for_each(|n| stores.iter().for_each(|store| store.put(&key(n), &value(1)).unwrap()));
+        stores[0].len() == 30
+    });
+    for store in &stores {
+        for settled in [false, true] {
+            if settled {
+                store.settle().unwrap();
+            }
+            for n in 0..10 {
+                assert_eq!(store.get(&key(n)).unwrap(), Some(value(n)), "{n}");
+                assert_eq!(store.meta(&key(n)).unwrap().unwrap().expires_at_ms, later(n), "{n}");
+            }
+            (10..20).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), None, "{n}"));
+        }
+    }
+}

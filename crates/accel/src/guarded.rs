@@ -1,8 +1,8 @@
-//! A queue that takes no job which would not end: after several time-outs in a row, and in a forked child.
+//! A queue that takes no job which would not end: after several time-outs in a row, once its device is gone, and in a forked child.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device, SubmitError};
@@ -18,12 +18,14 @@ pub struct Guarded {
     home: Home,
     /// Jobs given up since one ended in time.
     time_outs: AtomicU32,
+    /// A submission was told that the queue is lost: its jobs under way will not end either.
+    is_gone: AtomicBool,
 }
 
 impl Guarded {
     /// Guards a queue that this process has opened.
     pub fn new(device: Arc<dyn Device>) -> Guarded {
-        Guarded { device, home: Home::here(), time_outs: AtomicU32::new(0) }
+        Guarded { device, home: Home::here(), time_outs: AtomicU32::new(0), is_gone: AtomicBool::new(false) }
     }
 
     fn is_hung(&self) -> bool {
@@ -58,7 +60,11 @@ impl Device for Guarded {
             return Err(SubmitError::Lost(io::Error::new(io::ErrorKind::TimedOut, what)));
         }
         // SAFETY: the caller's.
-        unsafe { self.device.submit(descriptor) }
+        let taken = unsafe { self.device.submit(descriptor) };
+        if matches!(taken, Err(SubmitError::Lost(_))) {
+            self.is_gone.store(true, Relaxed);
+        }
+        taken
     }
 
     fn retire(&self) {
@@ -80,6 +86,6 @@ impl Device for Guarded {
     }
 
     fn is_lost(&self) -> bool {
-        self.is_hung() || !self.home.is_here() || self.device.is_lost()
+        self.is_gone.load(Relaxed) || self.is_hung() || !self.home.is_here() || self.device.is_lost()
     }
 }

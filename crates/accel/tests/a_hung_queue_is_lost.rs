@@ -58,6 +58,27 @@ fn after_time_outs_in_a_row_no_session_waits_for_the_queue() {
     assert!(queue.is_lost());
 }
 
+/// A device that was taken away ends none of its jobs. Were each waited for, a store with many of them would stand still for minutes.
+#[test]
+fn jobs_under_way_are_given_up_once_a_submission_finds_the_device_gone() {
+    let mut jobs = 0;
+    let device = Scripted::new(move |_| {
+        jobs += 1;
+        if jobs == 1 { Answer::Runs } else { Answer::Lost }
+    });
+    let queue = Arc::new(Guarded::new(device));
+    let (mut patient, mut other) = (session(&queue, NEVER), session(&queue, NEVER));
+    patient.submit(&COMPRESS, 7, b"under way", 100).unwrap();
+    assert!(!queue.is_lost());
+    assert!(matches!(run(&mut other), Err(JobError::NoQueue(_))));
+    let mut ended = 0;
+    patient.reap_all(|tag, result| {
+        assert!(matches!((tag, result), (7, Err(JobError::TimedOut))));
+        ended += 1;
+    });
+    assert!(ended == 1 && queue.is_lost());
+}
+
 #[test]
 fn a_job_that_ends_in_time_forgives_those_that_did_not() {
     let mut jobs = 0;

@@ -148,7 +148,7 @@ fn no_job_is_lost_or_ends_twice_whatever_happens() {
         (500, Misfortune::Stuck),
     ];
     let options = ModelOptions { depth: 32, ..ModelOptions::default() };
-    let jobs = if cfg!(miri) { 60 } else { 3_000 };
+    let jobs = if cfg!(miri) { 30 } else { 3_000 };
     let device =
         Model::with_injection(&options, Injection { seed: 5, one_in, ..Injection::default() }).unwrap();
     let records = Records::new(jobs);

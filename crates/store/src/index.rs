@@ -496,7 +496,7 @@ mod tests {
                     index.change(Some(index.find(&low, &guard)), Vec::new(), &guard);
                 }
                 // Under Miri a look takes as long as the change.
-                if !cfg!(miri) || n.is_multiple_of(10) {
+                if !cfg!(miri) || n.is_multiple_of(30) {
                     check(&index, &epochs, &lows, &low);
                 }
                 for _ in 0..probes {

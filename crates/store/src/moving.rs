@@ -161,7 +161,7 @@ mod tests {
     fn readers_of_leaves_that_move_see_every_value() {
         // What was replaced may wait for the reader as long as that runs.
         let far = FarMemory::on_heap(1 << 30);
-        let (records, rounds) = if cfg!(miri) { (15u32, 3) } else { (500, 50) };
+        let (records, rounds) = if cfg!(miri) { (15u32, 2) } else { (500, 50) };
         {
             let core = core_over(&far, None);
             for n in 0..records {

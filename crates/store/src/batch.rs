@@ -1,13 +1,13 @@
 //! Batches: several writes that every reader sees all of or none of.
 //!
-//! Batches are written one at a time. A batch locks the leaves of all its keys in key order, checks its conditions,
-//! appends its records under its number, and makes them exist at once by raising the newest committed number; a
-//! record of a later number is no record. The locks are held until then, so that no other write comes between.
+//! A batch locks the leaves of all its keys in key order, checks its conditions, appends its records under its number, and makes them exist at once
+//! by committing that number ([`commits`]). It holds the locks until then, so that no other write comes between. Batches of other leaves go on
+//! meanwhile; only long batches wait for each other.
 
+mod commits;
 mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_epoch::Guard;
 
@@ -17,12 +17,17 @@ use crate::durable;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
+use crate::memory::Reserved;
 use crate::merge::{Newest, newest};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 use crate::sync::{Mutex, MutexGuard, back_off, interleave};
 use crate::write::NewValue;
 
+pub(crate) use commits::Commits;
 pub use transfer::{Need, Transferred};
+
+/// Landed bytes above which a batch is a long one.
+const LONG_BYTES: usize = 64 << 10;
 
 /// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them may fall to one leaf,
 /// whose landing has offsets of 32 bits and may have room for twice as many.
@@ -34,8 +39,7 @@ const LANDED_HEAD_BYTES: usize = 48;
 /// the batch holds its locks meanwhile, and the landing of a batch may have hundreds of thousands.
 const SEARCHES_MAX: usize = 64;
 
-/// Looks at a lock that another batch holds before its holder counts as one that takes long: a short batch is over by
-/// then.
+/// Looks at a lock before its holder counts as one that takes long: a single write and a short batch are over by then.
 const LOOKS_MAX: u32 = 16;
 
 /// What a key must be for a batch to be written.
@@ -113,7 +117,7 @@ enum Tried {
     Unknown,
     /// The leaf of this key has two full landings, and the batch would make one of them larger still.
     Full { key_index: usize },
-    /// Another batch is being written, and the caller may not wait for it.
+    /// Somebody else has a leaf, and the caller may not wait for it.
     Busy,
 }
 
@@ -126,8 +130,8 @@ pub(crate) struct Locked<'g> {
     _writer: MutexGuard<'g, ()>,
 }
 
-/// Takes a lock that batches hold one at a time; `None` if another batch holds it for longer than a moment.
-pub(crate) fn lock_if_free(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+/// Takes a lock; `None` if somebody else holds it for longer than a moment.
+fn lock_if_free(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
     (0..LOOKS_MAX).find_map(|round| {
         let locked = lock.try_lock();
         if locked.is_none() {
@@ -143,8 +147,8 @@ impl Core {
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. Unless the caller `waits` for other batches and for turns of its keys, `None` says that there is one; nothing was
-    /// changed then.
+    /// As [`Core::write`]. Unless the caller `waits` for other writers of its leaves and for turns of its keys, `None` says that there is one;
+    /// nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
@@ -189,17 +193,17 @@ impl Core {
                 }
             }
             let tried = {
-                // Batches that wait for their turn must not count on the same room.
-                let _one_at_a_time = match self.gauges.limit() {
-                    u64::MAX => None,
-                    _ if waits => Some(self.batch_room.lock()),
-                    _ => match lock_if_free(&self.batch_room) {
+                let _one_at_a_time = match landed_bytes > LONG_BYTES {
+                    false => None,
+                    true if waits => Some(self.long_batches.lock()),
+                    true => match lock_if_free(&self.long_batches) {
                         None => return Ok(None),
                         locked => locked,
                     },
                 };
-                self.make_room(room_bytes)?;
-                self.try_write(&mut operations, logged_bytes, &compared, waits)?
+                // Nobody else counts on the same room.
+                let room = self.reserve(room_bytes)?;
+                self.try_write(&mut operations, logged_bytes, &compared, room, waits)?
             };
             match tried {
                 Tried::Done(written) => {
@@ -243,17 +247,19 @@ impl Core {
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
         logged_bytes: usize,
         compared: &[Compared],
+        mut room: Reserved<'_>,
         waits: bool,
     ) -> Result<Tried, Error> {
-        let free = if waits { Some(self.batches.lock()) } else { lock_if_free(&self.batches) };
-        let Some(one_at_a_time) = free else { return Ok(Tried::Busy) };
         let guard = self.pin();
         let mut locked: Vec<Locked<'_>> = Vec::new();
         let mut leaf_of = Vec::with_capacity(operations.len());
         for (key, ..) in operations.iter() {
             let covered = locked.last().is_some_and(|last| last.leaf.state(&guard).covers(key));
-            if !covered {
+            if !covered && waits {
                 locked.push(self.lock_leaf(key, &guard));
+            } else if !covered {
+                let Some(free) = self.lock_leaf_if_free(key, &guard) else { return Ok(Tried::Busy) };
+                locked.push(free);
             }
             leaf_of.push(locked.len() - 1);
         }
@@ -291,10 +297,11 @@ impl Core {
 
         for (locked, bytes) in locked.iter().zip(bytes_of) {
             if grows(bytes) {
+                room.give_back(bytes);
                 self.grow_landing(locked.leaf, bytes, &guard);
             }
         }
-        let number = self.committed.load(Ordering::Relaxed) + 1;
+        let number = self.commits.begin();
         let mut record = RecordBytes::default();
         for ((key, operation, value), leaf) in operations.iter_mut().zip(&leaf_of) {
             let (kind, meta) = match operation {
@@ -308,7 +315,7 @@ impl Core {
             self.count_write(key, value);
             value.written();
         }
-        self.commit(number, locked, one_at_a_time, &guard);
+        self.commit(number, locked, &guard);
         Ok(Tried::Done(true))
     }
 
@@ -331,12 +338,12 @@ impl Core {
             let landed: usize = state.landings().map(Landing::len).sum();
             // Each search of a landing looks at all its records.
             let sorted: Sorted<'_> = (conditions > SEARCHES_MAX && landed > SEARCHES_MAX)
-                .then(|| newest(state.landings(), &self.committed));
+                .then(|| newest(state.landings(), &self.commits));
             for (key, operation, _) in of_leaf {
                 let Operation::Require(condition) = operation else { continue };
                 let lookup = match &sorted {
                     Some(sorted) => state.find_in(sorted, key, key_hash(key)),
-                    None => state.find(key, key_hash(key), &self.committed).0,
+                    None => state.find(key, key_hash(key), &self.commits).0,
                 };
                 if state.below.is_some() && matches!(lookup, Lookup::Absent) {
                     return Ok(None);
@@ -351,17 +358,16 @@ impl Core {
     }
 
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
-    fn commit(&self, number: u64, locked: Vec<Locked<'_>>, one_at_a_time: MutexGuard<'_, ()>, guard: &Guard) {
+    fn commit(&self, number: u64, locked: Vec<Locked<'_>>, guard: &Guard) {
         interleave();
-        self.committed.store(number, Ordering::Release);
+        self.commits.commit(number);
         interleave();
-        // Until the store above, the batch's records were published but did not exist. An update that was decided in between saw
+        // Until the step above, the batch's records were published but did not exist. An update that was decided in between saw
         // their appends and not their values: another append tells it to look again.
         locked.iter().for_each(|locked| locked.leaf.note_append());
         let is_grown = |leaf: &&Leaf| self.seal_grown(leaf, guard);
         let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
         drop(locked);
-        drop(one_at_a_time);
         grown.into_iter().for_each(|leaf| self.sealed(leaf, guard));
     }
 
@@ -398,10 +404,25 @@ impl Core {
         }
     }
 
+    /// As [`Core::lock_leaf`], but `None` if somebody else has the leaf for longer than a moment.
+    fn lock_leaf_if_free<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<Locked<'g>> {
+        (0..LOOKS_MAX).find_map(|round| {
+            let (leaf, _) = self.locate(key, guard);
+            let free = leaf.try_lock_writer().filter(|_| {
+                let state = leaf.state(guard);
+                !state.closed && state.covers(key)
+            });
+            if free.is_none() {
+                back_off(round);
+            }
+            free.map(|writer| Locked { leaf, _writer: writer })
+        })
+    }
+
     /// Whether only what lies below `leaf` knows of `key`.
     fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
         let state = leaf.state(guard);
-        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.committed).0, Lookup::Absent)
+        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.commits).0, Lookup::Absent)
     }
 
     /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.
@@ -409,7 +430,7 @@ impl Core {
         let large = {
             let guard = self.pin();
             let (_, state) = self.locate(key, &guard);
-            match state.find(key, key_hash(key), &self.committed).0 {
+            match state.find(key, key_hash(key), &self.commits).0 {
                 Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
                 _ => return Ok(()),
             }
@@ -505,11 +526,6 @@ fn check_landed_bytes(bytes: usize) -> Result<(), Error> {
     }
 }
 
-/// Number of the newest committed batch, as a reader that wants to see one moment notes it.
-pub(crate) fn committed_now(core: &Core) -> AtomicU64 {
-    AtomicU64::new(core.committed.load(Ordering::Acquire))
-}
-
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
 #[cfg(not(miri))]
@@ -521,6 +537,37 @@ mod tests {
         assert_eq!(check_landed_bytes(LANDED_BYTES_MAX), Ok(()));
         let error = check_landed_bytes(LANDED_BYTES_MAX + 1).unwrap_err();
         assert!(error.to_string().contains("write several"), "{error}");
+    }
+
+    /// A long batch holds the locks of its leaves for a second: others must not wait for it.
+    #[test]
+    #[cfg(not(shuttle))]
+    fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
+        let options = crate::options::Options {
+            codec: crate::options::CodecChoice::None,
+            background_threads: 0,
+            memory_limit_bytes: Some(64 << 20),
+            ..Default::default()
+        };
+        let core = Core::new(&options);
+        // More than one body.
+        (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("there is room"));
+        let guard = core.pin();
+        let _one_long = core.long_batches.lock();
+        let locked = core.lock_leaf(&[0], &guard);
+        assert!(!locked.leaf.state(&guard).covers(&[11]));
+        let number = core.commits.begin();
+        let other = Batch::new().put(&[10], b"new").put(&[11], b"new");
+        assert_eq!(core.write_waiting(&other, false), Ok(Some(true)));
+        let transferred = core.transfer_granted(&[10], &[11], true, true, &mut |_| false);
+        assert_eq!(transferred, Ok(Transferred::Done));
+        let value = |key: u8| {
+            let mut value = Vec::new();
+            core.read(&[key], &mut value).expect("nothing is damaged").expect("it was put");
+            value
+        };
+        assert_eq!((value(10), value(11)), (b"new".to_vec(), b"new".to_vec()));
+        core.commit(number, vec![locked], &guard);
     }
 
     /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
@@ -535,18 +582,17 @@ mod tests {
         let core = Core::new(&options);
         core.put(b"key", b"old", PutMeta::default()).expect("no limit is set");
         let guard = core.pin();
-        let one_at_a_time = core.batches.lock();
         let locked = core.lock_leaf(b"key", &guard);
-        let number = core.committed.load(Ordering::Relaxed) + 1;
+        let number = core.commits.begin();
         let mut record = RecordBytes::default();
         let fields = Fields { batch: Some(number), ..Fields::default() };
         NewValue::Inline(b"batch").lay_out(&mut record, fields, b"key", Kind::Raw);
         core.append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
-        let mut uncommitted = Some((vec![locked], one_at_a_time));
+        let mut uncommitted = Some(vec![locked]);
         let mut seen_values = Vec::new();
         let updated = core.modify(b"key", true, |seen| {
-            if let Some((locked, one_at_a_time)) = uncommitted.take() {
-                core.commit(number, locked, one_at_a_time, &guard);
+            if let Some(locked) = uncommitted.take() {
+                core.commit(number, locked, &guard);
             }
             seen_values.push(seen.map(|(value, _)| value.to_vec()).unwrap_or_default());
             crate::update::Update::Put(b"update".to_vec(), PutMeta::default())

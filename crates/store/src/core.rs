@@ -1,12 +1,13 @@
 //! What the callers' threads and the background threads share.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_epoch::Guard;
 
 use crate::Error;
+use crate::batch::Commits;
 use crate::body::{Body, BodyLimits};
 use crate::clock::Clock;
 use crate::cold::{Cold, Looked};
@@ -74,12 +75,10 @@ pub(crate) struct Core {
     pub(crate) eviction: Box<Eviction>,
     /// Whether records are evicted at the limit; otherwise writes are refused there.
     pub(crate) evicts: AtomicBool,
-    /// The newest batch that exists; records of later ones do not, yet.
-    pub(crate) committed: AtomicU64,
-    /// Batches are written one at a time.
-    pub(crate) batches: Mutex<()>,
-    /// Held by a batch from when it has made room until its records have landed.
-    pub(crate) batch_room: Mutex<()>,
+    /// Which batches exist: records of others do not, yet.
+    pub(crate) commits: Commits,
+    /// Long batches are written one at a time, so that each finds the room that the one before has left.
+    pub(crate) long_batches: Mutex<()>,
     /// Which key one of its updates has for itself.
     pub(crate) turns: Turns,
     /// The log that writes go to, once the store has recovered; never without a folder.
@@ -134,9 +133,8 @@ impl Core {
             queue: Queue::default(),
             eviction: Box::new(Eviction::new(options.eviction)),
             evicts: AtomicBool::new(options.eviction),
-            committed: AtomicU64::new(0),
-            batches: Mutex::new(()),
-            batch_room: Mutex::new(()),
+            commits: Commits::default(),
+            long_batches: Mutex::new(()),
             turns: Turns::default(),
             journal: OnceLock::new(),
             checkpointer: OnceLock::new(),
@@ -197,11 +195,11 @@ impl Core {
         &self,
         key: &[u8],
         guard: &'g Guard,
-        committed: &AtomicU64,
+        commits: &Commits,
         take: impl FnOnce(Found<'g>) -> R,
     ) -> Looked<R> {
         let leaf = self.index.find(key, guard);
-        self.look_up_from(leaf, key, key_hash(key), guard, committed, take)
+        self.look_up_from(leaf, key, key_hash(key), guard, commits, take)
     }
 
     /// As [`Core::look_up`], from a leaf on that [`Index::find`] gave.
@@ -212,14 +210,14 @@ impl Core {
         key: &[u8],
         hash: u64,
         guard: &'g Guard,
-        committed: &AtomicU64,
+        commits: &Commits,
         take: impl FnOnce(Found<'g>) -> R,
     ) -> Looked<R> {
         let counters = self.stats.own();
         loop {
             leaf.prefetch_body();
             let state = leaf.state(guard);
-            match state.find(key, hash, committed) {
+            match state.find(key, hash, commits) {
                 (Lookup::Found(found), place) if !self.is_over(found.expires_at_ms) => {
                     let reads = match (&found.payload, place) {
                         (Payload::Large(large), _) => {

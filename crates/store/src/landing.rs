@@ -13,8 +13,9 @@
 //! ```
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::batch::Commits;
 use crate::large::LargeHandle;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes, prefetch};
 use crate::record::{Fields, Found, Kind, Lookup, Payload, Tag, array, read_varint, write_varint};
@@ -188,7 +189,7 @@ impl Landing {
         &'a self,
         key: &[u8],
         hash: u64,
-        committed: &AtomicU64,
+        commits: &Commits,
         below: impl FnOnce() -> Lookup<'a>,
     ) -> Lookup<'a> {
         let mut touched: Option<Option<u64>> = None;
@@ -199,9 +200,7 @@ impl Landing {
                 continue;
             }
             let record = self.record(index);
-            if record.key != key
-                || record.fields.batch.is_some_and(|id| id > committed.load(Ordering::Acquire))
-            {
+            if record.key != key || record.fields.batch.is_some_and(|number| !commits.has(number)) {
                 continue;
             }
             match record.tag.kind() {
@@ -288,7 +287,7 @@ mod tests {
     }
 
     fn find<'a>(landing: &'a Landing, key: &[u8], committed: u64) -> Option<(&'a [u8], Option<u64>)> {
-        match landing.find(key, key_hash(key), &AtomicU64::new(committed), || Lookup::Absent) {
+        match landing.find(key, key_hash(key), &Commits::all_up_to(committed), || Lookup::Absent) {
             Lookup::Found(Found { payload: Payload::Raw(value), expires_at_ms, .. }) => {
                 Some((value, expires_at_ms))
             }

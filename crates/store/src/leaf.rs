@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
+use crate::batch::Commits;
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::coding::Coding;
 use crate::cold::Below;
@@ -141,7 +142,7 @@ impl LeafState {
         &'a self,
         key: &[u8],
         hash: u64,
-        committed: &AtomicU64,
+        commits: &Commits,
     ) -> (Lookup<'a>, Option<usize>) {
         let mut place = None;
         let mut body = || {
@@ -151,9 +152,9 @@ impl LeafState {
         };
         let lookup = match (&self.open, &self.sealed) {
             (None, None) => body(),
-            (Some(landing), None) | (None, Some(landing)) => landing.find(key, hash, committed, body),
+            (Some(landing), None) | (None, Some(landing)) => landing.find(key, hash, commits, body),
             (Some(open), Some(sealed)) => {
-                open.find(key, hash, committed, || sealed.find(key, hash, committed, body))
+                open.find(key, hash, commits, || sealed.find(key, hash, commits, body))
             }
         };
         (lookup, place)
@@ -337,6 +338,12 @@ impl Leaf {
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
         interleave();
         self.writer.lock()
+    }
+
+    /// The same lock, if nobody holds it.
+    pub(crate) fn try_lock_writer(&self) -> Option<MutexGuard<'_, ()>> {
+        interleave();
+        self.writer.try_lock()
     }
 
     /// Notes an append. The caller holds the writer lock.

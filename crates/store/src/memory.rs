@@ -197,13 +197,20 @@ impl Gauge {
     }
 }
 
-/// Bytes of a large value that are counted before they are there, so that others leave room for them.
+/// Bytes of a large value or a batch that are counted before they are there, so that others leave room for them.
 pub(crate) struct Reserved<'a> {
     gauge: &'a Gauge,
     bytes: usize,
 }
 
 impl Reserved<'_> {
+    /// Leaves `bytes` of them, at most all, to what the caller is about to allocate.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        let given = bytes.min(self.bytes);
+        self.bytes -= given;
+        self.gauge.take_held(given);
+    }
+
     /// Counts `held` bytes that are there now in their place. At no moment do others see neither or both.
     pub(crate) fn becomes(mut self, held: usize) {
         let reserved = std::mem::take(&mut self.bytes);

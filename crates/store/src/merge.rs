@@ -1,8 +1,8 @@
 //! Merging landings over a body: what a leaf holds, in key order, newest record per key.
 
 use std::cmp::Ordering;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
+use crate::batch::Commits;
 use crate::body::{Body, Entry, EntryKey, fingerprint};
 use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
@@ -80,15 +80,23 @@ impl Newest<'_> {
     }
 }
 
-/// The newest record per key of `landings`, which are given newest first. Records of batches above `committed` do
-/// not exist.
-pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, committed: &AtomicU64) -> Newest<'a> {
-    let committed = committed.load(Acquire);
+/// The newest record per key of `landings`, which are given newest first. Records of batches that do not exist are left out, all of a batch or none.
+///
+/// A batch holds the writer lock of its leaves until it exists, so all records here that do not exist are of one batch, and none is newer.
+pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &Commits) -> Newest<'a> {
+    let mut absent = None;
+    let mut exists = |number| {
+        let exists = absent != Some(number) && commits.has(number);
+        if !exists {
+            absent = Some(number);
+        }
+        exists
+    };
     let mut all: Vec<Pending<'a>> = Vec::new();
     for landing in landings {
         for index in (0..landing.len()).rev() {
             let record = landing.record(index);
-            if record.fields.batch.is_none_or(|batch| batch <= committed) {
+            if record.fields.batch.is_none_or(&mut exists) {
                 all.push(Pending {
                     key: record.key,
                     fingerprint: fingerprint(landing.hash(index)),

@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::Error;
-use crate::batch::{committed_now, lock_if_free};
 use crate::blocks::{PackedValue, take_values};
 use crate::cold::{Below, Looked};
 use crate::core::{Copied, Core, copy_found};
@@ -13,8 +11,14 @@ use crate::index::GROUP_KEYS;
 use crate::large::Large;
 use crate::record::{Meta, Payload};
 
-/// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds them up.
+/// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds commits up.
 pub(crate) const MULTI_GET_ROUNDS: usize = 8;
+
+/// Values that a look-up in memory found elsewhere, by the index of their key.
+struct Elsewhere {
+    large: Vec<(usize, Arc<Large>)>,
+    below: Vec<(usize, Arc<Below>)>,
+}
 
 /// Values that [`Store::multi_get`](crate::Store::multi_get) found; reuse it from call to call.
 #[derive(Debug, Default)]
@@ -72,39 +76,31 @@ impl Core {
         len_max: u64,
         values: &mut Values,
     ) -> Result<(), Error> {
-        for _ in 0..MULTI_GET_ROUNDS {
-            if self.reads_one_moment(keys, len_max, values)? {
-                return Ok(());
+        for round in 0.. {
+            // Held for look-ups in memory alone, which take no lock of a leaf.
+            let held = (round >= MULTI_GET_ROUNDS).then(|| self.commits.hold());
+            let before = self.commits.version();
+            let elsewhere = self.look_up_all(keys, len_max, values)?;
+            let is_one_moment = before.is_some() && self.commits.version() == before;
+            drop(held);
+            // Values on SSD do not change, but a record that lay there may have moved and changed since.
+            if is_one_moment
+                && (self.read_elsewhere(keys, elsewhere, values)? || self.commits.version() == before)
+            {
+                break;
             }
         }
-        for _ in 0..MULTI_GET_ROUNDS {
-            if let Some(_no_batch) = lock_if_free(&self.batches) {
-                return self.read_all(keys, len_max, values);
-            }
-            // A long batch is being written: nothing is committed until it is done.
-            if self.reads_one_moment(keys, len_max, values)? {
-                return Ok(());
-            }
-        }
-        let _no_batch = self.batches.lock();
-        self.read_all(keys, len_max, values)
+        Ok(())
     }
 
-    /// Reads all keys; `false` if a batch was committed meanwhile.
-    fn reads_one_moment<K: AsRef<[u8]>>(
+    /// Looks all keys up in memory, and says which values lie elsewhere.
+    fn look_up_all<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         len_max: u64,
         values: &mut Values,
-    ) -> Result<bool, Error> {
-        let before = self.committed.load(Ordering::Acquire);
-        self.read_all(keys, len_max, values)?;
-        Ok(self.committed.load(Ordering::Acquire) == before)
-    }
-
-    fn read_all<K: AsRef<[u8]>>(&self, keys: &[K], len_max: u64, values: &mut Values) -> Result<(), Error> {
+    ) -> Result<Elsewhere, Error> {
         values.clear();
-        let committed = committed_now(self);
         let mut large = Vec::new();
         let mut below = Vec::new();
         // Of blocks that a device unpacks, those of a group together.
@@ -116,7 +112,7 @@ impl Core {
             let start = values.bytes.len();
             let index = values.spans.len();
             let looked =
-                self.look_up_from(leaf, key, hash, &guard, &committed, |found| match found.payload {
+                self.look_up_from(leaf, key, hash, &guard, &self.commits, |found| match found.payload {
                     Payload::Packed(value) if value.coding.unpacks_in_batches() => {
                         packed.push((index, value));
                         Copied::Inline(Meta {
@@ -157,11 +153,20 @@ impl Core {
             }
         }
         self.unpack_all(keys, &mut packed, values)?;
-        drop(guard);
-        if !below.is_empty() {
-            self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
-        }
-        self.read_all_large(keys, &large, values).inspect_err(|_| values.clear())
+        Ok(Elsewhere { large, below })
+    }
+
+    /// Reads the values that were not in memory; `false` if a record had to be looked up once more. The caller holds no guard and no lock.
+    fn read_elsewhere<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        Elsewhere { large, below }: Elsewhere,
+        values: &mut Values,
+    ) -> Result<bool, Error> {
+        let lay_there =
+            below.is_empty() || self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
+        self.read_all_large(keys, &large, values).inspect_err(|_| values.clear())?;
+        Ok(lay_there)
     }
 
     /// Reads large values, given by the index of their key; those on SSD at the same time.
@@ -186,13 +191,13 @@ impl Core {
         })
     }
 
-    /// Reads the values that memory says nothing of, each image once, all at the same time.
+    /// Reads the values that memory says nothing of, each image once, all at the same time. See [`Core::find_all_on_ssd`].
     fn read_all_below<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         below: Vec<(usize, Arc<Below>)>,
         values: &mut Values,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.find_all_on_ssd(keys, below, |index, copied| {
             let range = copied.as_ref().map(|(bytes, _)| {
                 let start = values.bytes.len();

@@ -265,7 +265,7 @@ fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
     let guard = core.pin();
     let (leaf, state) = core.locate(b"key", &guard);
     let Lookup::Found(Found { payload: Payload::Large(large), .. }) =
-        state.find(b"key", key_hash(b"key"), &core.committed).0
+        state.find(b"key", key_hash(b"key"), &core.commits).0
     else {
         panic!("a value of this length is a large one")
     };

@@ -162,7 +162,7 @@ impl Core {
                 }
                 return None;
             }
-            let newest = newest(state.landings(), &self.committed);
+            let newest = newest(state.landings(), &self.commits);
             let now = self.clock.now_ms();
             let mut keys = 0u64;
             merge(&state.body, &newest.pending, now, |merged| keys += u64::from(key_of(&merged).is_some()));
@@ -232,7 +232,7 @@ impl Core {
                     Err(_) => continue,
                 }
             } else if state.is_unsettled() {
-                let newest = newest(state.landings(), &self.committed);
+                let newest = newest(state.landings(), &self.commits);
                 merge(&state.body, &newest.pending, self.clock.now_ms(), |merged| {
                     count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
                 });
@@ -372,7 +372,7 @@ impl Core {
         with_values: bool,
         _guard: &Guard,
     ) -> Vec<Copy> {
-        let newest = newest(state.landings(), &self.committed);
+        let newest = newest(state.landings(), &self.commits);
         let mut copies = Vec::new();
         let mut unpacked = Unpacked::with(read_ahead(state, from, to));
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {

@@ -7,12 +7,11 @@ mod places;
 mod updates;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Commits};
 use crate::body::Body;
 use crate::core::Core;
 use crate::far::FarMemory;
@@ -21,6 +20,7 @@ use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
 use crate::moving::Pick;
+use crate::multi_get::Values;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::pressure::Sent;
@@ -88,7 +88,7 @@ fn a_reader_of_a_landing_sees_whole_records_in_order() {
             };
             let mut last = 0;
             for _ in 0..4 {
-                let none = AtomicU64::new(0);
+                let none = Commits::default();
                 if let Lookup::Found(Found { payload: Payload::Raw(value), .. }) =
                     landing.find(b"key", key_hash(b"key"), &none, || Lookup::Absent)
                 {
@@ -372,6 +372,38 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
 }
 
 #[test]
+fn batches_of_other_leaves_are_seen_whole_in_whatever_order_they_are_committed() {
+    explore(
+        || {
+            let core = core();
+            // Too much for one body: two leaves.
+            (0..6u8).for_each(|n| put(&core, &[b'k', n], &[0; 2_000]));
+            let pairs = [[[b'k', 0], [b'k', 1]], [[b'k', 4], [b'k', 5]]];
+            let writers = pairs.map(|pair| {
+                let core = core.clone();
+                thread::spawn(move || {
+                    for round in 1..=2u8 {
+                        let put = |batch: Batch, key: &[u8; 2]| batch.put(key, &[round; 100]);
+                        assert_eq!(core.write(&pair.iter().fold(Batch::new(), put)), Ok(true));
+                    }
+                })
+            });
+            let mut values = Values::default();
+            for _ in 0..2 {
+                core.multi_get(pairs.as_flattened(), u64::MAX, &mut values).expect("nothing is damaged");
+                let rounds: Vec<_> = (0..4).map(|n| values.get(n).map(|value| value[0])).collect();
+                assert!(rounds[0] == rounds[1] && rounds[2] == rounds[3], "{rounds:?}");
+            }
+            writers.into_iter().for_each(|writer| writer.join().expect("it ends"));
+            for key in pairs.as_flattened() {
+                assert_eq!(get(&core, key), Some(vec![2; 100]));
+            }
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
 fn a_batch_is_seen_whole() {
     explore(
         || {
@@ -398,7 +430,7 @@ fn a_batch_is_seen_whole() {
             writer.join().expect("the writer ends");
             other.join().expect("the writer ends");
             assert_eq!(get(&core, b"a"), get(&core, b"z"));
-            assert!(core.committed.load(Ordering::Relaxed) == 2);
+            assert!(core.commits.has(2));
         },
         SCHEDULES,
     );

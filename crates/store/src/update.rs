@@ -280,7 +280,7 @@ impl Core {
             if !state.covers(key) {
                 continue;
             }
-            let lookup = state.find(key, key_hash(key), &self.committed).0;
+            let lookup = state.find(key, key_hash(key), &self.commits).0;
             let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
             let found: Option<Found<'_>> = match lookup {
                 Lookup::Found(found) if !self.is_gone(&found) => Some(found),
@@ -336,7 +336,7 @@ impl Core {
         if is_unwritten && !may_be_gone {
             return true;
         }
-        match (state.find(key, hash, &self.committed).0, &seen.source) {
+        match (state.find(key, hash, &self.commits).0, &seen.source) {
             (Lookup::Found(found), source) if !self.is_gone(&found) => match (found.payload, source) {
                 (Payload::Large(large), Source::Large(seen_large)) => {
                     std::ptr::eq(&*large, seen_large.as_ptr()) && has_fields_of(&found, seen)
@@ -358,7 +358,7 @@ impl Core {
 
     /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the writer lock.
     pub(crate) fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
-        match state.find(key, hash, &self.committed).0 {
+        match state.find(key, hash, &self.commits).0 {
             // It may have expired since it was read, or have gone to SSD.
             Lookup::Found(found) => {
                 let is_large = matches!(found.payload, Payload::Large(_));

@@ -4,9 +4,8 @@
 //! value is shared with its new record, not copied.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::{Locked, lock_if_free};
+use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
@@ -35,7 +34,7 @@ pub enum Transferred {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
-    /// Time, for another batch, rename or copy is being written.
+    /// Time, for somebody else writes to one of the leaves.
     Wait,
     /// Memory, for as many bytes of a large value are read for the log.
     Bytes(u64),
@@ -46,6 +45,16 @@ pub enum Need {
 struct Carried {
     bytes: Vec<u8>,
     large: Option<Arc<Large>>,
+}
+
+/// How an attempt ended.
+enum Tried {
+    Ended(Transferred),
+    /// The source has a large value other than the one in [`Carried`], where it is put now: its bytes are to be read first. Or memory does not
+    /// know one of the keys any more.
+    Again,
+    /// Somebody else has a leaf, and the caller may not wait for it.
+    Busy,
 }
 
 impl Core {
@@ -74,7 +83,7 @@ impl Core {
         self.wait_for_retired();
         let mut carried = Carried::default();
         let mut turn = None;
-        let mut attempts = 0;
+        let (mut attempts, mut waits) = (0, false);
         loop {
             if let Some(journal) = self.journal.get() {
                 journal.wait_for_room()?;
@@ -92,15 +101,20 @@ impl Core {
             }
             self.bring_up(source)?;
             self.bring_up(target)?;
-            match self.try_transfer(source, target, keep_source, replace, &mut carried, grant) {
+            match self.try_transfer(source, target, keep_source, replace, &mut carried, waits) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
                     self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
                     continue;
                 }
                 Err(error) => return Err(error),
-                Ok(Some(transferred)) => return Ok(transferred),
-                Ok(None) => {}
+                Ok(Tried::Ended(transferred)) => return Ok(transferred),
+                Ok(Tried::Busy) if grant(Need::Wait) => {
+                    waits = true;
+                    continue;
+                }
+                Ok(Tried::Busy) => return Ok(Transferred::NotGranted),
+                Ok(Tried::Again) => {}
             }
             // The log needs the bytes of a large value, which are read under no lock.
             let Some(large) = &carried.large else { continue };
@@ -113,8 +127,6 @@ impl Core {
         }
     }
 
-    /// `None` if the source has a large value other than the one in `carried`, where it is put now: its bytes are to be read
-    /// first. Also if memory does not know one of the keys any more.
     fn try_transfer(
         &self,
         source: &[u8],
@@ -122,22 +134,25 @@ impl Core {
         keep_source: bool,
         replace: bool,
         carried: &mut Carried,
-        grant: &mut dyn FnMut(Need) -> bool,
-    ) -> Result<Option<Transferred>, Error> {
-        let one_at_a_time = match lock_if_free(&self.batches) {
-            Some(locked) => locked,
-            None if grant(Need::Wait) => self.batches.lock(),
-            None => return Ok(Some(Transferred::NotGranted)),
-        };
+        waits: bool,
+    ) -> Result<Tried, Error> {
         let guard = self.pin();
-        let (low, high) = if source <= target { (source, target) } else { (target, source) };
-        let mut locked: Vec<Locked<'_>> = vec![self.lock_leaf(low, &guard)];
-        if !locked[0].leaf.state(&guard).covers(high) {
-            locked.push(self.lock_leaf(high, &guard));
+        let mut locked: Vec<Locked<'_>> = Vec::with_capacity(2);
+        for key in [source.min(target), source.max(target)] {
+            if locked.first().is_some_and(|low| low.leaf.state(&guard).covers(key)) {
+                break;
+            }
+            locked.push(match waits {
+                true => self.lock_leaf(key, &guard),
+                false => match self.lock_leaf_if_free(key, &guard) {
+                    Some(free) => free,
+                    None => return Ok(Tried::Busy),
+                },
+            });
         }
         let last = locked.len() - 1;
         let (of_source, of_target) = if source <= target { (0, last) } else { (last, 0) };
-        let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.committed).0 {
+        let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.commits).0 {
             Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
             _ => None,
         };
@@ -145,16 +160,16 @@ impl Core {
         if self.is_unknown(locked[of_source].leaf, source, &guard)
             || self.is_unknown(locked[of_target].leaf, target, &guard)
         {
-            return Ok(None);
+            return Ok(Tried::Again);
         }
         let Some(found) = find(locked[of_source].leaf, source) else {
-            return Ok(Some(Transferred::NoSource));
+            return Ok(Tried::Ended(Transferred::NoSource));
         };
         if !replace && find(locked[of_target].leaf, target).is_some() {
-            return Ok(Some(Transferred::TargetExists));
+            return Ok(Tried::Ended(Transferred::TargetExists));
         }
         if source == target {
-            return Ok(Some(Transferred::Done));
+            return Ok(Tried::Ended(Transferred::Done));
         }
         let mut inline = Vec::new();
         let (mut value, meta): (NewValue<'_>, Meta) = match copy_found(found, &mut inline) {
@@ -163,7 +178,7 @@ impl Core {
                 let is_read = carried.large.as_ref().is_some_and(|read| Arc::ptr_eq(read, &large));
                 if self.journal.get().is_some() && !is_read {
                     carried.large = Some(large);
-                    return Ok(None);
+                    return Ok(Tried::Again);
                 }
                 (NewValue::Large { large: Some(large), raw: &carried.bytes }, meta)
             }
@@ -179,7 +194,7 @@ impl Core {
             journal.append_all([put].into_iter().chain(delete))?;
             self.stats.own().logged_bytes.add(put.bytes());
         }
-        let number = self.committed.load(Ordering::Relaxed) + 1;
+        let number = self.commits.begin();
         let mut record = RecordBytes::default();
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
         self.append_growing(locked[of_target].leaf, &record, key_hash(target), &guard);
@@ -189,8 +204,8 @@ impl Core {
             NewValue::None.lay_out(&mut record, fields, source, Kind::Tombstone);
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
         }
-        self.commit(number, locked, one_at_a_time, &guard);
-        Ok(Some(Transferred::Done))
+        self.commit(number, locked, &guard);
+        Ok(Tried::Ended(Transferred::Done))
     }
 }
 
@@ -200,7 +215,6 @@ impl Core {
 mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering::AcqRel;
 
     use ziptier_media::testing::RecordingDisk;
 
@@ -261,14 +275,16 @@ mod tests {
             });
             (moved, needs)
         };
-        for lock in [&core.batches, &core.batch_room] {
-            let locked = lock.lock();
-            assert_eq!(core.write_waiting(&batch, false), Ok(None));
-            if std::ptr::eq(lock, &core.batches) {
-                assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
-            }
-            drop(locked);
-        }
+        let guard = core.pin();
+        // One leaf has all keys.
+        let locked = core.lock_leaf(b"", &guard);
+        assert_eq!(core.write_waiting(&batch, false), Ok(None));
+        assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
+        drop(locked);
+        let long = core.long_batches.lock();
+        let many = (0..1000_u32).fold(Batch::new(), |many, n| many.put(&n.to_be_bytes(), &[7; 100]));
+        assert_eq!(core.write_waiting(&many, false), Ok(None));
+        drop(long);
         assert!(core.read(b"x", &mut Vec::new()).unwrap().is_none());
         assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
         assert_eq!(moved(false), (Ok(Transferred::Done), vec![]));
@@ -281,7 +297,7 @@ mod tests {
         drop(turn);
         assert_eq!(core.write_waiting(&of_that_key, false), Ok(Some(true)));
         std::thread::scope(|scope| {
-            let locked = core.batches.lock();
+            let locked = core.lock_leaf(b"", &guard);
             let (asked, is_asked) = std::sync::mpsc::channel();
             let core = &core;
             let waiting = scope.spawn(move || {
@@ -305,10 +321,7 @@ mod tests {
             self.looks.set(self.looks.get() + 1);
             if self.left.get() > 0 {
                 self.left.set(self.left.get() - 1);
-                self.core
-                    .committed
-                    .fetch_update(AcqRel, Ordering::Acquire, |number| Some(number + 1))
-                    .unwrap();
+                self.core.commits.commit(self.core.commits.begin());
             }
             b"a"
         }
@@ -321,9 +334,9 @@ mod tests {
         let (mut values, looks, left) = (Values::default(), Cell::new(0), Cell::new(0));
         let keys = [Busy { core: &core, looks: &looks, left: &left }];
         core.multi_get(&keys, u64::MAX, &mut values).unwrap();
-        // A commit beside every reading that is tried without the lock, and beside one more.
-        left.set(MULTI_GET_ROUNDS * looks.get() + 1);
-        let _long = core.batches.lock();
+        let _long = core.commits.begin();
+        // A commit beside every look at the keys but the last, which holds commits up.
+        left.set(MULTI_GET_ROUNDS * looks.get());
         core.multi_get(&keys, u64::MAX, &mut values).unwrap();
         assert_eq!((values.get(0), left.get()), (Some(&b"value"[..]), 0));
     }

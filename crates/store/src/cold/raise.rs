@@ -50,7 +50,7 @@ impl Core {
         upper: &Upper,
         guard: &Guard,
     ) {
-        let landed = newest(closed.landings(), &self.committed);
+        let landed = newest(closed.landings(), &self.commits);
         let Newest { pending, shadowed, .. } = over_upper(landed, upper);
         let expired_by_ms = self.expiry_now_ms();
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {

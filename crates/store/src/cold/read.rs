@@ -32,7 +32,7 @@ impl Core {
         mut take: impl FnMut(Found<'_>) -> R,
     ) -> Result<Option<R>, Error> {
         let guard = self.pin();
-        let looked = self.look_up(key, &guard, &self.committed, &mut take);
+        let looked = self.look_up(key, &guard, &self.commits, &mut take);
         drop(guard);
         match looked {
             Looked::Found(taken) => Ok(Some(taken)),
@@ -61,7 +61,7 @@ impl Core {
                 Err(reason) => reason,
             };
             let guard = self.pin();
-            match self.look_up(key, &guard, &self.committed, &mut take) {
+            match self.look_up(key, &guard, &self.commits, &mut take) {
                 Looked::Found(taken) => return Ok(Some(taken)),
                 Looked::Absent => return Ok(None),
                 Looked::Below(now) if Arc::ptr_eq(&now, &below) => return Err(self.unread(key, failed)),
@@ -103,13 +103,13 @@ impl Core {
     }
 
     /// Looks up keys, each given by its index, that memory says nothing of, and hands on what they have. Each image is read
-    /// once, all at the same time.
+    /// once, all at the same time. Says whether all of them lay there; others were looked up once more.
     pub(crate) fn find_all_on_ssd<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         below: Vec<(usize, Arc<Below>)>,
         mut each: impl FnMut(usize, Option<(&[u8], Meta)>),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let mut wanted: Vec<(Arc<Below>, usize)> = Vec::new();
         let mut image_of = Vec::with_capacity(below.len());
         for (index, list) in &below {
@@ -122,6 +122,7 @@ impl Core {
         }
         self.stats.own().ssd_reads.add(wanted.len() as u64);
         let images = self.read_images(&wanted);
+        let lay_there = images.iter().all(Result::is_ok);
         let mut bytes = Vec::new();
         for ((index, list), image) in below.iter().zip(image_of) {
             let key = keys[*index].as_ref();
@@ -148,7 +149,7 @@ impl Core {
                 Some(Copied::Damaged(reason)) => return Err(self.damaged(key, reason)),
             }
         }
-        Ok(())
+        Ok(lay_there)
     }
 
     /// Appends a large value, that of `key`. The caller holds no guard.
@@ -173,7 +174,7 @@ impl Core {
     /// Whether memory says nothing of `key`, and `below` is what lies below.
     pub(crate) fn lies_below(&self, state: &LeafState, key: &[u8], hash: u64, below: &Arc<Below>) -> bool {
         state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
-            && matches!(state.find(key, hash, &self.committed).0, Lookup::Absent)
+            && matches!(state.find(key, hash, &self.commits).0, Lookup::Absent)
     }
 
     /// Makes memory know what `key` holds, if that lies below: its record, or that there is none, is written above.
@@ -185,7 +186,7 @@ impl Core {
                 let guard = self.pin();
                 let (_, state) = self.locate(key, &guard);
                 let Some(below) = &state.below else { return Ok(()) };
-                let found = state.find(key, key_hash(key), &self.committed).0;
+                let found = state.find(key, key_hash(key), &self.commits).0;
                 match found {
                     Lookup::Absent => below.clone(),
                     _ => return Ok(()),

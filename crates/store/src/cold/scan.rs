@@ -44,7 +44,7 @@ pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
         let exists = record.tag.kind() != Kind::Tombstone && lives(record.fields.expires_at_ms);
         known.insert([state.body.prefix(), record.suffix].concat(), exists);
     }
-    for record in newest(state.landings(), &core.committed).pending {
+    for record in newest(state.landings(), &core.commits).pending {
         let exists = record.kind != Kind::Tombstone && lives(record.fields.expires_at_ms);
         known.insert(record.key.to_vec(), exists);
     }

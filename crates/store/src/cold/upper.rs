@@ -65,7 +65,7 @@ impl Core {
     /// Packs the sealed landing of a cold leaf, which the caller owns.
     pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
         let state = leaf.state(guard);
-        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut pieces = self.plan_upper(state, &newest, scratch);
         self.keep_place(&[state], &mut pieces);

@@ -253,7 +253,7 @@ impl Core {
         }
         // All of it is copied: most of it arrives while the landing is sorted and coded.
         state.body.prefetch();
-        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.committed);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, growth == Growth::Accepted, guard);
@@ -527,7 +527,7 @@ mod tests {
             let ownership = leaf.try_own().expect("nobody else maintains it");
             core.seal(leaf, &guard);
             let state = leaf.state(&guard);
-            let mut newest = newest(state.sealed.as_deref().into_iter(), &core.committed);
+            let mut newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
             let mut keys = Vec::new();
             core.weigh(leaf, state, &mut newest, &mut keys, true, &guard);
             core.evicts.store(begins, Ordering::Release);

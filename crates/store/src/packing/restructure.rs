@@ -96,7 +96,7 @@ impl Core {
             .flatten()
             .zip(&mut evicted_keys)
             .map(|((leaf, state), keys)| {
-                let mut newest = newest(state.landings(), &self.committed);
+                let mut newest = newest(state.landings(), &self.commits);
                 newest.expired_by_ms = self.expiry_now_ms();
                 self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
                 (state, newest)

@@ -82,6 +82,9 @@ pub(crate) struct Pressure {
     /// How often writers waited for a thread that moves the hand.
     #[cfg(test)]
     waits: AtomicU64,
+    /// Rounds in which writers waited for retired bytes.
+    #[cfg(test)]
+    retired_waits: AtomicU64,
 }
 
 /// Bytes in use of a place.

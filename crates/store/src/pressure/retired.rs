@@ -9,6 +9,8 @@ use crate::sync::back_off;
 /// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at most.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
 const RETIRED_LIMIT_PART: u64 = 64;
+/// The part of a memory limit that they may be while twice as much is free.
+const RETIRED_ROOM_PART: u64 = 8;
 /// How much sooner that wait turns into sleep than others do.
 const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
@@ -17,17 +19,31 @@ const RETIRED_ROUNDS_MAX: u32 = 20_000;
 impl Core {
     /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
     ///
+    /// While the memory limit has room, retired bytes may take half of it, up to an eighth of the limit: a batch of hundreds of thousands of records
+    /// is packed for a third of a second under one epoch, and writers of other leaves go on.
+    ///
     /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
     /// at it all the time.
     pub(crate) fn wait_for_retired(&self) {
         let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
-            let retired_bytes = self.gauges.retired_soon_free();
-            if retired_bytes <= few || retired_bytes <= self.gauges.held() / 100 {
+            let (retired_bytes, held) = (self.gauges.retired_soon_free(), self.gauges.held());
+            if retired_bytes <= few || retired_bytes <= held / 100 || retired_bytes <= self.retired_room(held)
+            {
                 return;
             }
+            #[cfg(test)]
+            self.pressure.retired_waits.fetch_add(1, Relaxed);
             self.reclaim();
             back_off(round.saturating_mul(RETIRED_BACK_OFF));
+        }
+    }
+
+    /// Retired bytes that the memory limit has room for. Without a limit nothing says how many would be too many.
+    fn retired_room(&self, held: u64) -> u64 {
+        match self.gauges.limit() {
+            u64::MAX => 0,
+            limit => (limit.saturating_sub(held) / 2).min(limit / RETIRED_ROOM_PART),
         }
     }
 }
@@ -58,6 +74,31 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::record::PutMeta;
+
+    #[test]
+    fn writers_wait_for_no_reader_while_there_is_room() {
+        let waits_in = |limit: Option<u64>| {
+            let core = Core::new(&Options {
+                background_threads: 0,
+                memory_limit_bytes: limit,
+                ..Options::default()
+            });
+            let _reader = core.pin();
+            let mut waits = 0;
+            for n in 0..500_u32 {
+                core.put(&(n % 100).to_be_bytes(), &[7; 500], PutMeta::default()).expect("there is room");
+                waits = core.pressure.retired_waits.load(Relaxed);
+                if waits > 0 {
+                    break;
+                }
+            }
+            (waits, core.gauges.retired.held())
+        };
+        let (waits, retired_bytes) = waits_in(Some(256 << 20));
+        assert!(waits == 0 && retired_bytes > 4 * RETIRED_BYTES_MIN, "{waits}, {retired_bytes}");
+        // Nearly all of this limit would be retired bytes.
+        assert!(waits_in(Some(2 << 20)).0 > 0);
+    }
 
     #[test]
     fn writers_wait_for_readers_that_hold_retired_bytes_back() {

@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
             // The leaf's owner may replace the state meanwhile, but nobody else.
             let (state, mut capture, stored) = loop {
                 let state = leaf.state(&guard);
-                let capture = Capture::landings(&newest(state.landings(), &self.core.committed));
+                let capture = Capture::landings(&newest(state.landings(), &self.core.commits));
                 let stored = Stored::pending(appends);
                 let new = LeafState { stored: Some(stored.clone()), ..state.clone() };
                 if leaf.publish(state, new, &guard) {

@@ -29,9 +29,9 @@ export ZIPTIER_CORPUS ZIPTIER_TRACES
 BENCH_CORPUS ?= $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia) json)
 
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
-# share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare.
-# What a machine may lack CI must have: a test that cannot run there fails. `.ci/run` sets CI=true. Only root is asked for mounts, and no
-# machine for QPL, AVX-512 or an accelerator.
+# share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare. What a
+# machine may lack CI must have: a test that cannot run there fails. `.ci/run` sets CI=true. Only root is asked for
+# mounts, and no machine for QPL, AVX-512 or an accelerator.
 ifeq ($(CI),true)
 export ZIPTIER_REQUIRED ?= corpus,rocksdb,aarch64,miri,virtual-machine$(shell [ `id -u` != 0 ] || echo ,mount)
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/ziptier/target-$(shell pwd | cksum | cut -d ' ' -f 1)
@@ -53,49 +53,61 @@ STAMPS ?= 1
 export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache release
+.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
+  torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
+  tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal \
+  bench-rocksdb-cache release
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
+	  grep -E '^[a-z-]+:.*##' | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test setup-rocksdb ## set up and run every test; STAMPS=0 runs again what has passed unchanged: Miri, schedules, virtual machine
+test: setup-test setup-rocksdb ## set up and run every test; STAMPS=0 runs again what has passed unchanged: Miri, \
+  schedules, virtual machine
 	@scripts/run-tests
 
 quick: setup setup-nextest ## format, and lint and test the packages that differ from main: BASE=main
 	@scripts/quick $(BASE)
 
-steady: setup-test setup-rocksdb ## every test ROUNDS times idle and ROUNDS times beside busy processes, and name what fails: ROUNDS=20
+steady: setup-test setup-rocksdb ## every test ROUNDS times idle and ROUNDS times beside busy processes, and name what \
+  fails: ROUNDS=20
 	@scripts/steady $(ROUNDS)
 
 test-model: setup setup-nextest ## the store's tests with the modelled accelerator behind its blocks
 	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo nextest run --locked --package ziptier-store
 
-test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its figures: PROFILE=release
+test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its \
+  figures: PROFILE=release
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
 
-bench: release ## operations per CPU-second beside bytes held, settled, of values that do not overlap: BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
+bench: release ## operations per CPU-second beside bytes held, settled, of values that do not overlap: \
+  BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(BENCH_CORPUS) --value-order apart --keys $(KEYS) --target store,btreemap,hashmap,null \
 	  --workload read_only,write_only --seconds $(SECONDS_PER_RUN) --warmup 3 --settle 10
 
-bench-server: release ## CPU time per operation and memory of the server beside a real redis-server, in turns: ROUNDS_SERVER=3 KEYS_SERVER=1000000
+bench-server: release ## CPU time per operation and memory of the server beside a real redis-server, in turns: \
+  ROUNDS_SERVER=3 KEYS_SERVER=1000000
 	@scripts/setup redis-server:redis-server
-	$(ZIPTIER) bench-server --corpus $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia/dickens.zst) json) --keys $(KEYS_SERVER) \
-	  --rounds $(ROUNDS_SERVER) --out $(TARGET_DIR)/bench-server.tsv
+	$(ZIPTIER) bench-server --corpus $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia/dickens.zst) json) \
+	  --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) --out $(TARGET_DIR)/bench-server.tsv
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
 	cargo bench --locked --package ziptier-store --bench eviction
 
-bench-rocksdb: rocksdb-plugin rocksdb-tools ## RocksDB's own db_bench with ziptier's compression, log and cache, and without: ROUNDS=3
+bench-rocksdb: rocksdb-plugin rocksdb-tools ## RocksDB's own db_bench with ziptier's compression, log and cache, and \
+  without: ROUNDS=3
 	scripts/bench-rocksdb $(ROCKSDB) $(TARGET_DIR)/release/libziptier_rocksdb.so $(TARGET_DIR)
 
-bench-rocksdb-wal: rocksdb-plugin ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in memory: ROUNDS=7
+bench-rocksdb-wal: rocksdb-plugin ## durable puts of RocksDB with its own log and with ziptier's, on a disk and in \
+  memory: ROUNDS=7
 	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
 
 bench-rocksdb-cache: rocksdb-plugin ## RocksDB's reads after a restart, with its blocks kept on files and without
-	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
+	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) \
+	  $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
 
 figures: release ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)
@@ -103,12 +115,15 @@ figures: release ## measure every figure of docs/MEASUREMENTS.md
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup setup-rocksdb ## formatting, clippy, documentation, and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, 120 columns, clippy, documentation, and that aarch64 compiles
 	cargo fmt --all --check
+	@scripts/setup python3:python3
+	scripts/lint-columns
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-	@scripts/stamped aarch64 "ziptier-deflate ziptier-accel ziptier-codec ziptier-store ziptier-server ziptier-media" scripts/check-aarch64 -- \
-	  scripts/check-aarch64
+	@scripts/stamped aarch64 \
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier-store ziptier-server ziptier-media" \
+	  scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/fuzz $(FUZZ_SECONDS)
@@ -118,29 +133,42 @@ faults: setup ## ten million accelerator jobs under injected faults
 
 # Each run has another seed unless ZIPTIER_SEED names one.
 torture: export ZIPTIER_SEED := $(or $(ZIPTIER_SEED),$(shell date +%s))
-torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and flipped bits, and check histories: IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
+torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and flipped bits, and check histories: \
+  IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- power_cuts_during_checkpoints_lose_nothing:: --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing:: --nocapture
-	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test suite -- every_flipped_bit_is_found:: --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- a_power_cut_loses_nothing_acknowledged:: --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib a_power_cut_leaves_all_that_was_synced -- --nocapture
-	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test suite -- store_agrees_with_a_btreemap:: --nocapture
-	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- malformed_input_never_stops_the_server:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	  power_cuts_during_checkpoints_lose_nothing:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	  power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing:: --nocapture
+	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test suite -- \
+	  every_flipped_bit_is_found:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	  a_power_cut_loses_nothing_acknowledged:: --nocapture
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib \
+	  a_power_cut_leaves_all_that_was_synced -- --nocapture
+	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test suite -- \
+	  store_agrees_with_a_btreemap:: --nocapture
+	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- \
+	  malformed_input_never_stops_the_server:: --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
 	scripts/run-tsan
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
 	scripts/refuse-fault $(HISTORIES)
-	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test suite -- histories_are_linearizable::
-	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test suite -- histories_over_the_wire_are_linearizable::
-	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test suite -- a_killed_server_loses_nothing_acknowledged:: --nocapture
+	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test suite -- \
+	  histories_are_linearizable::
+	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test suite -- \
+	  histories_over_the_wire_are_linearizable::
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test suite -- \
+	  a_killed_server_loses_nothing_acknowledged:: --nocapture
 
-soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: OPERATIONS=20000000 FAR=a file
+soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: \
+  OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
-	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test suite -- the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test suite -- \
+	  the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(ZIPTIER_CORPUS)/calgary/book1
 
@@ -173,13 +201,16 @@ setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its ma
 rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads, into target/release
 	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
 
-rocksdb-tools: setup setup-rocksdb ## RocksDB's db_bench and db_stress, unmodified, from its sources, into target/rocksdb/tools
+rocksdb-tools: setup setup-rocksdb ## RocksDB's db_bench and db_stress, unmodified, from its sources, into \
+  target/rocksdb/tools
 	@scripts/build-rocksdb-tools $(ROCKSDB)
 
-rocksdb-crashtest: rocksdb-plugin rocksdb-tools ## RocksDB's own crash test with ziptier's compression, log and cache: SECONDS=1800
+rocksdb-crashtest: rocksdb-plugin rocksdb-tools ## RocksDB's own crash test with ziptier's compression, log and cache: \
+  SECONDS=1800
 	scripts/rocksdb-crashtest $(ROCKSDB) $(TARGET_DIR)/release/libziptier_rocksdb.so $(TARGET_DIR) $(SECONDS)
 
-rocksdb-static: setup setup-rocksdb ## compile all of RocksDB, link it with the plugin into the Rust example, run that: half an hour of two cores
+rocksdb-static: setup setup-rocksdb ## compile all of RocksDB, link it with the plugin into the Rust example, run \
+  that: half an hour of two cores
 	scripts/rocksdb-static $(abspath $(TARGET_DIR))
 
 # The same for tests, which find them beside themselves.

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The published evaluation of codecs and accelerators, by the names of its own variables: the suite of codecs of `ziptier bench` with
-# what they ask for. Results are written below RESULTS_DIR. ZIPTIER names the program, ZIPTIER_CORPUS the values: a .zip with the
-# member `samba`, as published, or whatever else `ziptier bench --corpus` takes.
+# The published evaluation of codecs and accelerators, by the names of its own variables: the suite of codecs of
+# `ziptier bench` with what they ask for. Results are written below RESULTS_DIR. ZIPTIER names the program,
+# ZIPTIER_CORPUS the values: a .zip with the member `samba`, as published, or whatever else `ziptier bench --corpus`
+# takes.
 set -eu
 
 : "${THREADS_LIST:=4 8 16 32}"
@@ -33,7 +34,8 @@ comma() {
 }
 
 [ "$BTREE_SHARDS" = 8 ] || without BTREE_SHARDS "the store has one tree that all threads share"
-[ "$BTREE_HOT_PCT" = 100 ] || without BTREE_HOT_PCT "ask \`ziptier bench --distribution hot:$BTREE_HOT_PCT:SHARE\` for the keys that you mean"
+[ "$BTREE_HOT_PCT" = 100 ] ||
+  without BTREE_HOT_PCT "ask \`ziptier bench --distribution hot:$BTREE_HOT_PCT:SHARE\` for the keys that you mean"
 [ "$BTREE_LATENCY_SAMPLES_PER_THREAD" = 4096 ] ||
   without BTREE_LATENCY_SAMPLES_PER_THREAD "every operation of the window is timed"
 [ "$BTREE_BG_SCAN_INTERVAL_US" = 1000 ] || without BTREE_BG_SCAN_INTERVAL_US "full landings wake their packer"
@@ -65,7 +67,8 @@ background=$BTREE_BG_COMPACTION
 latency=on
 [ "$BTREE_MEASURE_LATENCY" = 1 ] || latency=off
 
-# run NAME CODECS ARGUMENTS...: one configuration of the evaluation. A codec of BTREE_BG_CODEC alone compacts in the background.
+# run NAME CODECS ARGUMENTS...: one configuration of the evaluation. A codec of BTREE_BG_CODEC alone compacts in the
+# background.
 run() {
   name=$1 codecs=$2
   shift 2

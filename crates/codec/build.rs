@@ -7,8 +7,8 @@ fn main() {
     if std::env::var_os("DEP_Z_ROOT").is_some() {
         println!("cargo::rustc-cfg=libz_is_built_in");
         println!(
-            "cargo::warning=the system has no libz to link with (Debian: zlib1g-dev): engine zlib will be unavailable, for no \
-             preloaded accelerator could replace a library that is built in"
+            "cargo::warning=the system has no libz to link with (Debian: zlib1g-dev): engine zlib will be \
+             unavailable, for no preloaded accelerator could replace a library that is built in"
         );
     }
 }

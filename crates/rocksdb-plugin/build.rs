@@ -12,8 +12,8 @@ fn main() {
     let include = env::var_os("ROCKSDB_INCLUDE_DIR").map_or_else(|| PathBuf::from(PREPARED), PathBuf::from);
     assert!(
         include.join("rocksdb/advanced_compression.h").exists(),
-        "looked for RocksDB's headers in {}, found none; run `make setup-rocksdb`, or set ROCKSDB_INCLUDE_DIR to the `include` \
-         of RocksDB 11.8.1",
+        "looked for RocksDB's headers in {}, found none; run `make setup-rocksdb`, or set \
+         ROCKSDB_INCLUDE_DIR to the `include` of RocksDB 11.8.1",
         include.display()
     );
     cc::Build::new()

@@ -1,8 +1,8 @@
 //! Engine state (AECS, "analytics engine configuration and state"): what a job needs beyond its descriptor.
 //!
-//! It lies at the descriptor's source 2, aligned to 32 bytes. Software fills it with codes, history or parameters; the device
-//! may write it back, so that the next job goes on where this one stopped. Jobs that both read and write states take them from a
-//! pair that lies back to back, `[CompressState; 2]` or `[DecompressState; 2]`, and
+//! It lies at the descriptor's source 2, aligned to 32 bytes. Software fills it with codes, history or parameters; the
+//! device may write it back, so that the next job goes on where this one stopped. Jobs that both read and write states
+//! take them from a pair that lies back to back, `[CompressState; 2]` or `[DecompressState; 2]`, and
 //! [`STATE_TOGGLE`](crate::descriptor::operation::STATE_TOGGLE) says which half is read.
 //!
 //! | state | bytes | for |
@@ -12,10 +12,11 @@
 //! | [`DecompressState`] | 0x1500 | decompress, and filters of compressed input: parser, codes, history |
 //! | [`FilterState`] | 0x20 | filters of uncompressed input: their parameters |
 //!
-//! Offsets are those of Linux's `iaa_crypto` driver and of Intel's QPL library. Some fields of the decompressor are known only by name;
-//! where one had to be given a place or a meaning, its documentation says *chosen here*, and only the model is sure to
-//! understand it. The way that does not depend on them is to let the device parse a block's header once, with
-//! [`SUPPRESS_OUTPUT`](crate::descriptor::decompress::SUPPRESS_OUTPUT), and to keep the state that it writes.
+//! Offsets are those of Linux's `iaa_crypto` driver and of Intel's QPL library. Some fields of the decompressor are
+//! known only by name; where one had to be given a place or a meaning, its documentation says *chosen here*, and only
+//! the model is sure to understand it. The way that does not depend on them is to let the device parse a block's header
+//! once, with [`SUPPRESS_OUTPUT`](crate::descriptor::decompress::SUPPRESS_OUTPUT), and to keep the state that it
+//! writes.
 
 mod code;
 mod compress;

@@ -19,8 +19,8 @@ pub(crate) enum NoOutcome {
     Silent,
 }
 
-/// Submits a descriptor whose buffers all lie in these pages and whose completion record will lie at their beginning, and waits. If the
-/// job does not end, the pages are never freed.
+/// Submits a descriptor whose buffers all lie in these pages and whose completion record will lie at their beginning,
+/// and waits. If the job does not end, the pages are never freed.
 ///
 /// # Safety
 ///

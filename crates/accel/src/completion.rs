@@ -126,7 +126,8 @@ numbered! {
     }
 }
 
-/// A completion record. Its status byte is shared with the device; the rest belongs to the device until the status is set.
+/// A completion record. Its status byte is shared with the device; the rest belongs to the device until the status is
+/// set.
 #[repr(C, align(64))]
 pub struct CompletionRecord {
     status: AtomicU8,
@@ -160,7 +161,8 @@ impl CompletionRecord {
         }
         let mut bytes = [0; 64];
         bytes[0] = status;
-        // SAFETY: with a status that is not 0, read with acquire ordering, the device has written the rest and is done with it.
+        // SAFETY: with a status that is not 0, read with acquire ordering, the device has written the rest and is done
+        // with it.
         bytes[1..].copy_from_slice(unsafe { &(*record).rest });
         Some(Outcome(bytes))
     }

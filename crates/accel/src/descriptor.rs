@@ -16,7 +16,8 @@
 //! | 56 | 4 | [filter flags](filter), [second compression flags](compress2), or the low half of a polynomial |
 //! | 60 | 4 | input elements, or the high half of a polynomial |
 //!
-//! Source: Intel's programming interface as it stands in the Linux header `linux/idxd.h` and the sources of its QPL library.
+//! Source: Intel's programming interface as it stands in the Linux header `linux/idxd.h` and the sources of its QPL
+//! library.
 
 use std::fmt;
 

@@ -70,8 +70,9 @@ pub trait Device: Send + Sync {
     ///
     /// # Safety
     ///
-    /// Until then all buffers that the descriptor names are valid, sources for reads and the destination, the completion record
-    /// and a state that is written back for writes; nobody else changes a source, or touches what is written. The completion record has been cleared.
+    /// Until then all buffers that the descriptor names are valid, sources for reads and the destination, the
+    /// completion record and a state that is written back for writes; nobody else changes a source, or touches what is
+    /// written. The completion record has been cleared.
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError>;
 
     /// Says that a job's completion was seen: who has to count jobs that are under way counts one less.

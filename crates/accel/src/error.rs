@@ -5,7 +5,8 @@ use std::io;
 
 use crate::completion::{ErrorCode, Outcome, Status};
 
-/// Why a job was not taken, or how it ended without a result. No variant but [`Damaged`](JobError::Damaged) says anything against the data.
+/// Why a job was not taken, or how it ended without a result. No variant but [`Damaged`](JobError::Damaged) says
+/// anything against the data.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
@@ -96,7 +97,8 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// What a status other than success, page fault and refused page request means for a job that compresses, or does anything else.
+/// What a status other than success, page fault and refused page request means for a job that compresses, or does
+/// anything else.
 pub(crate) fn error_of(outcome: &Outcome, compresses: bool) -> JobError {
     let number = outcome.status_number();
     let rejected =

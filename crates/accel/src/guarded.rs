@@ -1,4 +1,5 @@
-//! A queue that takes no job which would not end: after several time-outs in a row, once its device is gone, and in a forked child.
+//! A queue that takes no job which would not end: after several time-outs in a row, once its device is gone, and in a
+//! forked child.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use crate::home::Home;
 /// Time-outs in a row after which a queue is lost, for all sessions that share it.
 pub const TIME_OUTS_MAX: u32 = 3;
 
-/// A queue and whether it still ends jobs. Sessions of all threads share one, so that one thread's time-outs spare the others theirs.
+/// A queue and whether it still ends jobs. Sessions of all threads share one, so that one thread's time-outs spare the
+/// others theirs.
 pub struct Guarded {
     device: Arc<dyn Device>,
     /// The process that opened the queue.

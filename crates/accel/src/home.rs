@@ -1,6 +1,7 @@
 //! Which process this is: a forked child must not use the queues and the buffers of its parent.
 //!
-//! One page holds a number, and the kernel wipes that page in a forked child. Reading it costs a load; `getpid` is a system call.
+//! One page holds a number, and the kernel wipes that page in a forked child. Reading it costs a load; `getpid` is a
+//! system call.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,8 +1,8 @@
 //! The pool of a thread's jobs: a completion record, room for engine state, an input and an output buffer for each.
 //!
-//! All of it is one piece of memory that is made once. Buffers are the pool's own and never a caller's, because a device may
-//! write to them after everybody has lost patience with it: a job that did not end in time keeps its buffers until it ends, and if it never does,
-//! the pool's memory is never freed.
+//! All of it is one piece of memory that is made once. Buffers are the pool's own and never a caller's, because a
+//! device may write to them after everybody has lost patience with it: a job that did not end in time keeps its buffers
+//! until it ends, and if it never does, the pool's memory is never freed.
 
 use crate::aecs::{CompressState, DecompressState, FilterState, Histogram};
 use crate::completion::{CompletionRecord, Outcome};
@@ -74,7 +74,8 @@ impl JobPool {
         (self.stride / PAGE_BYTES + 3) as u32
     }
 
-    /// Brings the page of an address back for a job that did not find it; `false` if nothing of the job lies in that page.
+    /// Brings the page of an address back for a job that did not find it; `false` if nothing of the job lies in that
+    /// page.
     ///
     /// # Safety
     ///

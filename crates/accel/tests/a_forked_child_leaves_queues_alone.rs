@@ -1,5 +1,5 @@
-//! A host forks while jobs are under way. A queue belongs to the process that opened it, and a device writes to that process's pages: a
-//! child that submitted, polled or freed them would die of it, or wait for ever.
+//! A host forks while jobs are under way. A queue belongs to the process that opened it, and a device writes to that
+//! process's pages: a child that submitted, polled or freed them would die of it, or wait for ever.
 
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! A hardware error that is reported as damaged data, a busy queue that is reported as an error of the codec, a job that hangs and
-//! whose buffer is used by the next one: what users of accelerators complain about.
+//! A hardware error that is reported as damaged data, a busy queue that is reported as an error of the codec, a job
+//! that hangs and whose buffer is used by the next one: what users of accelerators complain about.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Whoever reads completion records must know what each status and each error looks like: all of them are produced here, by a descriptor
-//! or by data where the model can, by injection where only a real device could.
+//! Whoever reads completion records must know what each status and each error looks like: all of them are produced
+//! here, by a descriptor or by data where the model can, by injection where only a real device could.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! A driver is only as good as the misfortunes it was tested with: each one happens when it was planned, and no job is lost or ends twice.
+//! A driver is only as good as the misfortunes it was tested with: each one happens when it was planned, and no job is
+//! lost or ends twice.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! A descriptor comes from whoever can write to the queue: whatever its bytes, the model neither panics nor touches memory that it does not name.
+//! A descriptor comes from whoever can write to the queue: whatever its bytes, the model neither panics nor touches
+//! memory that it does not name.
 
 #![allow(clippy::unwrap_used)]
 

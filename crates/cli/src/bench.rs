@@ -57,17 +57,20 @@ const ROCKSDB_CODECS: [&str; 8] = [
 /// A set of runs that belong together.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Suite {
-    /// Every codec and engine, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first, verdicts at the end
+    /// Every codec and engine, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first,
+    /// verdicts at the end
     Codecs,
-    /// Codecs of a stock RocksDB beside its built-in ones, as published of its accelerator: readrandom and an 80:20 mix after fillseq, values of
-    /// 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and strangers; ratios to built-in zstd and LZ4
+    /// Codecs of a stock RocksDB beside its built-in ones, as published of its accelerator: readrandom and an 80:20 mix
+    /// after fillseq, values of 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and strangers; ratios to
+    /// built-in zstd and LZ4
     Rocksdb,
     /// Latency over time of reads of a few hot keys, which jump in the middle: series, summary and plot
     Bypass,
 }
 
 const AFTER_HELP: &str = "\
-Lists (targets, workloads, codecs, threads, landing sizes, background) are swept: every combination is a run, in a process of its own.
+Lists (targets, workloads, codecs, threads, landing sizes, background) are swept: every combination is a run, \
+in a process of its own.
 Every answer is compared with what was written; the exit status is 1 if any was wrong, 2 if the request was.
 
 Examples:
@@ -88,32 +91,33 @@ pub(crate) struct Arguments {
     /// Run a whole suite; other arguments narrow it
     #[arg(long, value_enum, value_name = "NAME")]
     suite: Option<Suite>,
-    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its nodes), hashmap,
-    /// skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its
+    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     target: Vec<String>,
-    /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself), readrandom and
-    /// readrandomwriterandom (80:20), loaded in order of keys [default: the first five]
+    /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself),
+    /// readrandom and readrandomwriterandom (80:20), loaded in order of keys [default: the first five]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     workload: Vec<String>,
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
     #[arg(long, value_name = "SHARES")]
     mix: Option<String>,
-    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, -1 and -9 of its levels, builtin-zstd-dict,
-    /// builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none, and with our compression manager ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's
-    /// own; suites: all]
+    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, -1 and -9 of its levels,
+    /// builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none, and with our compression manager
+    /// ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's own; suites: all]
+    /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's
+    /// own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     codec_engine: Vec<String>,
-    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for engines that know
-    /// devices [default: auto; suite codecs: software and hardware]
+    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for
+    /// engines that know devices [default: auto; suite codecs: software and hardware]
     #[arg(long, value_name = "PATH")]
     path: Option<CodecPath>,
-    /// A modelled accelerator for engine iaa, and for ziptier-deflate in RocksDB, instead of a device: devices=4,depth=128 and so on, or
-    /// timing=off to be as fast as the software; devices=1,2,4 are three models. Rows say modelled; in suite rocksdb they come beside
-    /// those without
+    /// A modelled accelerator for engine iaa, and for ziptier-deflate in RocksDB, instead of a device:
+    /// devices=4,depth=128 and so on, or timing=off to be as fast as the software; devices=1,2,4 are three models. Rows
+    /// say modelled; in suite rocksdb they come beside those without
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
@@ -131,13 +135,16 @@ pub(crate) struct Arguments {
     /// thread or none: whether every thread keeps the codec's contexts between calls
     #[arg(long, value_name = "WHERE")]
     context_cache: Option<ContextCache>,
-    /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1 [default: 100]
+    /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1
+    /// [default: 100]
     #[arg(long, value_name = "N")]
     landing_watermark_pct: Option<u8>,
-    /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with --background 1
+    /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with
+    /// --background 1
     #[arg(long, value_name = "NAME")]
     background_codec: Option<String>,
-    /// Keys in each store, loaded in random order but for db_bench's workloads [default: 50000; suites bypass and rocksdb: 200000]
+    /// Keys in each store, loaded in random order but for db_bench's workloads [default: 50000; suites bypass and
+    /// rocksdb: 200000]
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
     /// decimal (key:000000000042) or random (16 random bytes)
@@ -149,20 +156,22 @@ pub(crate) struct Arguments {
     /// Bytes of a value: 128, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
     #[arg(long, value_delimiter = ',', value_name = "N|A..B")]
     value_bytes: Vec<ValueBytes>,
-    /// strangers (a key's value is some part of the corpus, and parts overlap), neighbours (the part after that of the key before),
-    /// apart (some part, none overlaps), records (some line), drift (each version from the next eighth of the corpus: what was learnt
-    /// grows old) [default: strangers; suite rocksdb: strangers,neighbours]
+    /// strangers (a key's value is some part of the corpus, and parts overlap), neighbours (the part after that of the
+    /// key before), apart (some part, none overlaps), records (some line), drift (each version from the next eighth of
+    /// the corpus: what was learnt grows old) [default: strangers; suite rocksdb: strangers,neighbours]
     #[arg(long, value_delimiter = ',', value_name = "ORDER")]
     value_order: Vec<ValueOrder>,
-    /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of zeros)
+    /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of
+    /// zeros)
     #[arg(long, default_value = "json", value_name = "CORPUS")]
     corpus: String,
-    /// first-half: load as many keys again from the first half of the corpus, let them settle, then load and measure fresh keys
-    /// from the second half, memory included
+    /// first-half: load as many keys again from the first half of the corpus, let them settle, then load and measure
+    /// fresh keys from the second half, memory included
     #[arg(long, default_value = "all", value_name = "first-half|all")]
     train_on: TrainOn,
-    /// uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads prefer the newest), or hot:KEYS_PCT:SHARE_PCT
-    /// (neighbouring keys that take a share of all operations) [default: uniform; suite bypass: hot:1:95]
+    /// uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads prefer the newest), or
+    /// hot:KEYS_PCT:SHARE_PCT (neighbouring keys that take a share of all operations) [default: uniform; suite bypass:
+    /// hot:1:95]
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
     /// Reads in an interval of the bypass suite
@@ -189,21 +198,23 @@ pub(crate) struct Arguments {
     /// Bytes of a leaf's write buffer [default: the target's own]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     landing_bytes: Vec<usize>,
-    /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own; suite
-    /// codecs: 0,1]
+    /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own;
+    /// suite codecs: 0,1]
     #[arg(long, value_delimiter = ',', value_parser = zero_or_one, value_name = "LIST")]
     background: Vec<bool>,
     /// Threads for background work of any kind [default: the target's own]
     #[arg(long, value_name = "N")]
     background_threads: Option<usize>,
-    /// Processors that runs may use, such as 0,1; suite rocksdb: one of them, two, and so on in doubles, in turns [default: all]
+    /// Processors that runs may use, such as 0,1; suite rocksdb: one of them, two, and so on in doubles, in turns
+    /// [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     cpus: Vec<usize>,
     /// Stores side by side in each run, each with its own threads and keys; figures are sums
     #[arg(long, default_value_t = 1, value_name = "N")]
     instances: u64,
-    /// After the closed loop, offer a growing rate (open loop, from a tenth of the closed loop's, in steps of 1.25) until the 99th
-    /// percentile from arrival exceeds this; the row is the last rate that held it. Waiting threads spin: CPU figures include that
+    /// After the closed loop, offer a growing rate (open loop, from a tenth of the closed loop's, in steps of 1.25)
+    /// until the 99th percentile from arrival exceeds this; the row is the last rate that held it. Waiting threads
+    /// spin: CPU figures include that
     #[arg(long, value_name = "US")]
     until_p99: Option<f64>,
     /// Time every operation (costs about 20 ns each)
@@ -212,9 +223,9 @@ pub(crate) struct Arguments {
     /// table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     format: Format,
-    /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and verdicts.tsv;
-    /// suite rocksdb: and databases.tsv, scaling.tsv and scaling.svg; suite bypass: bypass-RUN.tsv, bypass-summary.tsv and bypass.svg
-    /// instead
+    /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and
+    /// verdicts.tsv; suite rocksdb: and databases.tsv, scaling.tsv and scaling.svg; suite bypass: bypass-RUN.tsv,
+    /// bypass-summary.tsv and bypass.svg instead
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -16,8 +16,8 @@ pub(crate) struct Arguments {
     /// Print JSON instead of a screen
     #[arg(long)]
     json: bool,
-    /// Look at a recorded tree (its folders sys, dev, proc, usr, etc) instead of this machine; device nodes count as permitted if
-    /// others may read and write them
+    /// Look at a recorded tree (its folders sys, dev, proc, usr, etc) instead of this machine; device nodes count as
+    /// permitted if others may read and write them
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
 }

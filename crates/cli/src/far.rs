@@ -18,7 +18,8 @@ pub(crate) struct FarArguments {
     #[arg(long, env = "ZIPTIER_FAR_REQUIRE_DAX", requires = "far")]
     far_require_dax: bool,
 
-    /// Ratio of bytes at which values above 2 KiB lie in memory and far memory, such as 1:3 [default: far memory when memory is short]
+    /// Ratio of bytes at which values above 2 KiB lie in memory and far memory, such as 1:3 [default: far memory when
+    /// memory is short]
     #[arg(long, env = "ZIPTIER_FAR_RATIO", value_name = "MEMORY:FAR", requires = "far")]
     far_ratio: Option<FarRatio>,
 }

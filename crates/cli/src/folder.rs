@@ -87,7 +87,8 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     }
     let stop = if report.is_sealed { "a clean stop" } else { "no clean stop" };
     output::print(&format!(
-        "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, {} bodies in segments; {} damages\n",
+        "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, \
+         {} bodies in segments; {} damages\n",
         arguments.dir.display(),
         report.records,
         report.leaves,

@@ -5,8 +5,8 @@ use tikv_jemalloc_ctl::{epoch, stats};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How the allocator is set up, read by it at start-up. One arena, and thread caches for the smallest objects only: bodies
-/// and landings that wait in caches and half-empty slabs cost more memory than a lock costs time.
+/// How the allocator is set up, read by it at start-up. One arena, and thread caches for the smallest objects only:
+/// bodies and landings that wait in caches and half-empty slabs cost more memory than a lock costs time.
 // SAFETY: it is the name and the type that jemalloc documents for its configuration, and nothing else defines it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache_max:64".as_ptr());

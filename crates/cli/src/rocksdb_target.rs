@@ -1,7 +1,8 @@
 //! A stock RocksDB as a target of the benchmark: with its own compressions, and with ours as its compression manager.
 //!
-//! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as a large database has, and without a
-//! block cache: what is read is decompressed. The database lies in the folder for temporary files (`TMPDIR`) while the run lasts.
+//! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as a large database has,
+//! and without a block cache: what is read is decompressed. The database lies in the folder for temporary files
+//! (`TMPDIR`) while the run lasts.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -155,7 +156,9 @@ impl Setup {
         };
         asked.take_only(taken)?;
         if config.landing_bytes.is_some() || config.background.is_some() {
-            return Err("it has neither landings nor writers that compact; leave out --landing-bytes and --background".into());
+            return Err("it has neither landings nor writers that compact; leave out --landing-bytes and \
+                        --background"
+                .into());
         }
         let clamped = |bytes: u64| bytes.clamp(*FILE_BYTES.start(), *FILE_BYTES.end());
         let (file, memtable) = (clamped(config.raw_bytes / FILES), clamped(config.raw_bytes / MEMTABLES));

@@ -45,13 +45,15 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     far: FarArguments,
 
-    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier. With --dir the folder belongs
-    /// to that store, and 8GiB alone is one within DIR; without, what is in its segment files is removed at start
+    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier. With --dir
+    /// the folder belongs to that store, and 8GiB alone is one within DIR; without, what is in its segment files is
+    /// removed at start
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]")]
     ssd: Option<Ssd>,
 
-    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go). With --dir such a cache
-    /// is there again after a restart; keys that went may be, too, with the newest value that they had
+    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go).
+    /// With --dir such a cache is there again after a restart; keys that went may be, too, with the newest value that
+    /// they had
     #[arg(
         long,
         env = "ZIPTIER_MAXMEMORY_POLICY",
@@ -70,7 +72,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ZIPTIER_CODEC_ENGINE", value_name = "NAME")]
     codec_engine: Option<String>,
 
-    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device, or the server does not start) or software
+    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device, or the server does not start)
+    /// or software
     #[arg(long, env = "ZIPTIER_PATH", default_value_t = Path::Auto)]
     path: Path,
 
@@ -278,8 +281,8 @@ fn places(store: &Store, greeting: &Greeting) -> String {
     [far, ssd, folder].into_iter().flatten().collect()
 }
 
-/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and so is a
-/// processor that stands in for a device.
+/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and
+/// so is a processor that stands in for a device.
 fn packer(store: &Store) -> String {
     match (store.block_engine(), store.block_worker()) {
         (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),

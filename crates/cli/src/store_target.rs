@@ -9,8 +9,8 @@ use ziptier_eval::{
     Path as AskedPath, Records, Registration, Target, TargetError, TargetOptions,
 };
 
-/// Bytes of the blocks that the row of a preloaded accelerator has: Intel's takes none below 512, packed or not, and blocks that are
-/// written to are half as large as this.
+/// Bytes of the blocks that the row of a preloaded accelerator has: Intel's takes none below 512, packed or not, and
+/// blocks that are written to are half as large as this.
 const ACCELERATED_BLOCK_BYTES: usize = 4096;
 
 /// Codecs that the store has or will have; those that it accepts are offered.

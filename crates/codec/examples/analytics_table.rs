@@ -1,13 +1,15 @@
 //! Prints how fast analytic operations are: GB/s of packed input, by operation, width, order and executor.
 //!
 //! ```text
-//! cargo run --release -p ziptier-codec --example analytics_table -- [--elements 262144] [--widths 1,8,17] [--big-endian]
+//! cargo run --release -p ziptier-codec --example analytics_table -- \
+//!   [--elements 262144] [--widths 1,8,17] [--big-endian]
 //! ```
 //!
 //! Elements are random. A scan finds about half of them, an extraction takes all but the first 100, masks to select and
-//! expand with have every other bit set at random. `scan 1 %` writes the indices of one element in a hundred in 32 bits,
-//! `extract 32` widens to 32 bits, and `inflate+scan` decompresses elements of which each repeats the one before three times in four.
-//! Executors take turns, a device too where this process may use one (whose waiting counts); the best CPU time of seven runs counts. Answers are compared before they are timed.
+//! expand with have every other bit set at random. `scan 1 %` writes the indices of one element in a hundred in 32
+//! bits, `extract 32` widens to 32 bits, and `inflate+scan` decompresses elements of which each repeats the one before
+//! three times in four. Executors take turns, a device too where this process may use one (whose waiting counts); the
+//! best CPU time of seven runs counts. Answers are compared before they are timed.
 
 mod measuring;
 

@@ -1,14 +1,15 @@
-//! Damages packed blocks, and counts what their decoders make of it: wrong bytes, or an output that an error left changed. A crash
-//! ends the program.
+//! Damages packed blocks, and counts what their decoders make of it: wrong bytes, or an output that an error left
+//! changed. A crash ends the program.
 //!
 //! ```text
 //! cargo run --release -p ziptier-codec --example damage -- 10000000 dickens xml
 //! ```
 //!
-//! Blocks of 1 byte to 16 KiB of the files are packed in every format, by every engine, at several levels, with and without a
-//! dictionary. Each damage takes one of them and flips bits, overwrites, inserts, removes or swaps bytes, cuts it off, joins it to
-//! another, replaces it by random bytes, or reads it with another dictionary or format. Damaged frames are unpacked; so are damaged
-//! payloads alone, which no checksum protects: there other bytes are no fault, but their number must be right.
+//! Blocks of 1 byte to 16 KiB of the files are packed in every format, by every engine, at several levels, with and
+//! without a dictionary. Each damage takes one of them and flips bits, overwrites, inserts, removes or swaps bytes,
+//! cuts it off, joins it to another, replaces it by random bytes, or reads it with another dictionary or format.
+//! Damaged frames are unpacked; so are damaged payloads alone, which no checksum protects: there other bytes are no
+//! fault, but their number must be right.
 
 mod measuring;
 

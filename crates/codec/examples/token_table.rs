@@ -4,8 +4,8 @@
 //! cargo run --release -p ziptier-codec --example token_table -- dickens nci.txt [--value-bytes 128] [--bits 12,14]
 //! ```
 //!
-//! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures on the
-//! second. All times are CPU time of this thread; bytes are coded bytes, checks included.
+//! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures
+//! on the second. All times are CPU time of this thread; bytes are coded bytes, checks included.
 
 mod measuring;
 

@@ -1,8 +1,9 @@
 //! The suite that every format and engine passes.
 //!
 //! A format of single values implements [`ValueCodec`] and goes through [`check_values`], [`check_truncations`] and
-//! [`check_flips`]; a block engine goes through [`check_engine`], [`check_block_truncations`] and [`check_block_flips`]. The functions return the first [`Failure`], so that a
-//! test can also show that a broken codec does not get through.
+//! [`check_flips`]; a block engine goes through [`check_engine`], [`check_block_truncations`] and
+//! [`check_block_flips`]. The functions return the first [`Failure`], so that a test can also show that a broken codec
+//! does not get through.
 
 use crate::block::{BlockCodec, Done, Engine, Job, Task, frame};
 use crate::token::{Dictionary, Effort, Encoder};
@@ -309,8 +310,8 @@ fn check_payload(codec: &mut dyn BlockCodec, engine: &dyn Engine, raw: &[u8]) ->
     Ok(())
 }
 
-/// Whether an encoder makes another length of a block at other times. Some do, for they begin with what earlier blocks left in
-/// their tables.
+/// Whether an encoder makes another length of a block at other times. Some do, for they begin with what earlier blocks
+/// left in their tables.
 fn is_unsteady(codec: &mut dyn BlockCodec, raw: &[u8], length: usize) -> Result<bool, Failure> {
     for _ in 0..32 {
         if payload(codec, raw)?.len() != length {
@@ -374,8 +375,8 @@ pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize,
     Ok(tried)
 }
 
-/// Flips every bit of a block's frame, one at a time: each is an error. Then every bit of its payload without the frame,
-/// which may give other bytes, but no other length.
+/// Flips every bit of a block's frame, one at a time: each is an error. Then every bit of its payload without the
+/// frame, which may give other bytes, but no other length.
 ///
 /// Returns the flips tried, and those of the payload that went unnoticed.
 pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Failure> {

@@ -19,7 +19,8 @@ const VERSION: u8 = 1;
 pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// The fields of the header, and what lies behind it. Only the checksum has been looked at: it stops damage, not malice.
+/// The fields of the header, and what lies behind it. Only the checksum has been looked at: it stops damage, not
+/// malice.
 pub(crate) struct Envelope<'a> {
     pub(crate) own: u8,
     pub(crate) extra: u16,

@@ -26,7 +26,8 @@ pub enum Format {
     Lz4,
     /// Blocks of Zstandard, each a frame without what the store knows: see [`crate::block::zstd`].
     Zstd,
-    /// Raw DEFLATE (RFC 1951) with a window of at most 4 KiB: see [`crate::block::libdeflate`] and [`crate::block::zlib`].
+    /// Raw DEFLATE (RFC 1951) with a window of at most 4 KiB: see [`crate::block::libdeflate`] and
+    /// [`crate::block::zlib`].
     Deflate,
 }
 

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Files are raw, or compressed by zstd; a folder stands for its files one behind the other. Dictionaries are trained
-//! on 2 MiB of blocks of the first half: 4 KiB and canned codes for ours, 16 KiB for zstd. 1 MiB of blocks of the second
-//! half is measured: CPU time of this thread, the best of several rounds in which all take turns, in MB/s of raw bytes. A
-//! zstd frame is counted without its magic number. The last lines are geometric means over all files.
+//! on 2 MiB of blocks of the first half: 4 KiB and canned codes for ours, 16 KiB for zstd. 1 MiB of blocks of the
+//! second half is measured: CPU time of this thread, the best of several rounds in which all take turns, in MB/s of raw
+//! bytes. A zstd frame is counted without its magic number. The last lines are geometric means over all files.
 
 use libdeflate_sys as libdeflate;
 use std::error::Error;

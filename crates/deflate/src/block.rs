@@ -23,8 +23,8 @@ impl BlockCodes {
     /// Bytes that hold any header.
     pub const HEADER_BYTES: usize = HEADER_BITS_MAX / 8 + 1 + SLACK_BYTES;
 
-    /// Codes for symbols that occur so often; the end of the block is counted once where it was not. No code is longer than
-    /// one look-up of this crate's decoder.
+    /// Codes for symbols that occur so often; the end of the block is counted once where it was not. No code is longer
+    /// than one look-up of this crate's decoder.
     pub fn new(literals: &[u32; LITERALS], distances: &[u32; DISTANCES_ANY], is_final: bool) -> BlockCodes {
         let mut counts = *literals;
         counts[END_OF_BLOCK] = counts[END_OF_BLOCK].max(1);

@@ -22,8 +22,9 @@ impl Dictionary {
 
     /// Trains history and canned codes on samples, which should look like the blocks to come.
     ///
-    /// Samples of 20 to 500 times `max_bytes` together make sense; they take some 30 ms per MiB, and then 50 ms. The same samples give
-    /// the same dictionary. The parts to be stored are [`history`](Self::history) and [`codes`](Self::codes).
+    /// Samples of 20 to 500 times `max_bytes` together make sense; they take some 30 ms per MiB, and then 50 ms. The
+    /// same samples give the same dictionary. The parts to be stored are [`history`](Self::history) and
+    /// [`codes`](Self::codes).
     pub fn train(samples: &[&[u8]], max_bytes: usize) -> Dictionary {
         let history = train_history(samples, max_bytes);
         let codes = train_codes(&history, samples);

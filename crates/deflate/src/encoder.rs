@@ -89,8 +89,8 @@ impl<'a> Encoder<'a> {
         length
     }
 
-    /// The same with codes of the block's own, and with entry points behind the stream where they pay: for [`PartsDecoder`], and for
-    /// every other decoder that stops at the end of the stream.
+    /// The same with codes of the block's own, and with entry points behind the stream where they pay: for
+    /// [`PartsDecoder`], and for every other decoder that stops at the end of the stream.
     ///
     /// [`PartsDecoder`]: crate::PartsDecoder
     pub fn compress_with_entries(

@@ -1,12 +1,13 @@
 //! Entry points: where the parts of a stream begin, in a trailer behind it.
 //!
-//! A DEFLATE stream is decoded symbol by symbol, each look-up waiting for the one before. Who knows where its second, third
-//! and fourth quarter begin decodes all four side by side. The format has no place for that, so it stands behind the end of the
-//! stream, where a reader that stops at that end does not look. It is a hint: the [decoder](crate::PartsDecoder) takes a part only if the
-//! one before ends where it begins, so that whatever the trailer says, the bytes are those of the stream.
+//! A DEFLATE stream is decoded symbol by symbol, each look-up waiting for the one before. Who knows where its second,
+//! third and fourth quarter begin decodes all four side by side. The format has no place for that, so it stands behind
+//! the end of the stream, where a reader that stops at that end does not look. It is a hint: the
+//! [decoder](crate::PartsDecoder) takes a part only if the one before ends where it begins, so that whatever the
+//! trailer says, the bytes are those of the stream.
 //!
-//! A part is a number of *steps*: a literal is one, a match two. A stream with a trailer is one block with codes of its own, of
-//! at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS).
+//! A part is a number of *steps*: a literal is one, a match two. A stream with a trailer is one block with codes of its
+//! own, of at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS).
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -19,7 +20,8 @@ use crate::matches::SEGMENT_BYTES;
 /// Parts of a stream.
 pub(crate) const PARTS: usize = 4;
 
-/// The longest code of a literal or length in a stream with a trailer. (Streams with 12 bits are 0.1 % shorter, their tables twice as long.)
+/// The longest code of a literal or length in a stream with a trailer. (Streams with 12 bits are 0.1 % shorter, their
+/// tables twice as long.)
 pub(crate) const LITERAL_BITS: usize = 11;
 
 /// Bytes of the trailer.
@@ -31,8 +33,8 @@ pub(crate) const STEPS_MIN: usize = 1024;
 /// Bits of *n*.
 const QUARTER_BITS: u32 = 13;
 
-/// The longest part: all but the last have *n* steps, one more or one less. A literal is one step for a byte, a match two for three
-/// bytes or more.
+/// The longest part: all but the last have *n* steps, one more or one less. A literal is one step for a byte, a match
+/// two for three bytes or more.
 pub(crate) const PART_STEPS_MAX: usize = SEGMENT_BYTES / PARTS + 8;
 
 /// 2^64 divided by the golden ratio (Knuth's multiplicative hashing).
@@ -63,8 +65,8 @@ impl Entries {
         usize::from(self.marks) & ((1 << QUARTER_BITS) - 1)
     }
 
-    /// Notes that part `part` begins after so many steps, [`begin`](Self::begin) or one more, and the part before it has so many
-    /// bits. `false` if they are too many.
+    /// Notes that part `part` begins after so many steps, [`begin`](Self::begin) or one more, and the part before it
+    /// has so many bits. `false` if they are too many.
     pub(crate) fn pass(&mut self, part: usize, steps: usize, bits: usize) -> bool {
         self.marks |= u16::from(steps > self.begin(part)) << (QUARTER_BITS as usize + part - 1);
         self.bits[part - 1] = bits as u16;
@@ -85,7 +87,8 @@ impl Entries {
         bytes
     }
 
-    /// The stream and what the trailer behind it says, if bytes look like that. One stream in 65,536 without a trailer does.
+    /// The stream and what the trailer behind it says, if bytes look like that. One stream in 65,536 without a trailer
+    /// does.
     pub(crate) fn split(packed: &[u8]) -> Option<(&[u8], Entries)> {
         let (stream, trailer) = packed.split_last_chunk::<TRAILER_BYTES>()?;
         let (word, found) = trailer.split_first_chunk::<8>()?;
@@ -102,7 +105,8 @@ fn check(word: u64) -> u16 {
 
 /// The stream without the trailer that may be behind it, for a reader that expects nothing there.
 ///
-/// One stream in 65,536 without a trailer looks as if it had one; its last ten bytes are then missing, which every reader notices.
+/// One stream in 65,536 without a trailer looks as if it had one; its last ten bytes are then missing, which every
+/// reader notices.
 pub fn stream_of(packed: &[u8]) -> &[u8] {
     Entries::split(packed).map_or(packed, |(stream, _)| stream)
 }

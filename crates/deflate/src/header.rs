@@ -46,7 +46,8 @@ impl Header {
             stored_lengths: 0,
             bits: 0,
         };
-        // The format lets a run go on from one code into the other. Intel's accelerator has errors for that, so none does.
+        // The format lets a run go on from one code into the other. Intel's accelerator has errors for that, so none
+        // does.
         header.run_lengths(literals);
         header.run_lengths(distances);
         header.measure();

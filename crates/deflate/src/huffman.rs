@@ -10,8 +10,9 @@ pub(crate) const SYMBOLS_MAX: usize = 288;
 
 /// Sets the length of each symbol's code from how often it occurs; symbols that do not occur get none.
 ///
-/// The lengths are those of a Huffman code, made shorter where they exceed `bits_max` until the code is complete; a single symbol gets
-/// one bit. Source of the method: Moffat and Katajainen, "In-place calculation of minimum-redundancy codes" (1995).
+/// The lengths are those of a Huffman code, made shorter where they exceed `bits_max` until the code is complete; a
+/// single symbol gets one bit. Source of the method: Moffat and Katajainen, "In-place calculation of minimum-redundancy
+/// codes" (1995).
 pub(crate) fn limited_lengths(counts: &[u32], bits_max: usize, lengths: &mut [u8]) {
     lengths.fill(0);
     let mut order = [0u64; SYMBOLS_MAX];

@@ -1,10 +1,10 @@
 //! Raw DEFLATE (RFC 1951) for small blocks.
 //!
 //! A block of 512 bytes spends more on its Huffman header than on its data, and has little to repeat. Here both are
-//! shared: a [`Dictionary`] holds *preset history*, which every block may refer to as if it stood before it, and *canned
-//! codes*, which all its blocks are written with. Such a block has no header, its decoder builds no tables, and an accelerator can do the
-//! same, for the window is its 4 KiB. Behind the bits of [`CannedLengths::header`] a canned block is an ordinary stream; blocks
-//! with fixed codes or their own always are.
+//! shared: a [`Dictionary`] holds *preset history*, which every block may refer to as if it stood before it, and
+//! *canned codes*, which all its blocks are written with. Such a block has no header, its decoder builds no tables, and
+//! an accelerator can do the same, for the window is its 4 KiB. Behind the bits of [`CannedLengths::header`] a canned
+//! block is an ordinary stream; blocks with fixed codes or their own always are.
 //!
 //! ```
 //! use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level};
@@ -24,8 +24,8 @@
 //! # Ok::<(), ziptier_deflate::DecodeError>(())
 //! ```
 //!
-//! This crate is for blocks up to some 16 KiB. Larger ones work, but gain from a window of 32 KiB, which it has not: a stream
-//! that refers further back than [`WINDOW_BYTES`] is an error. It knows no checksum and no frame.
+//! This crate is for blocks up to some 16 KiB. Larger ones work, but gain from a window of 32 KiB, which it has not: a
+//! stream that refers further back than [`WINDOW_BYTES`] is an error. It knows no checksum and no frame.
 //!
 //! # Map
 //!
@@ -82,6 +82,7 @@ pub enum Huffman {
     Fixed,
     /// Codes made for each block and stored in front of it; where they do not pay, the fixed ones or none.
     Dynamic,
-    /// The codes of the dictionary, shared by all its blocks. The block has no header, and ends with its end-of-block symbol.
+    /// The codes of the dictionary, shared by all its blocks. The block has no header, and ends with its end-of-block
+    /// symbol.
     Canned,
 }

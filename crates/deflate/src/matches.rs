@@ -111,7 +111,8 @@ impl Window {
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes"))
     }
 
-    /// How many bytes at `from` and `at` (the greater one) agree, at most the longest match and up to the segment's end.
+    /// How many bytes at `from` and `at` (the greater one) agree, at most the longest match and up to the segment's
+    /// end.
     #[inline(always)]
     pub(crate) fn common(&self, from: usize, at: usize) -> usize {
         let most = (self.end - at).min(LENGTH_MAX);

@@ -109,7 +109,8 @@ impl Greedy<'_> {
 /// Positions of a window, each with the one before it that has the same hash.
 type Chain = [u16; WINDOW_BYTES + SEGMENT_BYTES];
 
-/// The parse that looks at several earlier places, and takes the longest match unless a better one begins at the next byte.
+/// The parse that looks at several earlier places, and takes the longest match unless a better one begins at the next
+/// byte.
 pub(crate) struct Deep {
     /// Last positions of runs of four bytes, by a hash of [`DEEP_HASH_BITS`].
     heads: Box<[u16; 1 << DEEP_HASH_BITS]>,
@@ -184,8 +185,8 @@ impl Deep {
         usize::from(from)
     }
 
-    /// Enters the position, and gives length and place of the longest match that is longer than `length` and worth its bits; a
-    /// length of 0 if there is none.
+    /// Enters the position, and gives length and place of the longest match that is longer than `length` and worth its
+    /// bits; a length of 0 if there is none.
     #[inline(always)]
     fn longest(
         &mut self,

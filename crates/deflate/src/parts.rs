@@ -1,11 +1,12 @@
 //! The decoder of streams with [entry points](crate::entries): four parts side by side.
 //!
-//! First the symbols: each part is a *lane*, and every turn of one loop takes three steps of each. A step is the same for a literal, a length and
-//! a distance, without a branch: look up, store the literal, store the symbol's bits in a slot, advance by one or by none of them. Then the matches:
-//! literals and slots of all parts, in order, become the block.
+//! First the symbols: each part is a *lane*, and every turn of one loop takes three steps of each. A step is the same
+//! for a literal, a length and a distance, without a branch: look up, store the literal, store the symbol's bits in a
+//! slot, advance by one or by none of them. Then the matches: literals and slots of all parts, in order, become the
+//! block.
 //!
-//! It answers for no stream but those with a trailer that holds, and for those only if every part ended where the next one began. All
-//! others are for another decoder, which says what is wrong with them.
+//! It answers for no stream but those with a trailer that holds, and for those only if every part ended where the next
+//! one began. All others are for another decoder, which says what is wrong with them.
 
 use crate::decoder::Bits;
 use crate::entries::{Entries, LITERAL_BITS, PART_STEPS_MAX, PARTS};
@@ -21,8 +22,8 @@ use std::mem::MaybeUninit;
 /// Entries of one table. That of distances is as long as that of literals, so that a look-up is the same in both.
 const TABLE: usize = 1 << LITERAL_BITS;
 
-/// Steps between two looks at the input: two lengths and a distance, or two distances and a length, have no more than 53 bits, of 57
-/// that are there.
+/// Steps between two looks at the input: two lengths and a distance, or two distances and a length, have no more than
+/// 53 bits, of 57 that are there.
 const STEPS: usize = 3;
 const _: () = assert!(2 * (DISTANCE_BITS + 10) + LITERAL_BITS + 5 <= 57);
 const _: () = assert!(DISTANCE_BITS + 10 + 2 * (LITERAL_BITS + 5) <= 57);
@@ -38,8 +39,8 @@ const WIDE_BYTES: usize = 16;
 const RUN_BYTES: usize = 32;
 const _: () = assert!(PADDING >= 2 * RUN_BYTES);
 
-/// An entry: bits 0-5 what to take from the stream, 6-9 how many of those are the code, 16-27 a literal, or the base of a length or
-/// distance, and these:
+/// An entry: bits 0-5 what to take from the stream, 6-9 how many of those are the code, 16-27 a literal, or the base of
+/// a length or distance, and these:
 const IS_LENGTH: u32 = TABLE as u32;
 const LITERAL_SHIFT: u32 = 28;
 const IS_END: u32 = 1 << 30;
@@ -55,8 +56,8 @@ struct Work {
     /// Of literals and lengths, then of distances.
     tables: [u32; 2 * TABLE],
     literals: [[u8; LANE]; PARTS],
-    /// Of a lane, from [`PART_STEPS_MAX`] down: the bits of a length, then those of its distance, and so on; each with the
-    /// literals of the lane in front of it.
+    /// Of a lane, from [`PART_STEPS_MAX`] down: the bits of a length, then those of its distance, and so on; each with
+    /// the literals of the lane in front of it.
     slots: [[[u32; 2]; LANE]; PARTS],
 }
 
@@ -78,8 +79,8 @@ impl Default for Work {
 }
 
 impl PartsDecoder {
-    /// Fills the target with the block of a stream and its trailer. `false` says nothing of the bytes but that another decoder
-    /// must read them; what the target then holds is undefined.
+    /// Fills the target with the block of a stream and its trailer. `false` says nothing of the bytes but that another
+    /// decoder must read them; what the target then holds is undefined.
     ///
     /// With `true` all of the target was written, and holds what any decoder makes of the stream.
     pub fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
@@ -186,8 +187,9 @@ impl Work {
                     // SAFETY: `lane.table` is 0 or `IS_LENGTH`, which is `TABLE`.
                     let entry =
                         unsafe { *self.tables.get_unchecked(lane.table + (word as usize & (TABLE - 1))) };
-                    // SAFETY: there are as many literals as steps at most, and twelve more for each special one; after a turn with
-                    // such a step there is no other. So the index is within the lane and the padding behind it.
+                    // SAFETY: there are as many literals as steps at most, and twelve more for each special one; after
+                    // a turn with such a step there is no other. So the index is within the lane and the padding behind
+                    // it.
                     unsafe {
                         let slot = PART_STEPS_MAX - step + lane.literals;
                         *self.slots[part].get_unchecked_mut(slot) = [word as u32, lane.literals as u32];
@@ -208,7 +210,8 @@ impl Work {
         Some(())
     }
 
-    /// Makes the block of literals and slots; `false` if it has another length, or a match goes back to before its beginning.
+    /// Makes the block of literals and slots; `false` if it has another length, or a match goes back to before its
+    /// beginning.
     #[inline(never)]
     fn execute(&self, ends: &[(usize, usize); PARTS], target: &mut [MaybeUninit<u8>]) -> bool {
         let mut output = Output { start: target.as_mut_ptr().cast(), at: 0, end: target.len() };
@@ -267,8 +270,8 @@ impl Output {
         if distance > begin {
             return false;
         }
-        // SAFETY: the output has room for both and a wide copy behind them; what is repeated lies in front of the match, a wide copy
-        // or more away.
+        // SAFETY: the output has room for both and a wide copy behind them; what is repeated lies in front of the
+        // match, a wide copy or more away.
         unsafe {
             let to = self.start.add(self.at);
             let mut copied = 0;
@@ -359,7 +362,8 @@ fn number_entry(base: u16, extra: u8, bits: usize) -> u32 {
     u32::from(base) << 16 | (bits as u32) << 6 | (bits as u32 + u32::from(extra))
 }
 
-/// Fills a table by a code of so many bits at most. One of a single symbol, or of none, leaves entries without a symbol.
+/// Fills a table by a code of so many bits at most. One of a single symbol, or of none, leaves entries without a
+/// symbol.
 fn fill_table<const BITS: usize>(
     table: &mut [u32],
     lengths: &[u8],

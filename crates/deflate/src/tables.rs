@@ -1,8 +1,8 @@
 //! Look-up tables for decoding.
 //!
-//! A look-up takes the next [`LITERAL_BITS`] or [`DISTANCE_BITS`] bits of the stream. Longer codes continue in a second table. Tables
-//! that serve many blocks are *paired*: what follows a literal within the same bits is in its entry, so that one look-up
-//! gives up to two literals and the length of a match.
+//! A look-up takes the next [`LITERAL_BITS`] or [`DISTANCE_BITS`] bits of the stream. Longer codes continue in a second
+//! table. Tables that serve many blocks are *paired*: what follows a literal within the same bits is in its entry, so
+//! that one look-up gives up to two literals and the length of a match.
 //!
 //! An entry for literals and lengths:
 //!

@@ -57,9 +57,9 @@ const HASH_BITS: u32 = 18;
 
 /// Chooses at most `max_bytes`, and no more than the window, that occur in many samples, the most useful last.
 ///
-/// The samples are cut into as many epochs as parts are wanted; of each the part is taken whose runs, not counting those taken already,
-/// occur in most samples. Source of the method: COVER (Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
-/// Lempel-Ziv Dictionaries", WWW 2016), with counts by hash.
+/// The samples are cut into as many epochs as parts are wanted; of each the part is taken whose runs, not counting
+/// those taken already, occur in most samples. Source of the method: COVER (Liao, Petri, Moffat, Wirth, "Effective
+/// Construction of Relative Lempel-Ziv Dictionaries", WWW 2016), with counts by hash.
 pub(crate) fn train_history(samples: &[&[u8]], max_bytes: usize) -> Vec<u8> {
     let max_bytes = max_bytes.min(WINDOW_BYTES);
     let mut worth = count_runs(samples);

@@ -1,5 +1,5 @@
-//! A codec that only reads itself may be wrong twice: every block goes through both of our decoders and through zlib, and
-//! zlib's blocks through ours.
+//! A codec that only reads itself may be wrong twice: every block goes through both of our decoders and through zlib,
+//! and zlib's blocks through ours.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! A block that was cut short or damaged must never panic, exceed its limit, or be read differently by the two decoders.
-//! (Whether its bytes are right is for a checksum above to say.)
+//! A block that was cut short or damaged must never panic, exceed its limit, or be read differently by the two
+//! decoders. (Whether its bytes are right is for a checksum above to say.)
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,8 @@ fn cut_short_it_is_an_error() {
     }
 }
 
-/// Every bit of 1,000 blocks, also against zlib: what it refuses we refuse, what it reads within the window we read alike.
+/// Every bit of 1,000 blocks, also against zlib: what it refuses we refuse, what it reads within the window we read
+/// alike.
 #[test]
 fn with_any_bit_flipped_it_stays_within_its_limit() {
     let files = some_files();

@@ -1,5 +1,5 @@
-//! Four parts that are decoded side by side could be four parts of something else. Whatever the bytes of stream and trailer are,
-//! the decoder of parts answers with what zlib makes of the stream, or not at all.
+//! Four parts that are decoded side by side could be four parts of something else. Whatever the bytes of stream and
+//! trailer are, the decoder of parts answers with what zlib makes of the stream, or not at all.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 

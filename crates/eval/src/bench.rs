@@ -67,7 +67,8 @@ impl Outcome {
         self.configurations.iter().flat_map(|one| &one.rounds).any(Measurement::has_retrained)
     }
 
-    /// The exit status of the command: that of the failure, or 1 if any answer was wrong or a row is not what it says, or 0.
+    /// The exit status of the command: that of the failure, or 1 if any answer was wrong or a row is not what it says,
+    /// or 0.
     pub fn exit_status(&self) -> u8 {
         match &self.failure {
             Some(failure) => failure.exit_status(),
@@ -76,8 +77,8 @@ impl Outcome {
     }
 }
 
-/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike. `versions` are those of the
-/// linked libraries, for the manifest.
+/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike. `versions` are those
+/// of the linked libraries, for the manifest.
 pub fn bench(
     plan: &Plan,
     registry: &Registry,
@@ -130,7 +131,8 @@ fn rounds(
                 && engine != PRELOADED
             {
                 let sentence = format!(
-                    "{library} was preloaded, and yet {engine} did the work: it is not Intel's libzlib-accel.so, or did not load"
+                    "{library} was preloaded, and yet {engine} did the work: it is not Intel's \
+                     libzlib-accel.so, or did not load"
                 );
                 return Err(Error::Run { run: spec.name(), sentence, status: 1 });
             }
@@ -196,8 +198,8 @@ impl ProgressLine {
     }
 }
 
-/// How long is left when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so far: each
-/// takes as long as those before, or as expected if there are none.
+/// How long is left when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so far:
+/// each takes as long as those before, or as expected if there are none.
 fn seconds_left(
     done: usize,
     runs: usize,

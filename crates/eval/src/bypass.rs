@@ -1,8 +1,9 @@
 //! One bypass run: reads of a few hot keys, which jump in the middle, and latency over time.
 //!
-//! A store that keeps hot data uncompressed answers a skewed workload faster once it has noticed which data is hot. This run
-//! shows how much faster, how soon, and what happens when other data becomes hot. One thread reads without a pause, in intervals of equal
-//! length; each has its own percentiles, and what the target counted of reads from raw, coded and packed bytes.
+//! A store that keeps hot data uncompressed answers a skewed workload faster once it has noticed which data is hot.
+//! This run shows how much faster, how soon, and what happens when other data becomes hot. One thread reads without a
+//! pause, in intervals of equal length; each has its own percentiles, and what the target counted of reads from raw,
+//! coded and packed bytes.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,8 @@ use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
 use crate::worker::{Buffers, Mistakes, Worker};
 
-/// A phase lasts for the seconds of the run, and for at least so many intervals: with 5,000 operations each, that is twice
-/// what the published bypass needed to recover.
+/// A phase lasts for the seconds of the run, and for at least so many intervals: with 5,000 operations each, that is
+/// twice what the published bypass needed to recover.
 const INTERVALS_MIN: usize = 200;
 /// Intervals for which there is room before memory is measured.
 const INTERVALS_RESERVED: usize = 1 << 16;

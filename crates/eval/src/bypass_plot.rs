@@ -1,5 +1,6 @@
-//! The plot of a bypass suite: one row of panels per run, median latency with the share of raw reads on the left, the 99th
-//! percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon latency is back.
+//! The plot of a bypass suite: one row of panels per run, median latency with the share of raw reads on the left, the
+//! 99th percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon
+//! latency is back.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -25,7 +26,8 @@ const JUMP: RGBColor = RGBColor(215, 60, 20);
 const READS_BEFORE: f64 = 250_000.0;
 const READS_AFTER: f64 = 750_000.0;
 const THOUSAND: f64 = 1_000.0;
-/// The share of the highest 99th percentiles that may lie above the panel: a single stall would flatten everything else.
+/// The share of the highest 99th percentiles that may lie above the panel: a single stall would flatten everything
+/// else.
 const CUT_SHARE: f64 = 0.01;
 /// Above the highest point lies the legend.
 const HEADROOM: f64 = 1.45;

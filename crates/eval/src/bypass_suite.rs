@@ -96,7 +96,8 @@ impl BypassPlan {
     }
 }
 
-/// Does the runs, each in a process of its own, and writes series, summary and plot into the folder of results, if there is one.
+/// Does the runs, each in a process of its own, and writes series, summary and plot into the folder of results, if
+/// there is one.
 pub fn bypass_suite(
     asked: &BypassPlan,
     registry: &Registry,
@@ -191,7 +192,8 @@ impl BypassOutcome {
             COLUMNS.iter().map(cell).collect()
         }));
         let mut text = aligned(&lines, 1);
-        text += "\np50 of reads in the intervals: cold at the beginning, hot at the end of the first phase. back: until the p50 is\n\
+        text += "\np50 of reads in the intervals: cold at the beginning, hot at the end of the first phase. \
+                 back: until the p50 is\n\
                  within 10 % of the hot one again for three intervals; 0: it never left, NA: not in this run.\n";
         for (spec, series) in &self.runs {
             if let Some(first) = &series.first_mismatch {

@@ -3,8 +3,8 @@
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
 use crate::row::{Cell, Row};
 
-/// The interval that tells the latency before the store has noticed anything, which may be soon; the very first is left out,
-/// because it also waits for caches.
+/// The interval that tells the latency before the store has noticed anything, which may be soon; the very first is left
+/// out, because it also waits for caches.
 const COLD: std::ops::Range<usize> = 1..2;
 /// The last part of a phase, in which it has settled.
 const SETTLED_SHARE: usize = 4;
@@ -62,7 +62,8 @@ impl BypassSummary {
     }
 }
 
-/// The mean of the middle third: as deaf to outliers as a median, and finer than the steps of a clock, which many intervals share.
+/// The mean of the middle third: as deaf to outliers as a median, and finer than the steps of a clock, which many
+/// intervals share.
 fn typical(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let cut = values.len() / 3;

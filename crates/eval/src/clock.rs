@@ -1,6 +1,6 @@
 //! The clock of latencies: the processor's counter, which is read in a few nanoseconds, or the system's clock where the
-//! counter cannot be believed. How fast the counter runs is found out once, in an instant, and wrongly if the thread that
-//! does it loses its processor in that instant.
+//! counter cannot be believed. How fast the counter runs is found out once, in an instant, and wrongly if the thread
+//! that does it loses its processor in that instant.
 
 use std::time::{Duration, Instant};
 

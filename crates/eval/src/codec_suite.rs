@@ -1,7 +1,8 @@
-//! The suite that compares codecs: every codec and engine at hand, over the workloads and thread counts of the published evaluation,
-//! with background packing off and on.
+//! The suite that compares codecs: every codec and engine at hand, over the workloads and thread counts of the
+//! published evaluation, with background packing off and on.
 //!
-//! Nothing here names a codec: each target's registration lists its own, so one that is added there is measured from then on.
+//! Nothing here names a codec: each target's registration lists its own, so one that is added there is measured from
+//! then on.
 
 use crate::plan::Plan;
 use crate::registry::Registry;

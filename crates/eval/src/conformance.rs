@@ -1,7 +1,7 @@
 //! What every target must do: the suite that its author runs, and that a smoke test runs again.
 //!
-//! The oracle is the model. One thread first creates, reads, overwrites, deletes and scans in a random order, and every answer
-//! is compared; then several threads do the same at once, each writing keys of its own and reading everybody's.
+//! The oracle is the model. One thread first creates, reads, overwrites, deletes and scans in a random order, and every
+//! answer is compared; then several threads do the same at once, each writing keys of its own and reading everybody's.
 
 use std::sync::Arc;
 

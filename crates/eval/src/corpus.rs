@@ -21,9 +21,9 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Reads a file, a folder (its files one after the other, by name), a `.zst`, a named member of a zip (`FILE.zip:MEMBER`, or
-    /// `FILE.zip` if it has one member only), or generates about `generated_bytes` bytes for `json`, `log`, `timeseries` and
-    /// `random:ETA`, with `period` bytes per value.
+    /// Reads a file, a folder (its files one after the other, by name), a `.zst`, a named member of a zip
+    /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has one member only), or generates about `generated_bytes` bytes for
+    /// `json`, `log`, `timeseries` and `random:ETA`, with `period` bytes per value.
     pub fn read(name: &str, generated_bytes: usize, period: usize) -> Result<Self, Error> {
         let bytes = match Generator::parse(name)? {
             Some(generator) => generator.bytes(generated_bytes, period, 1),
@@ -115,8 +115,8 @@ fn listed(members: &[String]) -> String {
     format!("{}{more}", members.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", "))
 }
 
-/// Reads twice: first to count, then into a buffer of that size. A buffer that grows would leave free pages behind, which
-/// a store could fill without its resident memory growing.
+/// Reads twice: first to count, then into a buffer of that size. A buffer that grows would leave free pages behind,
+/// which a store could fill without its resident memory growing.
 fn exactly(read: impl Fn(&mut Sink) -> Result<(), String>) -> Result<Vec<u8>, String> {
     let mut sink = Sink { bytes: None, count: 0 };
     read(&mut sink)?;

@@ -1,5 +1,5 @@
-//! Throughput of a database's codecs over processors, and of modelled devices over their number, as the published Figure 6 has it: how
-//! many processors does a codec need for what built-in zstd does with all of them?
+//! Throughput of a database's codecs over processors, and of modelled devices over their number, as the published
+//! Figure 6 has it: how many processors does a codec need for what built-in zstd does with all of them?
 
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -40,7 +40,8 @@ fn processors(spec: &RunSpec) -> usize {
     }
 }
 
-/// How many processors reach `qps`, on straight lines between the points and from nothing at none; nothing if no point reaches it.
+/// How many processors reach `qps`, on straight lines between the points and from nothing at none; nothing if no point
+/// reaches it.
 fn processors_for(points: &[Point], qps: f64) -> Option<f64> {
     let mut before = Point { processors: 0, qps: 0.0 };
     for &point in points {

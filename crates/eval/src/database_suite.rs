@@ -1,8 +1,10 @@
-//! The suite that compares the codecs of a database on disk as Intel's evaluation of RocksDB did ("Intel In-Memory Analytics Accelerator
-//! Plugin for RocksDB", Figures 4 and 5): reads and an 80:20 mix after a sequential fill, values of 32 and 256 bytes, blocks of 4 and 16 KiB.
+//! The suite that compares the codecs of a database on disk as Intel's evaluation of RocksDB did ("Intel In-Memory
+//! Analytics Accelerator Plugin for RocksDB", Figures 4 and 5): reads and an 80:20 mix after a sequential fill, values
+//! of 32 and 256 bytes, blocks of 4 and 16 KiB.
 //!
-//! Every figure is a ratio to a built-in codec in the same setting and the same round. Throughput is operations per CPU-second of the whole
-//! process, background work included, so that it means something on a machine that others use. Size is that of the database as it was loaded.
+//! Every figure is a ratio to a built-in codec in the same setting and the same round. Throughput is operations per
+//! CPU-second of the whole process, background work included, so that it means something on a machine that others use.
+//! Size is that of the database as it was loaded.
 
 use crate::bench::{Configuration, Outcome};
 use crate::database_scaling::{Scaling, plot, points};
@@ -218,7 +220,8 @@ impl Compared<'_> {
     }
 }
 
-/// Writes the comparison, and the curves over processors and devices if there are any, beside the other files of the results.
+/// Writes the comparison, and the curves over processors and devices if there are any, beside the other files of the
+/// results.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -248,7 +251,8 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("medians of {} rounds", plan.rounds) };
     let mut text = format!(
-        "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {}; ratios are to {REFERENCE} in the same round\n",
+        "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {}; ratios are to {REFERENCE} in \
+         the same round\n",
         grouped(plan.keys as f64, 0),
         plan.instances,
         plan.corpus,
@@ -275,10 +279,14 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
             text += &format!("\n{} {unavailable}\n", unavailable.spec.codec);
         }
     }
-    text + "\nthroughput: operations per CPU-second of the whole process, compaction included. size: bytes of the files as loaded and compacted.\n\
-        RSS: resident memory of the process that it gained, over raw bytes: memtables, decoders and dictionaries of files, the page cache apart.\n\
-        cores: extrapolated, the share of the processors that does as many operations; measured, the same between the points of fewer\n\
-        processors. modelled: a device in software, whose own CPU time is taken off; where it was late, it would be faster.\n\
+    text + "\nthroughput: operations per CPU-second of the whole process, compaction included. \
+        size: bytes of the files as loaded and compacted.\n\
+        RSS: resident memory of the process that it gained, over raw bytes: \
+        memtables, decoders and dictionaries of files, the page cache apart.\n\
+        cores: extrapolated, the share of the processors that does as many operations; \
+        measured, the same between the points of fewer\n\
+        processors. modelled: a device in software, whose own CPU time is taken off; \
+        where it was late, it would be faster.\n\
         fill: CPU time of the sequential load and its compaction.\n"
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Zipf ranks are drawn by the closed form of Gray et al. ("Quickly generating billion-record synthetic databases",
 //! SIGMOD 1994), as YCSB does: one power per draw, no table. Ranks are scattered over the key space by a bijection, so
-//! that hot keys are no neighbours and each keeps its exact share. The keys of a hot set, on the contrary, are neighbours: a
-//! store that watches its leaves rather than its keys can notice those.
+//! that hot keys are no neighbours and each keeps its exact share. The keys of a hot set, on the contrary, are
+//! neighbours: a store that watches its leaves rather than its keys can notice those.
 //!
-//! A chooser can *jump*: every key is then replaced by the one half the key space away, so that what was hot is cold, other
-//! keys are hot instead, and the skew is the same.
+//! A chooser can *jump*: every key is then replaced by the one half the key space away, so that what was hot is cold,
+//! other keys are hot instead, and the skew is the same.
 
 use std::fmt;
 use std::str::FromStr;

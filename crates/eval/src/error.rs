@@ -10,7 +10,8 @@ use std::path::PathBuf;
 pub enum Error {
     /// The corpus cannot be read.
     #[error(
-        "cannot read the corpus {path}: {reason}; give a file, a folder, a .zst, FILE.zip:MEMBER, or one of json, log, timeseries, random:ETA"
+        "cannot read the corpus {path}: {reason}; give a file, a folder, a .zst, FILE.zip:MEMBER, or one of \
+         json, log, timeseries, random:ETA"
     )]
     Corpus {
         /// What was asked for.
@@ -20,7 +21,8 @@ pub enum Error {
     },
     /// The corpus has fewer bytes than one value.
     #[error(
-        "the corpus {path} has {corpus_bytes} bytes{half}, fewer than a value of {value_bytes}; give a longer corpus or a smaller --value-bytes"
+        "the corpus {path} has {corpus_bytes} bytes{half}, fewer than a value of {value_bytes}; give a \
+         longer corpus or a smaller --value-bytes"
     )]
     CorpusShorterThanValue {
         /// What was asked for.

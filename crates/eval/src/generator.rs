@@ -123,9 +123,9 @@ impl Source {
         let address = [10, self.below(4), self.below(256), self.below(256)];
         let created = *clock_ms - self.below(86_400_000) as u64;
         self.write(format_args!(
-            "{{\"session_id\":\"{session:016x}\",\"user\":{{\"id\":{user},\"name\":\"{first} {last}\",\"role\":\"{role}\",\
-             \"locale\":\"{locale}\"}},\"ip\":\"{}.{}.{}.{}\",\"user_agent\":\"{agent}\",\"created_at\":{created},\
-             \"last_seen\":{},\"history\":[",
+            "{{\"session_id\":\"{session:016x}\",\"user\":{{\"id\":{user},\"name\":\"{first} {last}\",\
+             \"role\":\"{role}\",\"locale\":\"{locale}\"}},\"ip\":\"{}.{}.{}.{}\",\
+             \"user_agent\":\"{agent}\",\"created_at\":{created},\"last_seen\":{},\"history\":[",
             address[0], address[1], address[2], address[3], *clock_ms
         ));
         for step in 0..1 + self.below(4) {
@@ -137,8 +137,9 @@ impl Source {
         let token: String = (0..43).map(|_| char::from(BASE64URL[self.below(64)])).collect();
         let (items, cents, flag) = (self.below(8), self.below(50_000), self.below(2) == 0);
         self.write(format_args!(
-            "],\"csrf_token\":\"{token}\",\"cart\":{{\"items\":{items},\"total_cents\":{cents},\"currency\":\"EUR\"}},\"two_factor\":{flag},\
-             \"expires_in\":1800}}\n"
+            "],\"csrf_token\":\"{token}\",\
+             \"cart\":{{\"items\":{items},\"total_cents\":{cents},\"currency\":\"EUR\"}},\
+             \"two_factor\":{flag},\"expires_in\":1800}}\n"
         ));
     }
 
@@ -152,8 +153,8 @@ impl Source {
         let trace = self.random.next_u64();
         let (seconds, millis) = (*clock_ms / 1_000 % 86_400, *clock_ms % 1_000);
         self.write(format_args!(
-            "2026-04-18T{:02}:{:02}:{:02}.{millis:03}Z {level} web-{host:02} worker[{worker}] {method} {path} status={status} \
-             bytes={bytes} duration_ms={ms} trace={trace:016x}\n",
+            "2026-04-18T{:02}:{:02}:{:02}.{millis:03}Z {level} web-{host:02} worker[{worker}] {method} {path} \
+             status={status} bytes={bytes} duration_ms={ms} trace={trace:016x}\n",
             seconds / 3_600,
             seconds / 60 % 60,
             seconds % 60

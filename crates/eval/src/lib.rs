@@ -1,15 +1,21 @@
 //! Judges key-value stores: workloads, targets, meters, results.
 //!
-//! A *target* is a store under test behind the trait [`Target`]. A run loads it with keys in random order, operates on it
-//! for some seconds, or so many times, with a mix of reads and writes, and compares every answer, byte for byte, with what was written; it reports
-//! operations per second and per CPU-second, latency over the whole window, and the memory that the allocator holds
-//! for the data, all in one row. A store that loses a key or returns a wrong byte fails the run.
+//! A *target* is a store under test behind the trait [`Target`]. A run loads it with keys in random order, operates on
+//! it for some seconds, or so many times, with a mix of reads and writes, and compares every answer, byte for byte,
+//! with what was written; it reports operations per second and per CPU-second, latency over the whole window, and the
+//! memory that the allocator holds for the data, all in one row. A store that loses a key or returns a wrong byte fails
+//! the run.
 //!
 //! ```
 //! use ziptier_eval::{Meters, Registry, RunSpec};
 //!
 //! let registry = Registry::with(vec![]);
-//! let spec = RunSpec { keys: 1_000, operations: Some(10_000), warmup_seconds: 0.0, ..RunSpec::new("btreemap", "json") };
+//! let spec = RunSpec {
+//!     keys: 1_000,
+//!     operations: Some(10_000),
+//!     warmup_seconds: 0.0,
+//!     ..RunSpec::new("btreemap", "json")
+//! };
 //! let target = registry.find(&spec.target)?;
 //! let measured = target.run(&spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {})?;
 //! assert_eq!(measured.mismatches, 0);

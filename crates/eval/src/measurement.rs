@@ -70,7 +70,8 @@ pub struct Measurement {
     /// How often the values of the live keys cover the bytes of the corpus that they are cut from.
     #[serde(default)]
     pub coverage: f64,
-    /// Dictionaries that the target took into use since the keys that are measured began to be loaded, if it counts them.
+    /// Dictionaries that the target took into use since the keys that are measured began to be loaded, if it counts
+    /// them.
     #[serde(default)]
     pub adoptions: Option<u64>,
     /// Whether it was to have none of them: what it had learnt before is what is measured.
@@ -161,8 +162,8 @@ impl Counters {
             };
         }
         fields!(iaa_compress_calls iaa_decompress_calls engine_fallbacks engine_queue_full_retries engine_faults
-            qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions fg_compactions
-            trainings adoptions coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
+            qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions
+            fg_compactions trainings adoptions coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
     }
 
     pub(crate) fn plus(&self, other: &Counters) -> Counters {

@@ -225,7 +225,8 @@ impl Oracle {
         })
     }
 
-    /// The keys that a scan of `limit` records from `index` on may meet, where the shape tells: in decimal order they follow by number.
+    /// The keys that a scan of `limit` records from `index` on may meet, where the shape tells: in decimal order they
+    /// follow by number.
     pub(crate) fn expected_in_scan(&self, index: u64, limit: u64) -> std::ops::Range<u64> {
         match self.shape {
             KeyShape::Decimal => index..(index + limit).min(self.len()),
@@ -235,9 +236,9 @@ impl Oracle {
 
     /// Checks a scan of `limit` records from key `index` on, before which the words `before` of
     /// [`Oracle::expected_in_scan`] were observed. Keys must ascend, values must be right, and a key that existed
-    /// throughout must not be missing from the part that was scanned. Of the keys that were not observed, a scan that was
-    /// `alone` must return the current version; otherwise any version will do, because nobody can say how many were written
-    /// since it looked.
+    /// throughout must not be missing from the part that was scanned. Of the keys that were not observed, a scan that
+    /// was `alone` must return the current version; otherwise any version will do, because nobody can say how many were
+    /// written since it looked.
     pub(crate) fn check_scan(
         &self,
         index: u64,
@@ -317,7 +318,8 @@ impl Oracle {
         std::hint::black_box(self.words[index as usize].load(Ordering::Relaxed));
     }
 
-    /// Works out the value that an operation on this key will most likely meet, the next one if it `writes`, and touches its bytes.
+    /// Works out the value that an operation on this key will most likely meet, the next one if it `writes`, and
+    /// touches its bytes.
     #[inline]
     pub(crate) fn forecast(&self, index: u64, writes: bool) -> Forecast {
         let version = (self.observe(index).version() + u32::from(writes)) & VERSION;

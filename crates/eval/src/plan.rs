@@ -42,8 +42,8 @@ pub struct Plan {
     pub codecs: Vec<String>,
     /// Names of engines, for codecs that have several; empty for each codec's default.
     pub engines: Vec<String>,
-    /// Whether codecs are what is compared: then empty lists of codecs and engines mean all that each target has, and every
-    /// codec is judged at the end.
+    /// Whether codecs are what is compared: then empty lists of codecs and engines mean all that each target has, and
+    /// every codec is judged at the end.
     pub compares_codecs: bool,
     /// Whether what this machine cannot measure is named beside the results, rather than refused.
     pub names_unavailable: bool,
@@ -108,8 +108,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the whole plan, reads the corpus once to see that it can be read, and lists the runs of one round: workload by
-    /// workload, with the targets side by side.
+    /// Checks the whole plan, reads the corpus once to see that it can be read, and lists the runs of one round:
+    /// workload by workload, with the targets side by side.
     pub fn runs(&self, registry: &Registry) -> Result<Vec<RunSpec>, Error> {
         self.possible_runs(registry).map(|(runs, _)| runs)
     }
@@ -302,7 +302,8 @@ impl Plan {
         TargetOptions { engine, path, model, huffman, block_bytes, ..self.options.clone() }
     }
 
-    /// Asks the target before the first run whether it takes its options. In a comparison of codecs, says why this machine cannot.
+    /// Asks the target before the first run whether it takes its options. In a comparison of codecs, says why this
+    /// machine cannot.
     fn check_options(&self, run: &RunSpec, target: &Registration) -> Result<Option<String>, Error> {
         if let Some(codec) = &run.options.background_codec
             && !target.codecs.contains(&codec.as_str())
@@ -396,7 +397,8 @@ impl Plan {
         ))
     }
 
-    /// What runs side by side have in common: one for each workload, shape of values, number of threads and set of processors.
+    /// What runs side by side have in common: one for each workload, shape of values, number of threads and set of
+    /// processors.
     fn settings(&self) -> Vec<RunSpec> {
         let mut settings = vec![self.common()];
         let mut sweep = |each: &dyn Fn(&RunSpec) -> Vec<RunSpec>| {

@@ -1,7 +1,7 @@
 //! A process of its own for every run, so that no run inherits another's memory, caches of the allocator or CPU time.
 //!
-//! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON from standard input, tells its phases
-//! on standard error, and writes the figures as JSON to standard output.
+//! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON
+//! from standard input, tells its phases on standard error, and writes the figures as JSON to standard output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -52,8 +52,8 @@ enum Answer {
     Failed { sentence: String, status: u8 },
 }
 
-/// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output. Returns the
-/// exit status.
+/// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output.
+/// Returns the exit status.
 pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
     let mut request = String::new();
     let asked = std::io::stdin()

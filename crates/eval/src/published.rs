@@ -1,5 +1,5 @@
-//! The names that rows of the suite of codecs bear: those of the published evaluation where it has the row, and new ones in
-//! its manner where it has not.
+//! The names that rows of the suite of codecs bear: those of the published evaluation where it has the row, and new
+//! ones in its manner where it has not.
 
 use crate::spec::RunSpec;
 use crate::target_options::{Huffman, Path};

@@ -51,7 +51,8 @@ pub struct Registration {
     pub tunable: bool,
     /// Whether it is the harness itself.
     pub is_harness: bool,
-    /// Whether it is somebody else's database, which a machine may lack: smoke checks, and suites that are not told to, leave it alone.
+    /// Whether it is somebody else's database, which a machine may lack: smoke checks, and suites that are not told to,
+    /// leave it alone.
     pub is_foreign: bool,
     pub(crate) run: Run,
     pub(crate) bypass: Bypass,
@@ -84,8 +85,8 @@ impl Registration {
         self
     }
 
-    /// Adds an engine that the user may choose for `codec`. The suite of codecs measures it in each of its Huffman modes, which
-    /// are none where there is nothing to choose.
+    /// Adds an engine that the user may choose for `codec`. The suite of codecs measures it in each of its Huffman
+    /// modes, which are none where there is nothing to choose.
     pub fn with_engine(
         mut self,
         codec: &'static str,
@@ -126,7 +127,8 @@ impl Registration {
         self
     }
 
-    /// Adds the row of the accelerator that is preloaded before libz, in blocks of so many bytes: smaller ones it leaves to libz.
+    /// Adds the row of the accelerator that is preloaded before libz, in blocks of so many bytes: smaller ones it
+    /// leaves to libz.
     pub fn with_preloaded(self, codec: &'static str, name: &'static str, block_bytes: usize) -> Self {
         let mut added = self.with_engine(codec, name, &[Huffman::Dynamic]);
         if let Some(engine) = added.engines.last_mut() {

@@ -346,7 +346,8 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     }
     meanings.push('\n');
     if outcome.configurations.iter().any(|configuration| configuration.is_harness) {
-        meanings += "null stores nothing: its row is what the harness itself costs, and that cost is in every other row, too.\n";
+        meanings += "null stores nothing: its row is what the harness itself costs, and that cost is in \
+                     every other row, too.\n";
     }
     let mut text = format!("\n{}", wrapped(&meanings));
     if let Some(limit) = plan.until_p99_us {

@@ -1,7 +1,7 @@
 //! The columns of a result row, and medians over rounds.
 //!
-//! The first 28 or so bear the names of the published evaluation's summary file, so that its rows and ours can stand in one
-//! table; what it has no column for follows. `NA` is what does not apply or was not measured.
+//! The first 28 or so bear the names of the published evaluation's summary file, so that its rows and ours can stand in
+//! one table; what it has no column for follows. `NA` is what does not apply or was not measured.
 
 use serde_json::Value as Json;
 
@@ -74,8 +74,8 @@ pub(crate) fn round_row(configuration: &Configuration, round: usize) -> Row {
     row
 }
 
-/// The row of a configuration: the median over its rounds of every number, the sum of the mismatches, and how far apart the rounds
-/// are (largest less smallest, in per cent of the median; nothing of one round, which has no spread).
+/// The row of a configuration: the median over its rounds of every number, the sum of the mismatches, and how far apart
+/// the rounds are (largest less smallest, in per cent of the median; nothing of one round, which has no spread).
 pub(crate) fn median_row(configuration: &Configuration) -> Row {
     let rounds: Vec<Row> =
         (0..configuration.rounds.len()).map(|round| round_row(configuration, round)).collect();

@@ -343,7 +343,8 @@ pub(crate) fn live(spaces: &[Spaces]) -> (u64, u64) {
         .fold((0, 0), |(keys, bytes), (more, raw)| (keys + more, bytes + raw))
 }
 
-/// How often the values of the live keys of all stores cover the bytes that they are cut from. Every store has the corpus to itself.
+/// How often the values of the live keys of all stores cover the bytes that they are cut from. Every store has the
+/// corpus to itself.
 fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
     let source: u64 = spaces.iter().map(|spaces| spaces.measured.values().source_bytes()).sum();
     (raw_bytes - keys * KEY_BYTES as u64) as f64 / source.max(1) as f64
@@ -357,7 +358,9 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<S
     let slices = spaces.first().map_or(0, |spaces| spaces.measured.values().slice_count());
     if spec.train_on == TrainOn::FirstHalf {
         notes.push(
-            "resident memory of the second half leaves out what it took over from pages that the first half had freed".into(),
+            "resident memory of the second half leaves out what it took over from pages that the first half \
+             had freed"
+                .into(),
         );
     }
     if slices < spec.keys {

@@ -1,7 +1,7 @@
 //! Clients of a server that speaks RESP: one thread, many connections, requests in pipelines, every reply compared.
 //!
-//! As redis-benchmark does it: a connection sends a batch, waits for all of its replies, and sends the next. Only the server's CPU time
-//! is measured, so what this thread spends does not matter as long as it keeps the connections busy.
+//! As redis-benchmark does it: a connection sends a batch, waits for all of its replies, and sends the next. Only the
+//! server's CPU time is measured, so what this thread spends does not matter as long as it keeps the connections busy.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -145,7 +145,8 @@ impl Connection {
     }
 }
 
-/// Makes all the requests that `next` gives for a connection, and returns how many replies came. The first wrong one ends it.
+/// Makes all the requests that `next` gives for a connection, and returns how many replies came. The first wrong one
+/// ends it.
 pub(crate) fn drive(
     address: SocketAddr,
     load: Load,
@@ -230,7 +231,8 @@ mod tests {
         Values::new(Arc::new(corpus), region, ValueBytes { min: 9, max: 30 }, 3).unwrap()
     }
 
-    /// Answers a connection: what `answer` makes of the number of a request and of the value that was set last under its key.
+    /// Answers a connection: what `answer` makes of the number of a request and of the value that was set last under
+    /// its key.
     fn serve(stream: std::net::TcpStream, answer: fn(u64, Option<&[u8]>) -> Vec<u8>, count: &AtomicU64) {
         let (mut requests, mut replies) = (BufReader::new(stream.try_clone().unwrap()), stream);
         let mut held = std::collections::HashMap::new();

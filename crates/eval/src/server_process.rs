@@ -1,4 +1,5 @@
-//! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their process id.
+//! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their
+//! process id.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

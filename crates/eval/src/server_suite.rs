@@ -1,8 +1,9 @@
-//! The suite that compares servers: what one operation costs of a server's processors, and what its data cost of memory.
+//! The suite that compares servers: what one operation costs of a server's processors, and what its data cost of
+//! memory.
 //!
-//! All servers get the same requests in turns, each from an empty start in every round, and the order changes from round to round. The
-//! CPU time is that of the server's process, and what it does afterwards, until it is quiet, belongs to the phase that caused it. Every
-//! reply is compared with what was written.
+//! All servers get the same requests in turns, each from an empty start in every round, and the order changes from
+//! round to round. The CPU time is that of the server's process, and what it does afterwards, until it is quiet,
+//! belongs to the phase that caused it. Every reply is compared with what was written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,7 +48,8 @@ pub struct ServerPlan {
     pub quiet_seconds: usize,
     /// How often everything is repeated.
     pub rounds: usize,
-    /// Where the rows of all rounds are written as TSV, besides the table: after each phase, so that an interrupted run keeps what it measured.
+    /// Where the rows of all rounds are written as TSV, besides the table: after each phase, so that an interrupted run
+    /// keeps what it measured.
     pub out: Option<PathBuf>,
 }
 
@@ -191,7 +193,8 @@ impl ServerPlan {
     }
 }
 
-/// Does everything, telling what it does to `progress`. When `stop` becomes true it ends its servers and returns an error.
+/// Does everything, telling what it does to `progress`. When `stop` becomes true it ends its servers and returns an
+/// error.
 pub fn server_suite(
     plan: &ServerPlan,
     stop: &AtomicBool,

@@ -25,7 +25,8 @@ const SMOKE_OPERATIONS: u64 = 30_000;
 /// With start, load and check.
 const SMOKE_RUN_SECONDS: f64 = 1.0;
 
-/// Checks the codecs, every target of our own against the oracle, concurrency, and that memory is counted. Tells each finished check to `say`.
+/// Checks the codecs, every target of our own against the oracle, concurrency, and that memory is counted. Tells each
+/// finished check to `say`.
 pub fn smoke(
     plan: &Plan,
     registry: &Registry,
@@ -43,7 +44,8 @@ pub fn smoke(
     for target in checked() {
         for codec in &target.codecs {
             let check = format!(
-                "{} with codec {codec} creates, reads, overwrites, deletes and scans like its model, alone and with three threads",
+                "{} with codec {codec} creates, reads, overwrites, deletes and scans like its model, alone \
+                 and with three threads",
                 target.name
             );
             target.check_conformance(codec).map_err(failed(check.clone()))?;

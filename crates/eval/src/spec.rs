@@ -16,9 +16,9 @@ use crate::workload::{LoadOrder, Mix, Workload};
 pub enum TrainOn {
     /// None: keys are loaded and measured with values from the whole corpus.
     All,
-    /// Its first half: as many keys again are loaded first, with values from the first half, and left to settle, so that whatever
-    /// the target learns from its data it learns there. Then a fresh key space is loaded with values from the second half; the
-    /// operations, and memory over raw bytes, are those of the fresh one alone.
+    /// Its first half: as many keys again are loaded first, with values from the first half, and left to settle, so
+    /// that whatever the target learns from its data it learns there. Then a fresh key space is loaded with values from
+    /// the second half; the operations, and memory over raw bytes, are those of the fresh one alone.
     FirstHalf,
 }
 

@@ -19,8 +19,8 @@ pub struct Config {
     pub codec: String,
     /// Bytes of a leaf's write buffer, for targets that have one; `None` for the target's own default.
     pub landing_bytes: Option<usize>,
-    /// Whether background threads compact what writers fill, rather than the writers themselves; `None` for the target's
-    /// own default.
+    /// Whether background threads compact what writers fill, rather than the writers themselves; `None` for the
+    /// target's own default.
     pub background: Option<bool>,
     /// Threads for background work; `None` for the target's own default.
     pub background_threads: Option<usize>,
@@ -36,19 +36,19 @@ pub struct Config {
 
 /// A key-value store under test, shared by the threads of a run.
 ///
-/// A target is opened once per run, in a process of its own. Its calls may block, and may be made by several threads at once;
-/// a put that has returned is seen by every later get.
+/// A target is opened once per run, in a process of its own. Its calls may block, and may be made by several threads at
+/// once; a put that has returned is seen by every later get.
 pub trait Target: Sized + Send + Sync {
     /// Where [`Target::multi_get`] leaves its answers; reused between calls. [`Answers`] serves where the target has no
     /// such type of its own.
     type Batch: Batch;
 
-    /// How many neighbouring keys the check of every key at the end of a run looks up at once: more than one saves time where they lie in
-    /// blocks that each call decodes anew.
+    /// How many neighbouring keys the check of every key at the end of a run looks up at once: more than one saves time
+    /// where they lie in blocks that each call decodes anew.
     const CHECKED_AT_ONCE: usize = 1;
 
-    /// Says whether [`Target::open`] would take these options, without opening anything; what it would not, it refuses in one
-    /// sentence that begins with "it". A target that says nothing takes none.
+    /// Says whether [`Target::open`] would take these options, without opening anything; what it would not, it refuses
+    /// in one sentence that begins with "it". A target that says nothing takes none.
     fn check(config: &Config) -> Result<(), TargetError> {
         Ok(config.options.take_only(&[])?)
     }
@@ -71,7 +71,8 @@ pub trait Target: Sized + Send + Sync {
     /// Appends up to `limit` records in key order, from `from` on, to `records`.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
 
-    /// Told once, when all keys are loaded: a target that is usually measured after it came to rest does so here. That counts as loading.
+    /// Told once, when all keys are loaded: a target that is usually measured after it came to rest does so here. That
+    /// counts as loading.
     fn loaded(&self) -> Result<(), TargetError> {
         Ok(())
     }
@@ -81,8 +82,8 @@ pub trait Target: Sized + Send + Sync {
         None
     }
 
-    /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it; a bypass run does,
-    /// before its first operation.
+    /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it; a bypass run
+    /// does, before its first operation.
     fn settle(&self) -> Result<(), TargetError> {
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! Values: which corpus bytes belong to (key, version).
 //!
-//! A value is a slice of the corpus, so writing one copies nothing and checking one is a single `memcmp`. A bijective hash of
-//! (key, version) chooses the slice, so no two keys of equal version share one while there are as many slices as keys, and no key
-//! meets a slice again before it has used them all. A wrong, stale or swapped value therefore differs from the expected one, except
-//! where the corpus itself repeats.
+//! A value is a slice of the corpus, so writing one copies nothing and checking one is a single `memcmp`. A bijective
+//! hash of (key, version) chooses the slice, so no two keys of equal version share one while there are as many slices
+//! as keys, and no key meets a slice again before it has used them all. A wrong, stale or swapped value therefore
+//! differs from the expected one, except where the corpus itself repeats.
 //!
-//! Slices at every offset overlap: with many keys each byte of a small corpus is in many values, and a dictionary that is trained on
-//! some of them knows the others. `coverage` in the results tells how many; slices that lie apart, and records, never overlap.
+//! Slices at every offset overlap: with many keys each byte of a small corpus is in many values, and a dictionary that
+//! is trained on some of them knows the others. `coverage` in the results tells how many; slices that lie apart, and
+//! records, never overlap.
 
 use std::fmt;
 use std::ops::Range;
@@ -129,7 +130,8 @@ pub struct Values {
 enum Slices {
     /// At every offset.
     Strangers(Permutation),
-    /// Each lies so many bytes behind the one before; coprime to their number, so that none is met again before all were.
+    /// Each lies so many bytes behind the one before; coprime to their number, so that none is met again before all
+    /// were.
     Neighbours { apart: u64 },
     /// One behind the other.
     Apart(Permutation),
@@ -147,8 +149,8 @@ struct Line {
 }
 
 impl Values {
-    /// Values of the given lengths from `region` of `corpus`, those of neighbouring keys strangers to each other; nothing when the region
-    /// is shorter than a value.
+    /// Values of the given lengths from `region` of `corpus`, those of neighbouring keys strangers to each other;
+    /// nothing when the region is shorter than a value.
     pub fn new(corpus: Arc<Vec<u8>>, region: Range<usize>, bytes: ValueBytes, seed: u64) -> Option<Self> {
         Self::ordered(corpus, region, bytes, ValueOrder::Strangers, seed)
     }
@@ -271,8 +273,8 @@ impl Values {
     }
 }
 
-/// The lines of a region that are not empty, up to so many bytes of each. Counted first: a list that grows would leave free pages
-/// behind, which a store could fill without its resident memory growing.
+/// The lines of a region that are not empty, up to so many bytes of each. Counted first: a list that grows would leave
+/// free pages behind, which a store could fill without its resident memory growing.
 fn lines(corpus: &[u8], region: &Range<usize>, bytes_max: u64) -> Arc<Vec<Line>> {
     let all = || corpus[region.clone()].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let mut lines = Vec::with_capacity(all().count());

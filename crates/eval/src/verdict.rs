@@ -218,7 +218,8 @@ impl Verdicts {
                 .map(|figures| (&figures.setting, *figures))
                 .collect();
             for figures in own.iter().filter(|figures| figures.coding() != first.coding()) {
-                // A benchmark that ended early may have one of the two alone, and a window may be too short for a single operation.
+                // A benchmark that ended early may have one of the two alone, and a window may be too short for a
+                // single operation.
                 let Some(&beside) = by_setting.get(&figures.setting) else { continue };
                 if figures.qps <= 0.0 || beside.qps <= 0.0 {
                     continue;
@@ -270,8 +271,9 @@ impl Verdicts {
         }
         if !self.judged.is_empty() {
             text += &format!(
-                "\nverdicts: higher throughput is more than {pct:.0} % more; fewer cores is at least {pct:.0} % fewer with throughput \
-                 within {pct:.0} %.\nGeometric means over the settings; held: means.\n\n",
+                "\nverdicts: higher throughput is more than {pct:.0} % more; fewer cores is at least {pct:.0} % \
+                 fewer with throughput within {pct:.0} %.\n\
+                 Geometric means over the settings; held: means.\n\n",
                 pct = SIMILAR * 100.0
             );
             text += &aligned(&lines, 2);

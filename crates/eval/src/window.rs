@@ -1,7 +1,8 @@
-//! The timed window: warm-up, the threads that operate, and what they counted; and the search for the rate that a latency allows.
+//! The timed window: warm-up, the threads that operate, and what they counted; and the search for the rate that a
+//! latency allows.
 //!
-//! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same work on every
-//! machine, so that a busy one can only make the window longer.
+//! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
+//! work on every machine, so that a busy one can only make the window longer.
 
 use std::thread;
 use std::time::Duration;
@@ -54,8 +55,8 @@ impl Window {
 }
 
 impl<T: Target> Arena<'_, T> {
-    /// Warm-up and one timed window, with a closed loop or at `rate` operations per second over all threads. The buffers
-    /// of the workers are lent and come back.
+    /// Warm-up and one timed window, with a closed loop or at `rate` operations per second over all threads. The
+    /// buffers of the workers are lent and come back.
     pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, rate: Option<f64>) -> Window {
         let (spec, control) = (self.spec, Control::default());
         let workers = spec.threads * spec.instances;
@@ -129,8 +130,9 @@ impl<T: Target> Arena<'_, T> {
         self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
 
-    /// Open loop: offers a growing rate, each for a window, until the 99th percentile exceeds the limit; if the first rate is
-    /// too fast already, a shrinking one until it does not. Returns the last window that held it, or the slowest.
+    /// Open loop: offers a growing rate, each for a window, until the 99th percentile exceeds the limit; if the first
+    /// rate is too fast already, a shrinking one until it does not. Returns the last window that held it, or the
+    /// slowest.
     pub(crate) fn raise_rate(
         &self,
         buffers: &mut Vec<Buffers<T>>,
@@ -144,7 +146,8 @@ impl<T: Target> Arena<'_, T> {
         const STEPS_MAX: usize = 20;
         /// With fewer operations in a window, ten or less would decide the percentile.
         const OPERATIONS_MIN: f64 = 1_000.0;
-        /// How long a window that ends by count may take at a slow rate: all steps down to it take twice as long together.
+        /// How long a window that ends by count may take at a slow rate: all steps down to it take twice as long
+        /// together.
         const SECONDS_MAX: f64 = 10.0;
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());

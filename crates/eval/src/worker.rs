@@ -1,9 +1,9 @@
 //! The hot loop: one thread that operates on a target and checks every answer.
 //!
-//! Everything but the call itself is harness cost and counts against every target alike, so it is kept small: keys are computed, values are
-//! slices of the corpus, answers are compared by `memcmp`, and operations are planned in groups so that the harness's
-//! own waits for memory overlap. With latency on, the clock is read right before and right after the call; making keys and comparing
-//! answers lie outside.
+//! Everything but the call itself is harness cost and counts against every target alike, so it is kept small: keys are
+//! computed, values are slices of the corpus, answers are compared by `memcmp`, and operations are planned in groups so
+//! that the harness's own waits for memory overlap. With latency on, the clock is read right before and right after the
+//! call; making keys and comparing answers lie outside.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

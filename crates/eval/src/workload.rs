@@ -46,8 +46,8 @@ pub struct Workload {
 /// The workload that is loading itself.
 const FILL: &str = "fillseq";
 
-/// Name, shares of reads and writes, and order of loading: first the five of the published evaluation of the store's codecs, then those
-/// of `db_bench` that RocksDB's was done with.
+/// Name, shares of reads and writes, and order of loading: first the five of the published evaluation of the store's
+/// codecs, then those of `db_bench` that RocksDB's was done with.
 const NAMED: [(&str, u32, u32, LoadOrder); 8] = [
     ("read_only", 100, 0, LoadOrder::Random),
     ("write_only", 0, 100, LoadOrder::Random),

@@ -1,5 +1,6 @@
-//! Figures are only worth comparing if they count what they claim: latency that of the call, CPU time that of all threads,
-//! memory that of the store and not of the harness, and a row that holds data out that of a store which did not learn from them.
+//! Figures are only worth comparing if they count what they claim: latency that of the call, CPU time that of all
+//! threads, memory that of the store and not of the harness, and a row that holds data out that of a store which did
+//! not learn from them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -9,7 +9,10 @@
 //! let mut section = Section::new("Kernel");
 //! section.add(Finding::good("IOMMU", "on"));
 //! section.add(Finding::bad("boot options", "`sm_on` is missing"));
-//! section.remedy("Let the device use virtual addresses", ["sudo grubby --update-kernel=ALL --args=intel_iommu=on,sm_on"]);
+//! section.remedy(
+//!     "Let the device use virtual addresses",
+//!     ["sudo grubby --update-kernel=ALL --args=intel_iommu=on,sm_on"],
+//! );
 //! assert_eq!(section.remedies.len(), 1);
 //! ```
 

@@ -1,8 +1,8 @@
-//! What a durable record of 256 bytes costs in CPU time: appended to the log and synced, against a bare loop of pwrite and
-//! fdatasync into a file that is allocated and filled beforehand. `log_cost DIR [RECORDS [ROUNDS]]`
+//! What a durable record of 256 bytes costs in CPU time: appended to the log and synced, against a bare loop of pwrite
+//! and fdatasync into a file that is allocated and filled beforehand. `log_cost DIR [RECORDS [ROUNDS]]`
 //!
-//! Both take turns, each in a file of its own; then eight threads share syncs, records are appended without a sync, and what
-//! was appended is replayed.
+//! Both take turns, each in a file of its own; then eight threads share syncs, records are appended without a sync, and
+//! what was appended is replayed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,8 +67,8 @@ fn logged(dir: &Path, records: u64, threads: u64) -> (f64, f64, f64) {
     (cost.0, cost.1, per_sync)
 }
 
-/// Nanoseconds of CPU time to append a record into a buffer that has its memory, and MB of records replayed in a second of
-/// wall time.
+/// Nanoseconds of CPU time to append a record into a buffer that has its memory, and MB of records replayed in a second
+/// of wall time.
 fn appended_and_replayed(dir: &Path) -> (f64, f64) {
     const BATCH: u64 = 10_000;
     const BATCHES: u64 = 50;
@@ -106,7 +106,8 @@ fn main() {
     let folder = tempfile::tempdir_in(dir).expect("a folder in DIR");
     let dir = folder.path();
     println!(
-        "round\tbare cpu us\twall us\tlog cpu us\twall us\tratio cpu\t8 threads cpu us\twall us\trecords a sync\tappend alone ns"
+        "round\tbare cpu us\twall us\tlog cpu us\twall us\tratio cpu\t8 threads cpu us\twall us\t\
+         records a sync\tappend alone ns"
     );
     let mut ratios = Vec::new();
     for round in 0..rounds {
@@ -122,7 +123,8 @@ fn main() {
         let (append_ns, replay_mbps) = appended_and_replayed(dir);
         ratios.push(log_cpu / bare_cpu);
         println!(
-            "{round}\t{bare_cpu:.2}\t{bare_wall:.1}\t{log_cpu:.2}\t{log_wall:.1}\t{:.3}\t{shared_cpu:.2}\t{shared_wall:.1}\t{per_sync:.1}\t{append_ns:.0}\t{replay_mbps:.0}",
+            "{round}\t{bare_cpu:.2}\t{bare_wall:.1}\t{log_cpu:.2}\t{log_wall:.1}\t{:.3}\t{shared_cpu:.2}\t\
+             {shared_wall:.1}\t{per_sync:.1}\t{append_ns:.0}\t{replay_mbps:.0}",
             log_cpu / bare_cpu
         );
     }

@@ -1,14 +1,14 @@
 //! The one trait through which every operation on durable files goes.
 //!
-//! A log or a segment file is only as good as its order of writes, syncs and renames. All of them pass through [`Disk`] and
-//! [`DiskFile`], so that tests put a disk underneath that records the order and rebuilds every state that a power cut may
-//! leave, or one that fails at a chosen operation. What is durable when:
+//! A log or a segment file is only as good as its order of writes, syncs and renames. All of them pass through [`Disk`]
+//! and [`DiskFile`], so that tests put a disk underneath that records the order and rebuilds every state that a power
+//! cut may leave, or one that fails at a chosen operation. What is durable when:
 //!
 //! - bytes of a file: when [`DiskFile::sync_data`] has returned after the write;
 //! - the name of a file (created, renamed, removed): when [`Disk::sync_dir`] of its folder has returned after that.
 //!
-//! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at` is its
-//! non-temporal copy, `sync_data` its fence.
+//! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at`
+//! is its non-temporal copy, `sync_data` its fence.
 
 mod claim;
 mod mapped;
@@ -51,7 +51,11 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// The folder belongs to another user, who could not use it any more if this process wrote there.
-    #[error("{} belongs to user {owner}, and this process runs as user {user}; run it as the owner or name another folder", path.display())]
+    #[error(
+        "{} belongs to user {owner}, and this process runs as user {user}; run it as the owner or name another \
+         folder",
+        path.display()
+    )]
     Foreign {
         /// The folder.
         path: PathBuf,
@@ -87,8 +91,8 @@ impl DiskError {
         }
     }
 
-    /// Whether it was refused before anything was done: for no space, or for too many open files. A sync that found no space has lost what
-    /// was written before.
+    /// Whether it was refused before anything was done: for no space, or for too many open files. A sync that found no
+    /// space has lost what was written before.
     pub fn is_refusal(&self) -> bool {
         match self {
             DiskError::Full { .. } => !self.is_of_sync(),
@@ -99,7 +103,11 @@ impl DiskError {
 
     /// Whether a sync failed.
     pub(crate) fn is_of_sync(&self) -> bool {
-        matches!(self, DiskError::Full { operation, .. } | DiskError::Failed { operation, .. } if operation.starts_with("sync"))
+        matches!(
+            self,
+            DiskError::Full { operation, .. } | DiskError::Failed { operation, .. }
+                if operation.starts_with("sync")
+        )
     }
 
     /// The same error of a file that has another name by now.
@@ -113,8 +121,9 @@ impl DiskError {
         self
     }
 
-    /// What is wrong with a file whose bytes the medium does not give back (a bad sector, say); `None` for any other error, among them
-    /// refusals, files that are not there and files that this process may not open: these say nothing of what the file holds.
+    /// What is wrong with a file whose bytes the medium does not give back (a bad sector, say); `None` for any other
+    /// error, among them refusals, files that are not there and files that this process may not open: these say nothing
+    /// of what the file holds.
     pub fn unreadable(&self) -> Option<String> {
         let DiskError::Failed { operation, kind, reason, .. } = self else { return None };
         let is_of_the_process = matches!(
@@ -141,12 +150,12 @@ pub enum Caching {
     /// Through the system's page cache.
     #[default]
     Cached,
-    /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the address
-    /// of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
+    /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the
+    /// address of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
     Direct,
-    /// By stores into a mapping, where the file lies on a DAX file system or on tmpfs and has all its bytes allocated; as
-    /// [`Caching::Cached`] elsewhere ([`DiskFile::is_mapped`] tells). For files that are written to the length they have when they
-    /// are opened, or that [`DiskFile::preallocate`] gives them.
+    /// By stores into a mapping, where the file lies on a DAX file system or on tmpfs and has all its bytes allocated;
+    /// as [`Caching::Cached`] elsewhere ([`DiskFile::is_mapped`] tells). For files that are written to the length they
+    /// have when they are opened, or that [`DiskFile::preallocate`] gives them.
     Mapped,
 }
 
@@ -157,8 +166,8 @@ pub const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
 /// Folders and the names in them.
 pub trait Disk: Send + Sync {
-    /// Makes a folder and those above it, durable when this returns; one that is there already, made by a process that ended before its name
-    /// was durable perhaps, is no error.
+    /// Makes a folder and those above it, durable when this returns; one that is there already, made by a process that
+    /// ended before its name was durable perhaps, is no error.
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
     /// Makes an empty file for reading and writing; a file of that name is an error.

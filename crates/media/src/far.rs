@@ -1,7 +1,8 @@
 //! Far memory: byte-addressable, larger and slower than DRAM, and read where it lies.
 //!
-//! A medium is a file on a DAX file system, a memory-only NUMA node, or an ordinary file for machines that have neither; it is named as
-//! what it is wherever it is shown ([`FarKind`]). On it lie *blocks*, runs of bytes that are put once, read in place and freed.
+//! A medium is a file on a DAX file system, a memory-only NUMA node, or an ordinary file for machines that have
+//! neither; it is named as what it is wherever it is shown ([`FarKind`]). On it lie *blocks*, runs of bytes that are
+//! put once, read in place and freed.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,8 +24,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! All space is allocated before it is mapped, so that no access fails for want of it. A get is a bounds-free slice of the mapping. Do
-//! not put bytes here that are changed in place: a block is immutable.
+//! All space is allocated before it is mapped, so that no access fails for want of it. A get is a bounds-free slice of
+//! the mapping. Do not put bytes here that are changed in place: a block is immutable.
 
 mod error;
 mod file;
@@ -48,7 +49,8 @@ use space::{Room, Space};
 
 use crate::persist::Persistence;
 
-/// The smallest medium. Each size class in use holds a quarter of a MiB at least, so one of less than 16 MiB is full early when sizes vary.
+/// The smallest medium. Each size class in use holds a quarter of a MiB at least, so one of less than 16 MiB is full
+/// early when sizes vary.
 pub const MIN_BYTES: u64 = 4 << 20;
 
 /// Where far memory is.
@@ -65,7 +67,8 @@ pub enum FarPlace {
 pub struct FarOptions {
     /// Where.
     pub place: FarPlace,
-    /// Bytes of the medium, rounded down to a multiple of 256 KiB, of which the first hold no blocks. A file that exists may grow, never shrink.
+    /// Bytes of the medium, rounded down to a multiple of 256 KiB, of which the first hold no blocks. A file that
+    /// exists may grow, never shrink.
     pub capacity_bytes: u64,
     /// Whether to refuse everything but a file on DAX.
     pub require_dax: bool,
@@ -103,7 +106,8 @@ impl fmt::Display for FarKind {
     }
 }
 
-/// A run of bytes on a medium. Freed by [`Far::free`] alone: one that is dropped keeps its space until the medium is opened again.
+/// A run of bytes on a medium. Freed by [`Far::free`] alone: one that is dropped keeps its space until the medium is
+/// opened again.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a dropped block keeps its space"]
 pub struct Block {
@@ -130,7 +134,8 @@ impl Block {
 pub struct Reopened {
     /// Every whole block, in the order of the medium. One that was freed shortly before a crash may be among them.
     pub blocks: Vec<Block>,
-    /// Offsets of heads whose checksum does not match: a put or free that a crash tore, or damage. Their space is reused.
+    /// Offsets of heads whose checksum does not match: a put or free that a crash tore, or damage. Their space is
+    /// reused.
     pub unreadable: Vec<u64>,
     /// Whether the medium was sealed, so that whatever is unreadable is damage.
     pub sealed: bool,
@@ -232,16 +237,19 @@ impl Far {
         FarUsage { capacity_bytes: state.head.capacity_bytes, used_bytes: state.space.used_bytes() }
     }
 
-    /// Whether `blocks` blocks of `len` bytes each, at most 127 KiB, have room now, whatever the sizes of those that were freed.
+    /// Whether `blocks` blocks of `len` bytes each, at most 127 KiB, have room now, whatever the sizes of those that
+    /// were freed.
     pub fn has_room(&self, len: usize, blocks: usize, fit: Fit) -> bool {
         self.lock().space.has_room(len, blocks, fit)
     }
 
-    /// Copies `bytes` to the medium. On DAX they are durable on return; on other files after [`Far::sync`]; on a node never.
+    /// Copies `bytes` to the medium. On DAX they are durable on return; on other files after [`Far::sync`]; on a node
+    /// never.
     ///
     /// # Errors
     ///
-    /// [`FarError::Full`] where no free stretch holds them, [`FarError::Sync`] where the medium could not be marked as in use.
+    /// [`FarError::Full`] where no free stretch holds them, [`FarError::Sync`] where the medium could not be marked as
+    /// in use.
     pub fn put(&self, bytes: &[u8]) -> Result<Block, FarError> {
         self.put_fitting(bytes, Fit::Any)
     }
@@ -273,7 +281,8 @@ impl Far {
     /// If the block is one of another medium.
     pub fn get<'a>(&'a self, block: &'a Block) -> &'a [u8] {
         assert_eq!(block.medium, self.medium, "the block belongs to another medium");
-        // SAFETY: a block of this medium has these bytes; nobody writes them before `free` consumes it, when this borrow has ended.
+        // SAFETY: a block of this medium has these bytes; nobody writes them before `free` consumes it, when this
+        // borrow has ended.
         unsafe { self.mapping.slice(block.offset, block.len()) }
     }
 
@@ -378,7 +387,8 @@ impl Far {
         Ok(())
     }
 
-    /// Writes the head of a chunk that was given a use. The heads of its slots say *empty* before that, whatever lay there.
+    /// Writes the head of a chunk that was given a use. The heads of its slots say *empty* before that, whatever lay
+    /// there.
     fn open_chunk(&self, chunk: usize, used: ChunkUse) {
         if !self.persistence.survives() {
             return;
@@ -398,8 +408,8 @@ impl Far {
         self.persistence.drain();
     }
 
-    /// Clears the heads of neighbouring chunks that have become free. The first comes last: until then it says that the others are its own,
-    /// and what their heads hold may be bytes of a block.
+    /// Clears the heads of neighbouring chunks that have become free. The first comes last: until then it says that the
+    /// others are its own, and what their heads hold may be bytes of a block.
     fn clear_chunks(&self, first: usize, chunks: usize) {
         for chunk in (first..first + chunks).rev() {
             if chunk == first {
@@ -410,14 +420,15 @@ impl Far {
         self.persistence.drain();
     }
 
-    /// Clears the head of a chunk or block, each of its two words at once. The checksum too: the length of the next block may be the same, and
-    /// would bring the old block back before the new one is whole.
+    /// Clears the head of a chunk or block, each of its two words at once. The checksum too: the length of the next
+    /// block may be the same, and would bring the old block back before the new one is whole.
     fn clear_head(&self, offset: usize) {
         if !self.persistence.survives() {
             return;
         }
         for word in [offset, offset + 8].map(|offset| self.mapping.at(offset)) {
-            // SAFETY: heads are aligned to 16 bytes and lie inside the mapping; this one is no block's, or one that is being freed.
+            // SAFETY: heads are aligned to 16 bytes and lie inside the mapping; this one is no block's, or one that is
+            // being freed.
             unsafe { AtomicU64::from_ptr(word.cast()).store(0, Ordering::Relaxed) };
         }
         // SAFETY: as above.

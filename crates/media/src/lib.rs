@@ -1,6 +1,7 @@
 //! Places to put bytes that are not the process's own memory, and what makes bytes durable there.
 //!
-//! Nothing here knows of records or codecs: callers hand over bytes, and get them back or an error that says what is wrong.
+//! Nothing here knows of records or codecs: callers hand over bytes, and get them back or an error that says what is
+//! wrong.
 //!
 //! | module | what it owns |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! The write-ahead log: opaque records in the order of their log sequence numbers (LSN), durable in groups.
 //!
-//! Records are appended to a buffer by many threads, written by one of them for all, and made durable by one of them for all.
-//! A *segment* is a file of fixed size that is allocated and filled with zeros before it is used, so that syncing it touches
-//! no metadata. When a segment is full the next one is made durable first, then the full one is cut to the end of its records;
-//! segments that a checkpoint made unnecessary are used again. `docs/FORMATS.md` draws both.
+//! Records are appended to a buffer by many threads, written by one of them for all, and made durable by one of them
+//! for all. A *segment* is a file of fixed size that is allocated and filled with zeros before it is used, so that
+//! syncing it touches no metadata. When a segment is full the next one is made durable first, then the full one is cut
+//! to the end of its records; segments that a checkpoint made unnecessary are used again. `docs/FORMATS.md` draws both.
 //!
 //! ```
 //! use std::path::Path;
@@ -32,24 +32,26 @@
 //!
 //! # Durability
 //!
-//! - [`Log::append`] hands out the LSN. Callers who need log order to equal apply order call it under the lock that orders their
-//!   writes; [`Log::wait_for_room`] before it keeps them from waiting for the disk under that lock.
+//! - [`Log::append`] hands out the LSN. Callers who need log order to equal apply order call it under the lock that
+//!   orders their writes; [`Log::wait_for_room`] before it keeps them from waiting for the disk under that lock.
 //! - [`Log::write`] returns when the system has the records up to an LSN: they survive the end of the process.
 //! - [`Log::sync`] returns when the medium has them: they survive a power cut. All threads that wait share one sync.
 //! - [`Keeper`] syncs once a second, and prepares the next segment ahead of its need.
-//! - After a failed write or sync the log is *poisoned*: nobody knows what the medium holds, so every call is refused with the
-//!   first failure until the log is opened anew.
-//! - A full disk and too many open files do not poison. [`Log::append`] refuses a record before it has an LSN when no segment can be made
-//!   for it. If there is no room to write a record that has one, [`Log::write`] and [`Log::sync`] say so, and it is written when there is.
+//! - After a failed write or sync the log is *poisoned*: nobody knows what the medium holds, so every call is refused
+//!   with the first failure until the log is opened anew.
+//! - A full disk and too many open files do not poison. [`Log::append`] refuses a record before it has an LSN when no
+//!   segment can be made for it. If there is no room to write a record that has one, [`Log::write`] and [`Log::sync`]
+//!   say so, and it is written when there is.
 //! - A log on a full disk can be opened: it has all its records, and takes new ones when there is room.
 //!
 //! # What counts as damage
 //!
-//! Every record says which LSN was durable when it was appended. At an invalid record, replay looks further: a valid record
-//! that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment, or a caller who knows it
-//! ([`Replay::expect_durable`]). Otherwise it is a torn tail, the remains of what was never synced; it is dropped and reported. A byte of
-//! the last group of a log that was not sealed cannot be told from a torn tail by anybody. Bytes that cannot be
-//! read are damage, and no tail is cut off before them: they may prove that it is none, and may be read again another day.
+//! Every record says which LSN was durable when it was appended. At an invalid record, replay looks further: a valid
+//! record that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment, or a
+//! caller who knows it ([`Replay::expect_durable`]). Otherwise it is a torn tail, the remains of what was never synced;
+//! it is dropped and reported. A byte of the last group of a log that was not sealed cannot be told from a torn tail by
+//! anybody. Bytes that cannot be read are damage, and no tail is cut off before them: they may prove that it is none,
+//! and may be read again another day.
 
 mod buffer;
 mod format;
@@ -195,23 +197,25 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log of a folder, or begins one, and returns what it holds; [`Replay::into_log`] makes it ready to append.
+    /// Opens the log of a folder, or begins one, and returns what it holds; [`Replay::into_log`] makes it ready to
+    /// append.
     ///
-    /// The folder is made if it is missing. Nothing else is changed before [`Replay::into_log`]. The caller holds the folder's
-    /// [`crate::disk::Disk::lock_dir`] or that of a folder above it.
+    /// The folder is made if it is missing. Nothing else is changed before [`Replay::into_log`]. The caller holds the
+    /// folder's [`crate::disk::Disk::lock_dir`] or that of a folder above it.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: LogOptions) -> Result<Replay, LogError> {
         Replay::open(disk, dir, options)
     }
 
-    /// Appends a record, whose payload is given in parts, and returns its LSN. It is not yet written; see [`Log::write`] and
-    /// [`Log::sync`].
+    /// Appends a record, whose payload is given in parts, and returns its LSN. It is not yet written; see
+    /// [`Log::write`] and [`Log::sync`].
     ///
     /// Waits while [`LogOptions::buffer_bytes`] or more wait to be written.
     ///
     /// # Errors
     ///
-    /// That of the disk, most likely a full one ([`DiskError::Full`]), if the record needs another segment and none can be made: it then has
-    /// no LSN, and appending may be tried again. A poisoned or sealed log, and a record above [`RECORD_BYTES_MAX`].
+    /// That of the disk, most likely a full one ([`DiskError::Full`]), if the record needs another segment and none can
+    /// be made: it then has no LSN, and appending may be tried again. A poisoned or sealed log, and a record above
+    /// [`RECORD_BYTES_MAX`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<Lsn, LogError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if bytes > RECORD_BYTES_MAX {
@@ -321,14 +325,15 @@ impl Log {
         sealed
     }
 
-    /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say; durable when it
-    /// returns.
+    /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say; durable
+    /// when it returns.
     pub fn drop_before(&self, lsn: Lsn) -> Result<(), LogError> {
         let outcome = self.segments.drop_before(lsn);
         self.buffer.lock().poison_unless_refused(outcome)
     }
 
-    /// Makes a spare segment if there is none, so that no append has to. A failure is of no record, and poisons nothing, but for a failed sync.
+    /// Makes a spare segment if there is none, so that no append has to. A failure is of no record, and poisons
+    /// nothing, but for a failed sync.
     pub fn prepare_segment(&self) -> Result<(), LogError> {
         let prepared = self.segments.prepare();
         if matches!(prepared, Ok(false)) {
@@ -343,7 +348,8 @@ impl Log {
         Ok(())
     }
 
-    /// Begins the first segment since the log was opened; if there is no room for it, the first append that finds some does.
+    /// Begins the first segment since the log was opened; if there is no room for it, the first append that finds some
+    /// does.
     fn begin_segment(&self) -> Result<(), LogError> {
         let spare = self.segments.take_spare(0);
         let mut buffer = self.buffer.lock();
@@ -377,8 +383,8 @@ impl Log {
         self.buffer.lock().failure.clone()
     }
 
-    /// Why the last record was refused, if it was, or why none could be appended if any had come: the disk is full, say. Nothing is lost, and
-    /// the next one may be taken.
+    /// Why the last record was refused, if it was, or why none could be appended if any had come: the disk is full,
+    /// say. Nothing is lost, and the next one may be taken.
     pub fn refusal(&self) -> Option<String> {
         self.buffer.lock().refusal.clone()
     }

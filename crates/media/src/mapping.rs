@@ -36,8 +36,8 @@ pub(crate) fn is_on_tmpfs(file: &File) -> bool {
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 impl Mapping {
-    /// Maps `bytes` bytes of a file, with `MAP_SYNC` if the file system has it, and says whether it has. Nothing may be touched that
-    /// lies outside what the file has allocated.
+    /// Maps `bytes` bytes of a file, with `MAP_SYNC` if the file system has it, and says whether it has. Nothing may be
+    /// touched that lies outside what the file has allocated.
     pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<(Mapping, bool)> {
         match Mapping::of_dax_file(file, bytes) {
             Ok(mapping) => Ok((mapping, true)),
@@ -45,7 +45,8 @@ impl Mapping {
         }
     }
 
-    /// The same, but only with `MAP_SYNC`: a file system without it answers `EOPNOTSUPP`, a kernel before 4.15 `EINVAL`.
+    /// The same, but only with `MAP_SYNC`: a file system without it answers `EOPNOTSUPP`, a kernel before 4.15
+    /// `EINVAL`.
     pub(crate) fn of_dax_file(file: &File, bytes: usize) -> io::Result<Mapping> {
         Mapping::shared(file, bytes, MapFlags::SHARED_VALIDATE | MapFlags::SYNC)
     }

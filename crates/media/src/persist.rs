@@ -1,8 +1,8 @@
 //! What makes bytes in a mapping durable, in one place: copy, flush, fence, sync.
 //!
-//! On persistent memory that is mapped directly (DAX), a processor's fence does it, after its stores have left the caches. On a file in
-//! the page cache the same calls end in `msync` and `fdatasync`, and on anonymous memory nothing survives. [`Persistence`] knows
-//! which of them is in force, does it, and says it in words.
+//! On persistent memory that is mapped directly (DAX), a processor's fence does it, after its stores have left the
+//! caches. On a file in the page cache the same calls end in `msync` and `fdatasync`, and on anonymous memory nothing
+//! survives. [`Persistence`] knows which of them is in force, does it, and says it in words.
 //!
 //! Bytes that are read back at once, or that need not outlive the process, have no business here.
 
@@ -37,8 +37,9 @@ enum Means {
 }
 
 impl Persistence {
-    /// For a mapping of `file` made with `MAP_SYNC` on persistent memory of the given domain. Processors other than x86-64 get what
-    /// [`Persistence::of_page_cache`] gives, since the kernel flushes their caches in `msync` and `fdatasync`.
+    /// For a mapping of `file` made with `MAP_SYNC` on persistent memory of the given domain. Processors other than
+    /// x86-64 get what [`Persistence::of_page_cache`] gives, since the kernel flushes their caches in `msync` and
+    /// `fdatasync`.
     pub fn of_dax(file: File, domain: Domain) -> Persistence {
         match (Copy::available().first(), Flush::available().first()) {
             (Some(&copy), Some(&flush)) => Persistence { means: Means::Stores { domain, copy, flush } },
@@ -88,7 +89,8 @@ impl Persistence {
         }
     }
 
-    /// Starts writing back `bytes` bytes from `start`, stored by ordinary means. Durable as after [`copy`](Persistence::copy).
+    /// Starts writing back `bytes` bytes from `start`, stored by ordinary means. Durable as after
+    /// [`copy`](Persistence::copy).
     ///
     /// # Safety
     ///
@@ -105,8 +107,8 @@ impl Persistence {
         }
     }
 
-    /// Waits until everything copied and flushed by this thread is durable, where stores are durable by themselves; elsewhere it only
-    /// keeps the order that other threads see.
+    /// Waits until everything copied and flushed by this thread is durable, where stores are durable by themselves;
+    /// elsewhere it only keeps the order that other threads see.
     pub fn drain(&self) {
         if self.is_immediate() {
             store_fence();
@@ -117,7 +119,8 @@ impl Persistence {
     ///
     /// # Errors
     ///
-    /// Those of `fdatasync`. After one, nobody knows what is durable: the kernel may have dropped what it could not write.
+    /// Those of `fdatasync`. After one, nobody knows what is durable: the kernel may have dropped what it could not
+    /// write.
     pub fn sync(&self) -> io::Result<()> {
         match &self.means {
             Means::Stores { .. } => store_fence(),

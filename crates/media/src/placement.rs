@@ -1,12 +1,15 @@
-//! Which values go to far memory: the large ones, from a size on that holds DRAM and far memory at a set ratio of bytes.
+//! Which values go to far memory: the large ones, from a size on that holds DRAM and far memory at a set ratio of
+//! bytes.
 //!
-//! Small values cost more to fetch from far memory for each of their bytes, so a *threshold* of size is the natural border. `TieredMemDB` steps
-//! it up and down by a quarter of itself until the ratio fits, which takes long, overshoots, and cannot hit a ratio when all
-//! values have one size. Here it is computed: from a histogram of recent sizes, the size above which the wanted share of bytes lies; of the sizes
-//! in the histogram's class at the border, a fraction goes to far memory. The wanted share makes up for what earlier values and frees
-//! have left behind, and a value that would carry the ratio out of its band goes to the other side whatever its size.
+//! Small values cost more to fetch from far memory for each of their bytes, so a *threshold* of size is the natural
+//! border. `TieredMemDB` steps it up and down by a quarter of itself until the ratio fits, which takes long,
+//! overshoots, and cannot hit a ratio when all values have one size. Here it is computed: from a histogram of recent
+//! sizes, the size above which the wanted share of bytes lies; of the sizes in the histogram's class at the border, a
+//! fraction goes to far memory. The wanted share makes up for what earlier values and frees have left behind, and a
+//! value that would carry the ratio out of its band goes to the other side whatever its size.
 //!
-//! Only new values are placed: when frees alone have moved the ratio, [`Placement::excess`] says how many bytes to move.
+//! Only new values are placed: when frees alone have moved the ratio, [`Placement::excess`] says how many bytes to
+//! move.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,8 +28,8 @@ const CLASS_BITS: u32 = 3;
 const CLASSES: usize = (64 - CLASS_BITS as usize + 1) << CLASS_BITS;
 /// Values between two computations of the threshold.
 const PERIOD: u64 = 256;
-/// Where the band ends, in thousandths of the ratio: well inside the 5 % that are promised, with room for the values under way on other
-/// threads and for frees, which come as they please.
+/// Where the band ends, in thousandths of the ratio: well inside the 5 % that are promised, with room for the values
+/// under way on other threads and for frees, which come as they please.
 const BAND_MILLI: u64 = 10;
 /// One, as a fraction of the values in the class at the border.
 const WHOLE: u64 = 1 << 32;
@@ -70,7 +73,8 @@ impl Placement {
         }
     }
 
-    /// Decides for a new value of `bytes` bytes and counts it there. Bytes are what the value takes, allocator's rounding included.
+    /// Decides for a new value of `bytes` bytes and counts it there. Bytes are what the value takes, allocator's
+    /// rounding included.
     pub fn place(&self, bytes: u64) -> Side {
         self.recent_bytes[class(bytes)].fetch_add(bytes, Relaxed);
         if self.placed.fetch_add(1, Relaxed) % PERIOD == PERIOD - 1 {
@@ -81,7 +85,8 @@ impl Placement {
         side
     }
 
-    /// Counts a value that was placed elsewhere than [`Placement::place`] said, for want of room, or that was found after a restart.
+    /// Counts a value that was placed elsewhere than [`Placement::place`] said, for want of room, or that was found
+    /// after a restart.
     pub fn count(&self, side: Side, bytes: u64) {
         self.counter(side).fetch_add(bytes, Relaxed);
     }
@@ -158,8 +163,8 @@ impl Placement {
         }
     }
 
-    /// Of the recent bytes, as many should have gone to far memory as belong there and as it now lacks; the border is where the largest
-    /// values make up that many.
+    /// Of the recent bytes, as many should have gone to far memory as belong there and as it now lacks; the border is
+    /// where the largest values make up that many.
     fn compute_border(&self) {
         let Ok(_computing) = self.computing.try_lock() else { return };
         let recent: Vec<u64> = self.recent_bytes.iter().map(|bytes| bytes.load(Relaxed)).collect();

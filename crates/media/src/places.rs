@@ -1,5 +1,5 @@
-//! What places this machine has: NUMA nodes, among them those that are memory without processors (CXL, persistent memory),
-//! DAX devices, and file systems that give direct access.
+//! What places this machine has: NUMA nodes, among them those that are memory without processors (CXL, persistent
+//! memory), DAX devices, and file systems that give direct access.
 //!
 //! [`examine`] looks at a machine, or at a recorded tree of another one, and tells what it found.
 

@@ -1,8 +1,9 @@
 //! Segment files on SSD for immutable bodies: appended in large aligned writes, read singly and checked.
 //!
-//! A *body* is bytes that never change. [`Segments::append`] gives its [`Place`], which is all that the caller keeps; which bodies
-//! are live is the caller's knowledge, and so is a manifest. Space comes back by *cleaning*: the segment with the fewest live
-//! bytes is the [`Segments::candidate`], its live bodies are appended anew, and the file is removed.
+//! A *body* is bytes that never change. [`Segments::append`] gives its [`Place`], which is all that the caller keeps;
+//! which bodies are live is the caller's knowledge, and so is a manifest. Space comes back by *cleaning*: the segment
+//! with the fewest live bytes is the [`Segments::candidate`], its live bodies are appended anew, and the file is
+//! removed.
 //!
 //! ```
 //! use std::path::Path;
@@ -21,10 +22,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Files are opened past the page cache where the file system takes that; [`Segments::describe`] says what is in force. A full
-//! tier ([`SegmentError::Full`]) refuses new bodies and nothing else: reading, releasing and cleaning go on, for one segment is
-//! kept free for cleaning. After a failed write or sync, appending is refused until the segments are opened anew; bodies that
-//! were not yet written are still read from memory.
+//! Files are opened past the page cache where the file system takes that; [`Segments::describe`] says what is in force.
+//! A full tier ([`SegmentError::Full`]) refuses new bodies and nothing else: reading, releasing and cleaning go on, for
+//! one segment is kept free for cleaning. After a failed write or sync, appending is refused until the segments are
+//! opened anew; bodies that were not yet written are still read from memory.
 
 mod appender;
 mod file;
@@ -209,7 +210,8 @@ pub struct SegmentStats {
     pub new_body_bytes: u64,
     /// Bytes of bodies that were appended by cleaning.
     pub cleaned_body_bytes: u64,
-    /// Bytes that went to the disk for all of them: headers, blocks and padding. Over the caller's bytes this is write amplification.
+    /// Bytes that went to the disk for all of them: headers, blocks and padding. Over the caller's bytes this is write
+    /// amplification.
     pub written_bytes: u64,
     /// Bodies that were read from the disk.
     pub reads: u64,
@@ -240,15 +242,16 @@ struct Shared {
 impl Segments {
     /// Opens the segments of a folder, which is made if it is missing, and checks their headers.
     ///
-    /// No body is live until the caller says so with [`Segments::keep`]. Nothing is appended to the segments that were found.
-    /// The caller holds the folder's lock, or that of a folder above it.
+    /// No body is live until the caller says so with [`Segments::keep`]. Nothing is appended to the segments that were
+    /// found. The caller holds the folder's lock, or that of a folder above it.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: SegmentOptions) -> Result<Segments, SegmentError> {
         let (segments, mut damaged) = Segments::salvage(disk, dir, options)?;
         if damaged.is_empty() { Ok(segments) } else { Err(damaged.swap_remove(0).1) }
     }
 
-    /// As [`Segments::open`], whatever the headers are, readable or not. Bodies are read without that of their file, which has its
-    /// number only; a file of another version is left out, and so is one that cannot be opened. What is wrong is returned by number.
+    /// As [`Segments::open`], whatever the headers are, readable or not. Bodies are read without that of their file,
+    /// which has its number only; a file of another version is left out, and so is one that cannot be opened. What is
+    /// wrong is returned by number.
     pub fn salvage(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -388,7 +391,8 @@ impl Segments {
         Ok(Blocks::new(self.shared.file(segment)?))
     }
 
-    /// Removes a segment that holds nothing anybody needs: neither this process nor, after a crash, the caller's manifest.
+    /// Removes a segment that holds nothing anybody needs: neither this process nor, after a crash, the caller's
+    /// manifest.
     pub fn remove(&self, segment: u64) -> Result<(), SegmentError> {
         let file = self.shared.file(segment)?;
         if !file.is_finished() {

@@ -1,9 +1,11 @@
-//! `libziptier_rocksdb.so`: finds the RocksDB of its process, checks its version, and loads the plugin that was made for it.
+//! `libziptier_rocksdb.so`: finds the RocksDB of its process, checks its version, and loads the plugin that was made
+//! for it.
 //!
-//! The plugin has RocksDB's classes in it: it cannot even be loaded where RocksDB's symbols are missing, and would crash with
-//! those of another version. So this object, which needs none of them, comes first. It works in whichever way it comes into a
-//! process: by `LD_PRELOAD`, by `System.load` in Java, by `dlopen`, or because a program is linked with it. Where RocksDB is
-//! there by then, the plugin is loaded at once; otherwise [`ziptier_rocksdb_load`] loads it later.
+//! The plugin has RocksDB's classes in it: it cannot even be loaded where RocksDB's symbols are missing, and would
+//! crash with those of another version. So this object, which needs none of them, comes first. It works in whichever
+//! way it comes into a process: by `LD_PRELOAD`, by `System.load` in Java, by `dlopen`, or because a program is linked
+//! with it. Where RocksDB is there by then, the plugin is loaded at once; otherwise [`ziptier_rocksdb_load`] loads it
+//! later.
 //!
 //! Java loads RocksDB so that no other library sees its symbols. They are made visible here.
 
@@ -50,15 +52,16 @@ impl Failure {
     fn into_sentence(self) -> String {
         match self {
             Failure::NoRocksdb => format!(
-                "looked for RocksDB {VERSION} in this process, found none; load it first (in Java: RocksDB.loadLibrary())"
+                "looked for RocksDB {VERSION} in this process, found none; load it first (in Java: \
+                 RocksDB.loadLibrary())"
             ),
             Failure::Other(sentence) => sentence,
         }
     }
 }
 
-/// Registers ziptier's classes with the RocksDB of the process: 0, or 1 and one sentence in `message`, a C string of at most
-/// `room` bytes (`message` may be null). Once it has succeeded, further calls do nothing.
+/// Registers ziptier's classes with the RocksDB of the process: 0, or 1 and one sentence in `message`, a C string of at
+/// most `room` bytes (`message` may be null). Once it has succeeded, further calls do nothing.
 ///
 /// # Safety
 ///
@@ -78,8 +81,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_load(message: *mut c_char, room: usize)
     1
 }
 
-/// Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes; the bytes that the
-/// whole takes, the final zero included, or 0 if the plugin is not loaded.
+/// Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes; the
+/// bytes that the whole takes, the final zero included, or 0 if the plugin is not loaded.
 ///
 /// # Safety
 ///
@@ -104,9 +107,9 @@ unsafe fn with_plugin(message: *mut c_char, room: usize, work: impl FnOnce(Plugi
     PLUGIN.lock().ok().and_then(|plugin| *plugin).map_or(1, work)
 }
 
-/// Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`, by
-/// its name in options (`kZSTD`), where ziptier's private format was asked for. 0, or 1 and the reason in `message`, a C string cut to
-/// `room` bytes.
+/// Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own
+/// `compression`, by its name in options (`kZSTD`), where ziptier's private format was asked for. 0, or 1 and the
+/// reason in `message`, a C string cut to `room` bytes.
 ///
 /// # Safety
 ///
@@ -122,9 +125,10 @@ pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
     unsafe { with_plugin(message, room, |plugin| (plugin.migrate_off)(dir, compression, message, room)) }
 }
 
-/// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and compression, with their
-/// names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and the reason in `message`, a C string cut
-/// to `room` bytes. `needed` gets the bytes that the whole takes, the final zero included, unless it is null or the plugin is not loaded.
+/// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and
+/// compression, with their names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and
+/// the reason in `message`, a C string cut to `room` bytes. `needed` gets the bytes that the whole takes, the final
+/// zero included, unless it is null or the plugin is not loaded.
 ///
 /// # Safety
 ///
@@ -140,8 +144,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_inspect(
     unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room, needed)) }
 }
 
-/// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it into the
-/// `std::shared_ptr<rocksdb::PersistentCache>` at `cache`. 0, or 1 and the reason in `message`.
+/// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it
+/// into the `std::shared_ptr<rocksdb::PersistentCache>` at `cache`. 0, or 1 and the reason in `message`.
 ///
 /// # Safety
 ///
@@ -157,7 +161,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_persistent_cache(
     unsafe { with_plugin(message, room, |plugin| (plugin.persistent_cache)(options, cache, message, room)) }
 }
 
-/// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its business.
+/// Runs when the object is loaded. A process without RocksDB, such as a shell on the way to a tool, is none of its
+/// business.
 extern "C" fn at_load() {
     if let Err(Failure::Other(sentence)) = load() {
         // Not `eprintln!`, which would end the process where nothing can be written there.
@@ -198,7 +203,8 @@ struct Rocksdb {
     hidden_in: Option<CString>,
 }
 
-/// Finds the one RocksDB. What is loaded privately stays so: were several copies made visible, one would call functions of the other.
+/// Finds the one RocksDB. What is loaded privately stays so: were several copies made visible, one would call functions
+/// of the other.
 fn rocksdb() -> Result<Rocksdb, Failure> {
     // SAFETY: the name is a C string.
     let visible = unsafe { libc::dlsym(libc::RTLD_DEFAULT, VERSION_SYMBOL.as_ptr()) };

@@ -9,22 +9,24 @@ extern "C" {
 #endif
 
 /* Registers the compression manager `ziptier` with the RocksDB of this process. Returns 0; or 1, and one sentence in
- * `message`, a C string of at most `room` bytes (`message` may be NULL). It does so by itself when the library is loaded after
- * RocksDB; calling it tells whether that went well. */
+ * `message`, a C string of at most `room` bytes (`message` may be NULL). It does so by itself when the library is
+ * loaded after RocksDB; calling it tells whether that went well. */
 int ziptier_rocksdb_load(char *message, size_t room);
 
-/* Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes. Returns the
- * bytes that the whole takes, the final zero included; 0 if the plugin is not loaded. */
+/* Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes. Returns
+ * the bytes that the whole takes, the final zero included; 0 if the plugin is not loaded. */
 size_t ziptier_rocksdb_counters(char *target, size_t room);
 
-/* Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`
- * (such as "kZSTD") where the private format was asked for. Returns 0, or 1 and the reason in `message` (`room` is at least 1). */
+/* Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own
+ * `compression` (such as "kZSTD") where the private format was asked for. Returns 0, or 1 and the reason in `message`
+ * (`room` is at least 1). */
 int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
 
-/* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with their
- * names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the reason (`room` is at
- * least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the bytes that the whole takes, the final zero included:
- * where they are more than `room`, the lines are cut, and the call can be made again. */
+/* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with
+ * their names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the
+ * reason (`room` is at least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the bytes that the whole
+ * takes, the final zero included: where they are more than `room`, the lines are cut, and the call can be made
+ * again. */
 int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room, size_t *needed);
 
 #ifdef __cplusplus
@@ -36,9 +38,10 @@ namespace rocksdb {
 class PersistentCache;
 }
 
-/* Makes a cache for `BlockBasedTableOptions::persistent_cache`, which no option string reaches: blocks as they are in SST files, on
- * files over restarts. `options` are those of the secondary cache `ziptier` ("path=DIR;capacity=1073741824"); `codec` is none if
- * it is not named. Returns 0, or 1 and the reason in `message` (`room` is at least 1). */
+/* Makes a cache for `BlockBasedTableOptions::persistent_cache`, which no option string reaches: blocks as they are in
+ * SST files, on files over restarts. `options` are those of the secondary cache `ziptier`
+ * ("path=DIR;capacity=1073741824"); `codec` is none if it is not named. Returns 0, or 1 and the reason in `message`
+ * (`room` is at least 1). */
 extern "C" int ziptier_rocksdb_persistent_cache(const char *options, std::shared_ptr<rocksdb::PersistentCache> *cache,
                                                 char *message, size_t room);
 #endif

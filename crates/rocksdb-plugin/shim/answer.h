@@ -20,8 +20,9 @@ inline size_t Tell(const std::string& answer, char* message, size_t room) {
   return answer.size() + 1;
 }
 
-// Runs `work`, which may write to a string, and tells what it wrote, or why it failed. No exception of the application's classes goes
-// through Rust's frames, which would end the process. `needed` gets the bytes of the whole answer, unless it is null.
+// Runs `work`, which may write to a string, and tells what it wrote, or why it failed. No exception of the
+// application's classes goes through Rust's frames, which would end the process. `needed` gets the bytes of the whole
+// answer, unless it is null.
 template <typename Work>
 int Answer(char* message, size_t room, size_t* needed, Work work) {
   std::string answer;

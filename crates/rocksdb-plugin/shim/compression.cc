@@ -1,8 +1,8 @@
 // The compression manager `ziptier`: RocksDB's classes around a codec of `ziptier_rocksdb`.
 //
-// With a standard format it keeps RocksDB's own compatibility name: files say that they were written by the built-in manager,
-// and any RocksDB reads them. The private format has a name of its own, under which a manager is registered, too, so that its
-// files are found to be readable wherever the plugin is loaded.
+// With a standard format it keeps RocksDB's own compatibility name: files say that they were written by the built-in
+// manager, and any RocksDB reads them. The private format has a name of its own, under which a manager is registered,
+// too, so that its files are found to be readable wherever the plugin is loaded.
 
 #include "compression.h"
 
@@ -107,7 +107,8 @@ class ZiptierDecompressor : public Decompressor {
     Status status = Decompressor::ExtractUncompressedSize(args);
     // RocksDB makes room for as many bytes as the block says.
     const auto type = static_cast<uint8_t>(args.compression_type);
-    if (status.ok() && args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.data(), args.compressed_data.size())) {
+    if (status.ok() &&
+        args.uncompressed_size > zt_raw_bytes_max(type, args.compressed_data.data(), args.compressed_data.size())) {
       return Status::Corruption("a block cannot hold as many bytes as it says");
     }
     return status;
@@ -191,7 +192,8 @@ class ZiptierCompressor : public Compressor {
                                       samples->sample_lens.size()));
     } else if (auto* given = std::get_if<DictPreDefined>(&args); given != nullptr && !given->dict_data.empty()) {
       Message error;
-      generation = Own(zt_generation_load(given->dict_data.data(), given->dict_data.size(), error.data(), error.size()));
+      generation =
+          Own(zt_generation_load(given->dict_data.data(), given->dict_data.size(), error.data(), error.size()));
     }
     if (generation == nullptr) {
       return nullptr;
@@ -203,7 +205,8 @@ class ZiptierCompressor : public Compressor {
   // one must know the generation that was recommended.
   std::shared_ptr<Decompressor> GetOptimizedDecompressor() const override {
     std::lock_guard<std::mutex> lock(guided_mutex_);
-    return std::make_shared<ZiptierDecompressor>(codec_, builtin_, generation_ != nullptr ? generation_ : guided_, Slice());
+    return std::make_shared<ZiptierDecompressor>(codec_, builtin_, generation_ != nullptr ? generation_ : guided_,
+                                                 Slice());
   }
 
   Status CompressBlock(Slice raw, char* out, size_t* out_bytes, CompressionType* type, ManagedWorkingArea*) override {
@@ -295,10 +298,11 @@ class ZiptierManager : public CompressionManager {
     return CompressorFor(options, preferred, true);
   }
 
-  // While RocksDB samples a file it keeps as much of it as the file may have, unless the options name a bound. Two kinds of files have none:
-  // those that no flush and no compaction writes (`SstFileWriter`), and those that a universal compaction writes to level 0, which are
-  // all of the data where there is one level.
-  std::unique_ptr<Compressor> GetCompressorForSST(const FilterBuildingContext& context, const CompressionOptions& options,
+  // While RocksDB samples a file it keeps as much of it as the file may have, unless the options name a bound. Two
+  // kinds of files have none: those that no flush and no compaction writes (`SstFileWriter`), and those that a
+  // universal compaction writes to level 0, which are all of the data where there is one level.
+  std::unique_ptr<Compressor> GetCompressorForSST(const FilterBuildingContext& context,
+                                                  const CompressionOptions& options,
                                                   CompressionType preferred) override {
     const bool has_end = context.reason != TableFileCreationReason::kMisc;
     const bool is_universal = context.compaction_style == kCompactionStyleUniversal;

@@ -1,8 +1,8 @@
 // The file system `ziptier`: RocksDB's own, but for the write-ahead log, whose files `ziptier_rocksdb` writes.
 //
-// A log that is being written, by this process or another, is shorter than its file, so everybody who reads it, or asks how long it is, is
-// told of what is the log and no more. A log that a killed process left is all of its file: it ends where its zeros begin, which
-// RocksDB's reader knows.
+// A log that is being written, by this process or another, is shorter than its file, so everybody who reads it, or asks
+// how long it is, is told of what is the log and no more. A log that a killed process left is all of its file: it ends
+// where its zeros begin, which RocksDB's reader knows.
 
 #include "file_system.h"
 
@@ -107,13 +107,14 @@ class LogRandomAccessFile : public FSRandomAccessFile {
   ReaderPtr reader_;
 };
 
-// The same from front to back. RocksDB's own reads ahead into a buffer of C's library, where zeros would stay that the log
-// has overwritten since.
+// The same from front to back. RocksDB's own reads ahead into a buffer of C's library, where zeros would stay that the
+// log has overwritten since.
 class LogSequentialFile : public FSSequentialFile {
  public:
   explicit LogSequentialFile(ReaderPtr reader) : file_(std::move(reader)) {}
 
-  IOStatus Read(size_t count, const IOOptions& options, Slice* result, char* scratch, IODebugContext* context) override {
+  IOStatus Read(size_t count, const IOOptions& options, Slice* result, char* scratch,
+                IODebugContext* context) override {
     IOStatus status = file_.Read(offset_, count, options, result, scratch, context);
     if (status.ok()) {
       offset_ += result->size();
@@ -137,15 +138,16 @@ class ZiptierFileSystem : public FileSystemWrapper {
 
   const char* Name() const override { return kName; }
 
-  // `fallocate_with_keep_size` tells the log's files from others of their name, such as copies of them: with it a file may
-  // not become longer than what is written to it, and RocksDB sets it for everything. It stays set, and the log RocksDB's own, where
-  // recovery goes by the end of the file: in the one mode that knows a record torn by a power cut by it (RocksDB itself does not use
-  // log files again in that mode, for the same reason), and where each log names the length of the one before, for a log that was
-  // open in a killed process has its room behind it.
+  // `fallocate_with_keep_size` tells the log's files from others of their name, such as copies of them: with it a file
+  // may not become longer than what is written to it, and RocksDB sets it for everything. It stays set, and the log
+  // RocksDB's own, where recovery goes by the end of the file: in the one mode that knows a record torn by a power cut
+  // by it (RocksDB itself does not use log files again in that mode, for the same reason), and where each log names the
+  // length of the one before, for a log that was open in a killed process has its room behind it.
   FileOptions OptimizeForLogWrite(const FileOptions& options, const DBOptions& db_options) const override {
     FileOptions optimized = target_->OptimizeForLogWrite(options, db_options);
     optimized.fallocate_with_keep_size =
-        db_options.wal_recovery_mode == WALRecoveryMode::kTolerateCorruptedTailRecords || db_options.track_and_verify_wals;
+        db_options.wal_recovery_mode == WALRecoveryMode::kTolerateCorruptedTailRecords ||
+        db_options.track_and_verify_wals;
     return optimized;
   }
 

@@ -36,7 +36,8 @@ Status LoadOptions(const ConfigOptions& config, const std::string& dir, DBOption
   if (!status.IsNotFound()) {
     return status;
   }
-  return Status::InvalidArgument("looked for a database of RocksDB in " + dir + ", found no OPTIONS file; name its folder");
+  return Status::InvalidArgument("looked for a database of RocksDB in " + dir +
+                                 ", found no OPTIONS file; name its folder");
 }
 
 bool IsBuiltin(CompressionType type) { return static_cast<unsigned char>(type) < 0x80; }
@@ -114,7 +115,8 @@ Status Rewrite(DB& db, ColumnFamilyHandle* family) {
 Status MigrateOff(const std::string& dir, const std::string& compression) {
   DBOptions db_options;
   std::vector<ColumnFamilyDescriptor> families;
-  // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten without it.
+  // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten
+  // without it.
   ConfigOptions config;
   config.ignore_unsupported_options = false;
   Status status = LoadOptions(config, dir, &db_options, &families);
@@ -203,8 +205,8 @@ extern "C" int zt_migrate_off(const char* dir, const char* compression, char* me
   return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOff(dir, compression); });
 }
 
-// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs. `needed` gets the
-// bytes that the whole takes, if it is not null.
+// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs.
+// `needed` gets the bytes that the whole takes, if it is not null.
 extern "C" int zt_inspect(const char* dir, char* message, size_t room, size_t* needed) {
   return ziptier::Answer(message, room, needed, [&](std::string* report) { return Inspect(dir, report); });
 }

@@ -1,5 +1,6 @@
-// The older interface of a cache on files, `BlockBasedTableOptions::persistent_cache`, over the same store: blocks as they are in the
-// SST file, packed and with RocksDB's checksum. No option string reaches it, so that it is made by a function.
+// The older interface of a cache on files, `BlockBasedTableOptions::persistent_cache`, over the same store: blocks as
+// they are in the SST file, packed and with RocksDB's checksum. No option string reaches it, so that it is made by a
+// function.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/persistent_cache.h>
@@ -23,8 +24,8 @@ namespace {
 
 using namespace ROCKSDB_NAMESPACE;
 
-// RocksDB's keys are the same for a block as it is in the file and as it is in memory, and a folder may hold both. It does not look at
-// the length of what it gets back.
+// RocksDB's keys are the same for a block as it is in the file and as it is in memory, and a folder may hold both. It
+// does not look at the length of what it gets back.
 class Key {
  public:
   explicit Key(const Slice& key) : bytes_(key.data(), key.size()) { bytes_.push_back('s'); }
@@ -130,7 +131,8 @@ Status Make(const char* text, std::shared_ptr<PersistentCache>* cache) {
 }  // namespace
 }  // namespace ziptier
 
-// Puts a cache into the `std::shared_ptr<PersistentCache>` at `cache`. 0, or 1 and the reason in `message`, a C string cut to `room` bytes.
+// Puts a cache into the `std::shared_ptr<PersistentCache>` at `cache`. 0, or 1 and the reason in `message`, a C string
+// cut to `room` bytes.
 extern "C" int zt_persistent_cache(const char* options, void* cache, char* message, size_t room) {
   return ziptier::Answer(message, room, nullptr, [&](std::string*) {
     return ziptier::Make(options, static_cast<std::shared_ptr<ROCKSDB_NAMESPACE::PersistentCache>*>(cache));

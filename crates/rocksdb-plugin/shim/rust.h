@@ -16,8 +16,8 @@ void zt_codec_close(ZtCodec*);
 // RocksDB's type that blocks get, or -1 if they are left to RocksDB.
 int zt_codec_takes(const ZtCodec*, uint8_t preferred, bool force);
 bool zt_codec_unpacks_standard(const ZtCodec*, uint8_t type);
-// Either a generation, which the caller must close, or the bytes of samples that are asked for, or neither. None are asked for where the
-// file may not be sampled.
+// Either a generation, which the caller must close, or the bytes of samples that are asked for, or neither. None are
+// asked for where the file may not be sampled.
 ZtGeneration* zt_codec_guidance(const ZtCodec*, bool may_sample, size_t* sample_bytes);
 // Takes the generation of a file for new files, too, if there is none yet.
 void zt_codec_adopt(const ZtCodec*, const ZtGeneration*);
@@ -28,7 +28,8 @@ ZtGeneration* zt_generation_load(const char* bytes, size_t length, char* error, 
 void zt_generation_close(ZtGeneration*);
 const char* zt_generation_bytes(const ZtGeneration*, size_t* length);
 
-// The type of the packed block, with its length in `*out_bytes` (which says how much there is room for), or -1: declined.
+// The type of the packed block, with its length in `*out_bytes` (which says how much there is room for), or -1:
+// declined.
 int zt_pack(const ZtCodec*, const ZtGeneration*, uint8_t type, const char* raw, size_t raw_bytes, char* out,
             size_t* out_bytes);
 // The most bytes that a block holds by what follows its length.

@@ -62,7 +62,8 @@ struct Maker {
 
   static void Take(void* state, const char* bytes, size_t length, uint8_t compression, uint8_t tier) {
     auto* maker = static_cast<Maker*>(state);
-    // Rust calls this, and no exception may go through its frames: whoever has no memory for a block reads it from the file.
+    // Rust calls this, and no exception may go through its frames: whoever has no memory for a block reads it from the
+    // file.
     try {
       const Status status = maker->helper->create_cb(
           Slice(bytes, length), static_cast<CompressionType>(compression), static_cast<CacheTier>(tier), maker->context,
@@ -101,7 +102,8 @@ class ZiptierSecondaryCache : public SecondaryCache {
     const std::unique_ptr<char[]> bytes(new char[length]);
     const Status status = helper->saveto_cb(object, 0, length, bytes.get());
     if (status.ok()) {
-      Put(key, Slice(bytes.get(), length), kNoCompression, CacheTier::kVolatileTier, static_cast<uint8_t>(helper->role));
+      Put(key, Slice(bytes.get(), length), kNoCompression, CacheTier::kVolatileTier,
+          static_cast<uint8_t>(helper->role));
     }
     return status;
   }
@@ -160,8 +162,8 @@ class ZiptierSecondaryCache : public SecondaryCache {
   CachePtr cache_;
 };
 
-// `block_cache={id=ziptier://;memory=...;path=...;capacity=...}`: for interfaces where a block cache is set by a string and
-// a secondary cache cannot be. A folder that cannot be used leaves the cache in memory alone.
+// `block_cache={id=ziptier://;memory=...;path=...;capacity=...}`: for interfaces where a block cache is set by a string
+// and a secondary cache cannot be. A folder that cannot be used leaves the cache in memory alone.
 class ZiptierBlockCache : public CacheWrapper {
  public:
   ZiptierBlockCache() : CacheWrapper(NewLRUCache(CacheOptions().memory)) {

@@ -9,7 +9,8 @@ extern "C" {
 struct ZtLog;
 struct ZtReader;
 
-// Most functions return 0; or 2 if the disk is full, or 1 for any other failure, with a message as a C string cut to `error_bytes`.
+// Most functions return 0; or 2 if the disk is full, or 1 for any other failure, with a message as a C string cut to
+// `error_bytes`.
 int zt_wal_begin(const char* path, ZtLog**, char* error, size_t error_bytes);
 // Renames the file of a former log and begins one in it.
 int zt_wal_reuse(const char* former, const char* path, ZtLog**, char* error, size_t error_bytes);

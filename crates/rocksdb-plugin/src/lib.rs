@@ -1,8 +1,8 @@
 //! RocksDB's classes over [`ziptier_rocksdb`], for the RocksDB 11.8.1 of the process.
 //!
-//! `shim/` has the classes, in C++; `ffi` has what they call. As a shared object this is loaded by `libziptier_rocksdb.so`,
-//! which knows by then that the RocksDB of the process is the one that the classes were made for. A Rust program that links
-//! RocksDB statically calls [`register`] instead.
+//! `shim/` has the classes, in C++; `ffi` has what they call. As a shared object this is loaded by
+//! `libziptier_rocksdb.so`, which knows by then that the RocksDB of the process is the one that the classes were made
+//! for. A Rust program that links RocksDB statically calls [`register`] instead.
 
 #![deny(missing_docs)]
 

@@ -1,12 +1,13 @@
 //! A block cache that survives: behind RocksDB's own in memory, on files, in front of the SST files.
 //!
-//! A log of segment files of a fixed total length, used in turn, the oldest again when all are full; what was read since it was
-//! written moves on then. Blocks are packed, each entry names its key and has a checksum that holds for its place alone, so that
-//! the index, which is in memory, comes back by reading the segments, or from a file of a clean stop.
+//! A log of segment files of a fixed total length, used in turn, the oldest again when all are full; what was read
+//! since it was written moves on then. Blocks are packed, each entry names its key and has a checksum that holds for
+//! its place alone, so that the index, which is in memory, comes back by reading the segments, or from a file of a
+//! clean stop.
 //!
-//! RocksDB's keys never stand for other bytes, so nothing is ever updated, and no entry need be durable: whatever is lost or
-//! damaged is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of that; both go
-//! through [`ziptier_media::disk`].
+//! RocksDB's keys never stand for other bytes, so nothing is ever updated, and no entry need be durable: whatever is
+//! lost or damaged is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of
+//! that; both go through [`ziptier_media::disk`].
 //!
 //! ```
 //! use ziptier_rocksdb::cache::{Cache, Kind, Settings};

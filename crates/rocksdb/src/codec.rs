@@ -21,10 +21,11 @@ pub const ZLIB: BlockType = 2;
 pub const LZ4: BlockType = 4;
 /// `kCustomCompression80`: a varint length, then token numbers of the file's generation and their check.
 pub const TOKENS: BlockType = 0x80;
-/// `kCustomCompression81`: a varint length, then zstd without its magic number, by the file's generation if that has a dictionary
-/// for it.
+/// `kCustomCompression81`: a varint length, then zstd without its magic number, by the file's generation if that has a
+/// dictionary for it.
 pub const ZSTD: BlockType = 0x81;
-/// `kCustomCompression82`: a varint length, then DEFLATE behind the history and by the canned codes of the file's generation.
+/// `kCustomCompression82`: a varint length, then DEFLATE behind the history and by the canned codes of the file's
+/// generation.
 pub const CANNED: BlockType = 0x82;
 
 /// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
@@ -101,7 +102,8 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lets `work` have the thread's scratch. A thread that ends has none any more, and destructors may still read: they get a new one.
+/// Lets `work` have the thread's scratch. A thread that ends has none any more, and destructors may still read: they
+/// get a new one.
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut scratch);
@@ -112,7 +114,8 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     result
 }
 
-/// zstd without a dictionary, for all managers of the process: RocksDB opens one for each file where the database has none.
+/// zstd without a dictionary, for all managers of the process: RocksDB opens one for each file where the database has
+/// none.
 fn shared_zstd() -> Result<Arc<Contexts>, String> {
     static ZSTD: Mutex<Option<Arc<Contexts>>> = Mutex::new(None);
     let mut zstd = ZSTD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,15 +156,16 @@ impl Codec {
         }
     }
 
-    /// Whether this unpacks blocks of a standard type itself: DEFLATE, in a third to a half of the time that RocksDB takes for it or on a device, and LZ4
-    /// where that was asked for. Blocks with a dictionary of RocksDB's are not among them.
+    /// Whether this unpacks blocks of a standard type itself: DEFLATE, in a third to a half of the time that RocksDB
+    /// takes for it or on a device, and LZ4 where that was asked for. Blocks with a dictionary of RocksDB's are not
+    /// among them.
     pub fn unpacks_standard(&self, packed_as: BlockType) -> bool {
         self.standard.is_some()
             && (packed_as == ZLIB || packed_as == LZ4 && self.settings.output == Output::Lz4)
     }
 
-    /// What the next file is to be packed with: one that may not be sampled, because all of it would be kept meanwhile, takes the generation
-    /// that there is.
+    /// What the next file is to be packed with: one that may not be sampled, because all of it would be kept meanwhile,
+    /// takes the generation that there is.
     pub fn guidance(&self, may_sample: bool) -> Guidance {
         if self.settings.private().is_some() { self.lifecycle.guidance(may_sample) } else { Guidance::Plain }
     }
@@ -176,7 +180,8 @@ impl Codec {
         self.lifecycle.train(blocks, self.alone(None).1)
     }
 
-    /// Packs a block with the generation that the file carries, and lets `take` have the result, of `max_bytes` at most.
+    /// Packs a block with the generation that the file carries, and lets `take` have the result, of `max_bytes` at
+    /// most.
     ///
     /// Nothing that an engine fails at is an error here: the block is declined, and counted.
     pub fn pack(
@@ -220,8 +225,8 @@ impl Codec {
         }
     }
 
-    /// By what the generation shares, unless its samples say that the block alone would be shorter by more than it is slower, and
-    /// it is.
+    /// By what the generation shares, unless its samples say that the block alone would be shorter by more than it is
+    /// slower, and it is.
     fn append_private(
         &self,
         generation: Option<&Generation>,
@@ -272,7 +277,8 @@ impl Codec {
         }
     }
 
-    /// What packs blocks of a private format that are better off without tokens or canned codes, and the type that they get.
+    /// What packs blocks of a private format that are better off without tokens or canned codes, and the type that they
+    /// get.
     fn alone<'a>(&'a self, generation: Option<&'a Generation>) -> (BlockType, &'a Contexts) {
         match (self.lifecycle.way(), &self.standard) {
             (Way::Canned, Some(standard)) => (ZLIB, &standard.deflate),
@@ -314,7 +320,8 @@ impl Codec {
         same
     }
 
-    /// The most bytes that a block can hold by what follows its length: whoever is told of more need not make room for them.
+    /// The most bytes that a block can hold by what follows its length: whoever is told of more need not make room for
+    /// them.
     pub fn raw_bytes_max(packed_as: BlockType, packed: &[u8]) -> usize {
         let per_byte = match packed_as {
             // A whole number at least for a token.
@@ -400,8 +407,8 @@ impl Codec {
                 self.counters.failed();
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }
-            // Nor do engines that read 4 KiB back, for RocksDB's own zlib refers up to 16 KiB back; and the last bytes of a stream may
-            // look like entry points.
+            // Nor do engines that read 4 KiB back, for RocksDB's own zlib refers up to 16 KiB back; and the last bytes
+            // of a stream may look like entry points.
             (Err(BlockError::Damaged { .. }), Some(on_cpu)) if packed_as == ZLIB => {
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }

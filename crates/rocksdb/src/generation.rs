@@ -1,8 +1,8 @@
 //! A generation: the dictionaries that many files share.
 //!
 //! Each file carries its generation, so that it can be read alone; who reads files finds by a hash of the bytes that a
-//! generation is there already, so that a database with a thousand files holds a few. That matters for speed: eight token
-//! tables at once miss the caches and triple the time of a decode.
+//! generation is there already, so that a database with a thousand files holds a few. That matters for speed: eight
+//! token tables at once miss the caches and triple the time of a decode.
 //!
 //! # As bytes
 //!
@@ -115,12 +115,14 @@ impl Generation {
         Generation::load(&bytes)
     }
 
-    /// The generation that these bytes describe. Any bytes may be given; lengths are checked before anything is allocated.
+    /// The generation that these bytes describe. Any bytes may be given; lengths are checked before anything is
+    /// allocated.
     pub fn load(bytes: &[u8]) -> Result<Arc<Generation>, GenerationError> {
         Generation::load_hashed(bytes, xxhash_rust::xxh3::xxh3_128(bytes))
     }
 
-    /// Files may come from strangers, who can make two dictionaries with one hash: bytes are the same, or they are another generation.
+    /// Files may come from strangers, who can make two dictionaries with one hash: bytes are the same, or they are
+    /// another generation.
     fn load_hashed(bytes: &[u8], hash: u128) -> Result<Arc<Generation>, GenerationError> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = in_use.get_or_insert_default();

@@ -1,5 +1,5 @@
-//! What ziptier does in an unmodified RocksDB, without RocksDB's classes: these are C++, in `ziptier-rocksdb-plugin`, and call
-//! what is here.
+//! What ziptier does in an unmodified RocksDB, without RocksDB's classes: these are C++, in `ziptier-rocksdb-plugin`,
+//! and call what is here.
 //!
 //! | module | what it owns |
 //! |---|---|

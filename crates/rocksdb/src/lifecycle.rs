@@ -1,14 +1,15 @@
 //! When a database gets a new generation of dictionaries, and what a block is packed with, in any private format.
 //!
-//! A database that has a generation goes on with it. Otherwise the first file is sampled, and the generation that is made of it
-//! serves the files after it without sampling and buffering. When files shrink less than the samples did, the next file is sampled anew; what
-//! comes of it must save a twentieth against the old one on the same samples, or the old one stays and is asked about again
-//! after twice as many bytes.
+//! A database that has a generation goes on with it. Otherwise the first file is sampled, and the generation that is
+//! made of it serves the files after it without sampling and buffering. When files shrink less than the samples did,
+//! the next file is sampled anew; what comes of it must save a twentieth against the old one on the same samples, or
+//! the old one stays and is asked about again after twice as many bytes.
 //!
-//! Where files are small, a dictionary is a good part of one. So each file is sampled as a whole and *weighed*: the bytes of the dictionary and
-//! what it leaves of some of the blocks, beside what they are alone. The file gets the dictionary where that pays, and tokens are fewer and narrower the
-//! smaller files are. These blocks are gathered over the files, and when there are four times as many as the generation was made of, a
-//! new one is made of them all: it knows more families of records, and all files share it.
+//! Where files are small, a dictionary is a good part of one. So each file is sampled as a whole and *weighed*: the
+//! bytes of the dictionary and what it leaves of some of the blocks, beside what they are alone. The file gets the
+//! dictionary where that pays, and tokens are fewer and narrower the smaller files are. These blocks are gathered over
+//! the files, and when there are four times as many as the generation was made of, a new one is made of them all: it
+//! knows more families of records, and all files share it.
 
 mod trial;
 
@@ -52,7 +53,8 @@ const REVIEW_BYTES: u64 = 64 << 20;
 /// The same for one that was found in a file.
 const REVIEW_BYTES_PROVISIONAL: u64 = 8 << 20;
 
-/// The ways in which a private format packs a block: by what files share, or *alone*, by a format that is slower to read.
+/// The ways in which a private format packs a block: by what files share, or *alone*, by a format that is slower to
+/// read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Way {
     /// By tokens, alone by zstd.
@@ -86,8 +88,8 @@ impl Way {
         shared_bytes * 100 / (100 + pct)
     }
 
-    /// The most bytes of a file that is packed by what it shares, given what it takes alone and how much of it is better shared: tokens may
-    /// cost a sixth of what they serve, which other files save.
+    /// The most bytes of a file that is packed by what it shares, given what it takes alone and how much of it is
+    /// better shared: tokens may cost a sixth of what they serve, which other files save.
     pub(crate) fn file_bytes_worth(self, alone_bytes: usize, suited: usize, blocks: usize) -> usize {
         match self {
             Way::Tokens(_) => alone_bytes + alone_bytes * suited / (blocks * 6).max(1),
@@ -183,7 +185,8 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the generation is to be looked at again: files shrink less than the samples by a tenth, or it was found in a file.
+    /// Whether the generation is to be looked at again: files shrink less than the samples by a tenth, or it was found
+    /// in a file.
     fn is_due(&self, state: &State) -> bool {
         let raw = self.raw_bytes.load(Ordering::Relaxed);
         let packed_per_1024 = self.packed_bytes.load(Ordering::Relaxed) * 1024 / raw.max(1);
@@ -191,8 +194,8 @@ impl Lifecycle {
         raw >= state.review_after && (was_found || packed_per_1024 * 10 > state.packed_per_1024 * 11)
     }
 
-    /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. How it does is not known, so that it is
-    /// looked at soon.
+    /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. How
+    /// it does is not known, so that it is looked at soon.
     pub(crate) fn adopt(&self, generation: &Arc<Generation>) {
         let mut state = self.state();
         if state.current.is_none() && generation.serves(self.way.private()) {
@@ -208,7 +211,8 @@ impl Lifecycle {
         self.packed_bytes.fetch_add(packed_bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether a block that takes so many bytes of what is shared is likely to be so much shorter alone that it is worth trying.
+    /// Whether a block that takes so many bytes of what is shared is likely to be so much shorter alone that it is
+    /// worth trying.
     pub(crate) fn suspects(&self, shared_bytes: usize, raw_bytes: usize) -> bool {
         let expected = raw_bytes * self.alone_per_1024.load(Ordering::Relaxed) as usize / 1024;
         if self.way.bytes_worth(shared_bytes) <= expected {
@@ -231,7 +235,8 @@ impl Lifecycle {
         }
     }
 
-    /// The generation for a file that was sampled: a new one, the one before, or none. `alone` packs blocks without one.
+    /// The generation for a file that was sampled: a new one, the one before, or none. `alone` packs blocks without
+    /// one.
     pub(crate) fn train(&self, blocks: &[&[u8]], alone: &Contexts) -> Option<Arc<Generation>> {
         let trial = Trial::new(blocks, alone, self.way);
         self.alone_per_1024.store(trial.alone_per_1024() as u32, Ordering::Relaxed);
@@ -262,8 +267,8 @@ impl Lifecycle {
         chosen.worthy()
     }
 
-    /// Takes note of a file that was sampled. The generation that there is, and what samples a new one is to be made of beside the file's own, if one is
-    /// to be made.
+    /// Takes note of a file that was sampled. The generation that there is, and what samples a new one is to be made of
+    /// beside the file's own, if one is to be made.
     fn begin(&self, trial: &Trial<'_>) -> (Option<Arc<Generation>>, Option<Samples>) {
         let mut state = self.state();
         self.raw_bytes.store(0, Ordering::Relaxed);

@@ -1,9 +1,10 @@
-//! Where to cut a block of RocksDB, so that the token encoder works on several rows at once and meets the same beginnings again.
+//! Where to cut a block of RocksDB, so that the token encoder works on several rows at once and meets the same
+//! beginnings again.
 //!
-//! A data block is entries and then restart points, four bytes each, and their number. An entry is three varints (bytes shared
-//! with the key before, other bytes of the key, bytes of the value), the rest of the key, and the value. Rows are cut before
-//! and after each value. What does not look like a block of entries is cut into equal pieces: rows are a hint to the encoder, and
-//! any cut decodes to the same bytes.
+//! A data block is entries and then restart points, four bytes each, and their number. An entry is three varints (bytes
+//! shared with the key before, other bytes of the key, bytes of the value), the rest of the key, and the value. Rows
+//! are cut before and after each value. What does not look like a block of entries is cut into equal pieces: rows are a
+//! hint to the encoder, and any cut decodes to the same bytes.
 
 /// Bytes of a row where nothing is known of the block.
 const PIECE_BYTES: usize = 512;

@@ -13,7 +13,8 @@ const CANNED_LEVEL: i32 = 5;
 /// What the manager makes of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
-    /// `deflate` where `compression` is zlib, `lz4` where it is LZ4; all else is left to RocksDB. Any RocksDB reads the files.
+    /// `deflate` where `compression` is zlib, `lz4` where it is LZ4; all else is left to RocksDB. Any RocksDB reads the
+    /// files.
     #[default]
     Auto,
     /// Raw DEFLATE, RocksDB's zlib format; with canned codes a format of its own.
@@ -58,9 +59,9 @@ pub struct Settings {
     pub path: Path,
     /// `huffman`.
     pub huffman: Huffman,
-    /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one; deflate with canned codes has 1
-    /// (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). Of `lz4` those below 0 are accelerated, 1 is LZ4's
-    /// default, and 2 to 12 are LZ4-HC; of `auto` a level is deflate's.
+    /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one; deflate with
+    /// canned codes has 1 (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). Of `lz4` those
+    /// below 0 are accelerated, 1 is LZ4's default, and 2 to 12 are LZ4-HC; of `auto` a level is deflate's.
     pub level: Option<i32>,
     /// `verify`: every block that was packed is unpacked and compared before it is handed over.
     pub verify: bool,
@@ -127,7 +128,11 @@ impl Settings {
             ));
         }
         if self.output == Output::Token && self.path == Path::Hardware {
-            return Err("path hardware was asked of format token, which the CPU codes; choose format deflate, or path auto".into());
+            return Err(
+                "path hardware was asked of format token, which the CPU codes; choose format deflate, \
+                 or path auto"
+                    .into(),
+            );
         }
         if self.huffman == Huffman::Canned && self.output != Output::Deflate {
             return Err(format!(
@@ -164,8 +169,8 @@ impl Settings {
     }
 }
 
-/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use. On the CPU ordinary
-/// DEFLATE has entry points behind its streams, which RocksDB ignores: its zlib stops at their end.
+/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use. On the
+/// CPU ordinary DEFLATE has entry points behind its streams, which RocksDB ignores: its zlib stops at their end.
 pub(crate) fn engine(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
     let engine = device_or_cpu(setting)?;
     let is_ordinary = setting.huffman == Huffman::Dynamic && setting.dictionary.is_none();

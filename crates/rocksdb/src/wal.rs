@@ -1,14 +1,14 @@
 //! RocksDB's write-ahead log, in RocksDB's own bytes, in files whose room is made beforehand.
 //!
-//! RocksDB appends to its log and syncs it; each sync of a file that has grown also writes the file system's metadata. Here the
-//! file has room that is filled with zeros before it is needed, so that a sync writes data alone, and on persistent memory (DAX)
-//! or tmpfs a record is stored into a mapping, without any system call. What is on the medium is what RocksDB would have written:
-//! any RocksDB reads it, and takes the zeros behind the last record for its end.
+//! RocksDB appends to its log and syncs it; each sync of a file that has grown also writes the file system's metadata.
+//! Here the file has room that is filled with zeros before it is needed, so that a sync writes data alone, and on
+//! persistent memory (DAX) or tmpfs a record is stored into a mapping, without any system call. What is on the medium
+//! is what RocksDB would have written: any RocksDB reads it, and takes the zeros behind the last record for its end.
 //!
-//! A log that is being written ends, for its readers, before its file does. Within the process its length is known. Another process sees that
-//! the file is claimed, walks the records that are there, and takes for the end what follows the last whole batch, until it sees more. When
-//! nobody claims the file any more, it is what it is: a log that a killed process left is read to the end of its file, damage and all,
-//! but by those who followed it.
+//! A log that is being written ends, for its readers, before its file does. Within the process its length is known.
+//! Another process sees that the file is claimed, walks the records that are there, and takes for the end what follows
+//! the last whole batch, until it sees more. When nobody claims the file any more, it is what it is: a log that a
+//! killed process left is read to the end of its file, damage and all, but by those who followed it.
 //!
 //! | module | what it owns |
 //! |---|---|

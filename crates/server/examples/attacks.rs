@@ -1,9 +1,10 @@
-//! What hostile clients cost a real server: `attacks ZIPTIER [NAME [PART]]` starts `ZIPTIER serve` for each attack, on this machine alone,
-//! and prints the most anonymous memory it had beside its limit, and the longest wait of a client that asks for little. NAME chooses
-//! attacks by a part of their names. PART divides what they send, to see that they work.
+//! What hostile clients cost a real server: `attacks ZIPTIER [NAME [PART]]` starts `ZIPTIER serve` for each attack, on
+//! this machine alone, and prints the most anonymous memory it had beside its limit, and the longest wait of a client
+//! that asks for little. NAME chooses attacks by a part of their names. PART divides what they send, to see that they
+//! work.
 //!
-//! All rows are printed; then it fails if the memory or a wait of any row was above its bound. The figures depend on the machine: tests
-//! hold what must not depend on it.
+//! All rows are printed; then it fails if the memory or a wait of any row was above its bound. The figures depend on
+//! the machine: tests hold what must not depend on it.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that can't go on should stop")]
 

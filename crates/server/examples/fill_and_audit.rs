@@ -5,8 +5,9 @@
 //! cargo run --release -p ziptier-server --example fill_and_audit -- audit PORT MIB BYTES_MAX FILE...
 //! ```
 //!
-//! Values of key `n` are 64 to BYTES_MAX bytes of the files, at most 4,159, at a place that follows from `n`; so an audit needs nothing but the same
-//! arguments, and can be made by another process after the server was killed. Every failure is a sentence and a status of 1.
+//! Values of key `n` are 64 to BYTES_MAX bytes of the files, at most 4,159, at a place that follows from `n`; so an
+//! audit needs nothing but the same arguments, and can be made by another process after the server was killed. Every
+//! failure is a sentence and a status of 1.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;

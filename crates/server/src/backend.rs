@@ -267,8 +267,8 @@ pub trait Backend: Send + Sync {
     /// Removes a key; `true` if it existed.
     fn delete(&self, key: &[u8]) -> Result<bool, BackendError>;
 
-    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts. It gets
-    /// values above some KiB opened, not read: whoever wants their bytes sees first whether there is room.
+    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts.
+    /// It gets values above some KiB opened, not read: whoever wants their bytes sees first whether there is room.
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError>;
 
     /// As [`Backend::update`], for changes that need only length and expiry. A store that keeps those apart from the
@@ -333,12 +333,13 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Returns when everything that the calling thread has written or seen is as durable as the store promises. A worker calls it once
-    /// for all requests of a round, before any of their replies leaves.
+    /// Returns when everything that the calling thread has written or seen is as durable as the store promises. A
+    /// worker calls it once for all requests of a round, before any of their replies leaves.
     ///
     /// # Errors
     ///
-    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and so are those who read if
+    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and so are those
+    /// who read if
     /// [`Backend::waits_for_disk`]: what they saw may not last. Where nobody waits for the disk reads go on.
     fn wait(&self) -> Result<(), BackendError> {
         Ok(())

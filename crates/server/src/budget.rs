@@ -9,8 +9,8 @@
 //!    be taken back. Where requests do it happens after some refusals, or a few clients that stay would lock all others
 //!    out.
 //!
-//! The limit may change while the server runs. A lower one takes nothing from clients that hold more: steps 2 and 3 wait
-//! for the next client that asks.
+//! The limit may change while the server runs. A lower one takes nothing from clients that hold more: steps 2 and 3
+//! wait for the next client that asks.
 //!
 //! Not for memory of a request that is being run: see `memory_limit`.
 

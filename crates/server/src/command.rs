@@ -34,7 +34,8 @@ pub(crate) struct Client {
     pub(crate) info: Arc<ClientInfo>,
     /// Close once the replies have left.
     pub(crate) closing: bool,
-    /// Some command since replies were last released may have written, or has read what may not be durable yet and was promised to be.
+    /// Some command since replies were last released may have written, or has read what may not be durable yet and was
+    /// promised to be.
     pub(crate) rests_on_log: bool,
     /// The reply to the last command is still being produced; later commands wait.
     pub(crate) streaming: Option<Box<Streaming>>,

@@ -36,8 +36,8 @@ pub struct Config {
     pub release_memory: Option<fn()>,
     /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
     /// unfinished requests are dropped and refused, and clients must take their replies before they may ask for more.
-    /// `None` stands for a quarter of the memory limit, but at least 1 MiB, and follows `CONFIG SET maxmemory`. Without a
-    /// limit it stands for 2 GiB.
+    /// `None` stands for a quarter of the memory limit, but at least 1 MiB, and follows `CONFIG SET maxmemory`. Without
+    /// a limit it stands for 2 GiB.
     pub client_bytes_max: Option<usize>,
     /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
     pub allocated_bytes: Option<fn() -> u64>,

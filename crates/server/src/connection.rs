@@ -224,8 +224,8 @@ impl Connection {
         self.output.is_held()
     }
 
-    /// What the replies say is durable, or that cannot be known: then those whose replies rest on it are told so, and no more. Another turn
-    /// is due.
+    /// What the replies say is durable, or that cannot be known: then those whose replies rest on it are told so, and
+    /// no more. Another turn is due.
     pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
         if let Err(refusal) = durable
             && self.client.rests_on_log
@@ -418,7 +418,8 @@ impl Connection {
         shared.jobs.push(Job { worker, key, client, resp3, request, length });
     }
 
-    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if nothing is.
+    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if
+    /// nothing is.
     fn give_up(&mut self) -> bool {
         let Some((position, mut discard)) = self.parser.as_mut().and_then(|parser| parser.abandon()) else {
             return false;

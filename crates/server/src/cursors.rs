@@ -9,8 +9,8 @@
 //!
 //! 1. Each position belongs to the connection that made it, and a connection loses its own oldest one when it has too
 //!    many.
-//! 2. Positions of connections that have closed are kept, because clients with pools go on elsewhere. They go first when
-//!    the table is full.
+//! 2. Positions of connections that have closed are kept, because clients with pools go on elsewhere. They go first
+//!    when the table is full.
 //! 3. After them, the connection whose positions have the most bytes loses its oldest one. A connection that holds less
 //!    than its share of the table therefore loses nothing.
 

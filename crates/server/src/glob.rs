@@ -7,7 +7,8 @@
 
 use crate::refusal::Refusal;
 
-/// Most elements, besides stars, behind the plain beginning of a pattern. A text of 64 KiB takes some milliseconds then.
+/// Most elements, besides stars, behind the plain beginning of a pattern. A text of 64 KiB takes some milliseconds
+/// then.
 pub(crate) const ELEMENTS_MAX: usize = 4096;
 /// Bits of a word of states.
 const BITS: usize = 64;
@@ -23,7 +24,8 @@ pub(crate) struct Pattern {
     words: usize,
     /// For each byte, as many words: element `i` takes the byte if bit `i` is set.
     takes: Vec<u64>,
-    /// State `i`, in which `i` elements have been matched, takes any byte and stays if bit `i` is set: a star comes next.
+    /// State `i`, in which `i` elements have been matched, takes any byte and stays if bit `i` is set: a star comes
+    /// next.
     stays: Vec<u64>,
 }
 

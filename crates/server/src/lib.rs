@@ -55,8 +55,8 @@
 //!
 //! # When not to use it
 //!
-//! Commands with few and short arguments run to their end on the worker that read them, others on the threads of `jobs`.
-//! A store that blocks for long on every read, on a disk for instance, would stall the workers.
+//! Commands with few and short arguments run to their end on the worker that read them, others on the threads of
+//! `jobs`. A store that blocks for long on every read, on a disk for instance, would stall the workers.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

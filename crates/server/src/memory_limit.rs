@@ -33,8 +33,8 @@ const IDLE_PART: u64 = 1 << 14;
 /// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
 /// into the gap that the old one leaves.
 const REQUEST_BYTES: u64 = 128;
-/// After so many times as many requests whoever serves them waits for a measurement that another thread has begun: that may have lost its
-/// processor.
+/// After so many times as many requests whoever serves them waits for a measurement that another thread has begun: that
+/// may have lost its processor.
 const OVERDUE_PARTS: u64 = 4;
 /// How often the allocator is asked, at most, to give free pages back, and how often when there is no room. It would
 /// keep them for some seconds. Packing can free 500 MiB a second that fit no new body.
@@ -170,7 +170,8 @@ impl MemoryLimit {
         }
     }
 
-    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more; the store makes room if there is none.
+    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more; the store makes room if
+    /// there is none.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
         if self.limit_bytes().is_none() {
             return true;
@@ -186,7 +187,8 @@ impl MemoryLimit {
         }
     }
 
-    /// Promises `bytes` to a request, if there is room for them beside what others have been promised; the store makes room if there is none.
+    /// Promises `bytes` to a request, if there is room for them beside what others have been promised; the store makes
+    /// room if there is none.
     pub(crate) fn reserve(&self, bytes: u64, backend: &dyn Backend) -> Option<Reservation<'_>> {
         let promise = |bytes| {
             self.reserved_bytes.fetch_add(bytes, Relaxed);
@@ -204,7 +206,8 @@ impl MemoryLimit {
         }
         drop(released);
         let _turn = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
-        // Promised before there is room, so that nobody else is promised what becomes free. More than the whole limit never does.
+        // Promised before there is room, so that nobody else is promised what becomes free. More than the whole limit
+        // never does.
         let promised = (bytes <= limit_bytes).then(|| promise(bytes))?;
         backend.make_room(self.reserved_bytes.load(Relaxed)).then_some(promised)
     }
@@ -237,11 +240,13 @@ impl MemoryLimit {
             *released = Some(Instant::now());
             resident_bytes = resident();
         }
-        // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than not at all.
+        // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than
+        // not at all.
         let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
         let mut store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
-        // A settling store leaves gaps in the allocator's slabs, and takes less in the end. An idle server lends these gaps all of its limit,
-        // so a cache evicts nothing for them. Beyond the limit the store gives up the excess alone.
+        // A settling store leaves gaps in the allocator's slabs, and takes less in the end. An idle server lends these
+        // gaps all of its limit, so a cache evicts nothing for them. Beyond the limit the store gives up the excess
+        // alone.
         if is_idle {
             // All of the limit: it was not measured yet.
             let before_bytes = Some(self.store_bytes.load(Relaxed)).filter(|&bytes| bytes < process_bytes);

@@ -39,8 +39,8 @@ pub(crate) fn cpu_seconds() -> CpuSeconds {
     CpuSeconds { user: ticks(11).unwrap_or(0.0) / 100.0, system: ticks(12).unwrap_or(0.0) / 100.0 }
 }
 
-/// Allows this process as many open files as the system lets it have, and returns how many that are. A store needs one for each segment: call
-/// it before one is opened.
+/// Allows this process as many open files as the system lets it have, and returns how many that are. A store needs one
+/// for each segment: call it before one is opened.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };

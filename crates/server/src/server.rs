@@ -18,7 +18,8 @@ use crate::process;
 use crate::shared::{Message, Shared};
 use crate::worker::{LISTEN, WAKE, Worker};
 
-/// Open files that connections leave to everything else, beside those that are open when it begins to listen: the backend's.
+/// Open files that connections leave to everything else, beside those that are open when it begins to listen: the
+/// backend's.
 const OTHER_FILES: u64 = 64;
 /// The part of the open files, one in so many, that connections may have while a backend opens its own.
 const LOADING_PART: u64 = 4;

@@ -1,4 +1,5 @@
-//! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `COMMAND DOCS` of many names, `KEYS`.
+//! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `COMMAND DOCS` of many names,
+//! `KEYS`.
 //!
 //! The next piece is made only when the socket has taken the one before. So a client that asks for much and takes
 //! little holds one piece of memory, and other clients are served in between.

@@ -181,7 +181,8 @@ impl Worker {
         self.shared.drop_connection(self.index);
     }
 
-    /// Disconnects clients that were killed, were idle for too long or take their replies too slowly, if somebody asked.
+    /// Disconnects clients that were killed, were idle for too long or take their replies too slowly, if somebody
+    /// asked.
     fn sweep(&mut self) {
         let asked = self.shared.sweeps();
         if mem::replace(&mut self.swept, asked) == asked {
@@ -215,8 +216,8 @@ impl Worker {
     }
 }
 
-/// Asks the system to probe a peer that was silent for so many seconds, three times at a third of that; 0 for never. This
-/// is how Redis does it.
+/// Asks the system to probe a peer that was silent for so many seconds, three times at a third of that; 0 for never.
+/// This is how Redis does it.
 fn keep_alive(stream: &TcpStream, seconds: u64) -> rustix::io::Result<()> {
     if seconds == 0 {
         return Ok(());

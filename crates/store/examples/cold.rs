@@ -1,7 +1,7 @@
 //! What an SSD below memory costs: write amplification, reads per get, memory over its limit, and the index.
 //!
-//! `cargo run --release -p ziptier-store --example cold -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES] [text|noise]`: loads
-//! `TIMES` as many bytes as there is memory, replaces each key once in random order, then reads at random.
+//! `cargo run --release -p ziptier-store --example cold -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES] [text|noise]`:
+//! loads `TIMES` as many bytes as there is memory, replaces each key once in random order, then reads at random.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -82,8 +82,10 @@ impl Run {
         let (after, ssd) = (self.store.stats(), self.store.ssd().unwrap_or_default());
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         println!(
-            "{name}: {:.0} operations/s, memory at most {:.3} of the limit, write amplification {:.2} (cleaning {:.2}), \
-             {:.3} reads of the SSD per get that missed memory ({:.3} of all), index {:.2} % of {} MiB on SSD in {} leaves",
+            "{name}: {:.0} operations/s, memory at most {:.3} of the limit, \
+             write amplification {:.2} (cleaning {:.2}), \
+             {:.3} reads of the SSD per get that missed memory ({:.3} of all), \
+             index {:.2} % of {} MiB on SSD in {} leaves",
             ratio(count * 1000, began.elapsed().as_millis() as u64),
             ratio(self.most_held, memory),
             ratio(ssd.written_bytes - ssd_before.written_bytes, after.written_bytes - before.written_bytes),

@@ -1,8 +1,10 @@
 //! What durability costs: bytes written for bytes accepted, and the time to recover.
 //!
 //! ```text
-//! cargo run --release -p ziptier-store --example durable_figures -- amplification DIR KEYS UPDATES VALUE_BYTES [uniform|skewed] [MEMORY_MIB]
-//! cargo run --release -p ziptier-store --example durable_figures -- recovery DIR KEYS LOG_MIB VALUE_BYTES [MEMORY_MIB]
+//! cargo run --release -p ziptier-store --example durable_figures -- \
+//!   amplification DIR KEYS UPDATES VALUE_BYTES [uniform|skewed] [MEMORY_MIB]
+//! cargo run --release -p ziptier-store --example durable_figures -- \
+//!   recovery DIR KEYS LOG_MIB VALUE_BYTES [MEMORY_MIB]
 //! ```
 //!
 //! With a limit of memory, what it has no room for goes to SSD, within the folder.
@@ -104,7 +106,8 @@ fn amplification(
         checkpoints.segment_allocated_bytes as f64 / 1e6,
     );
     println!(
-        "write amplification {:.2}: log {:.2}, segments {:.2} (of them cleaning {:.2}), manifests {:.2}; at the device {:.2}",
+        "write amplification {:.2}: log {:.2}, segments {:.2} (of them cleaning {:.2}), manifests {:.2}; at \
+         the device {:.2}",
         share(0) + share(1) + share(2),
         share(0),
         share(1),
@@ -149,7 +152,8 @@ fn recovery(
         let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
         let recovered = store.recovered().cloned().unwrap_or_default();
         println!(
-            "{} keys of {} B: {} images of {:.0} MB and {} records of {:.0} MB of log recovered in {seconds:.2} s, {cpu:.2} CPU-seconds",
+            "{} keys of {} B: {} images of {:.0} MB and {} records of {:.0} MB of log recovered in \
+             {seconds:.2} s, {cpu:.2} CPU-seconds",
             store.len(),
             values.bytes,
             recovered.images,

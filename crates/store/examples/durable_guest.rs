@@ -1,6 +1,6 @@
-//! What the guest of `tests/vm/run` does with stores of several times their DRAM, the rest of which lies in far memory: on a NUMA node one is
-//! filled and read back; one with a folder and far memory on DAX is written to until the machine is killed, and checked after the next start.
-//! Every failure is a sentence and a status of 1.
+//! What the guest of `tests/vm/run` does with stores of several times their DRAM, the rest of which lies in far memory:
+//! on a NUMA node one is filled and read back; one with a folder and far memory on DAX is written to until the machine
+//! is killed, and checked after the next start. Every failure is a sentence and a status of 1.
 
 use std::error::Error;
 

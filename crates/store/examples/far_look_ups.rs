@@ -1,7 +1,8 @@
 //! Nanoseconds of a look-up in far memory beside one in DRAM: `far_look_ups KEYS FILE FAR [ROUNDS]`.
 //!
-//! Two settled stores with the same records (keys `key:%012d`, values of 128 bytes from hashed places of FILE): one in DRAM, one whose bodies lie in the
-//! file FAR. Rounds alternate between them; prints CPU time of the reading thread per key, least and median, and the median ratio.
+//! Two settled stores with the same records (keys `key:%012d`, values of 128 bytes from hashed places of FILE): one in
+//! DRAM, one whose bodies lie in the file FAR. Rounds alternate between them; prints CPU time of the reading thread per
+//! key, least and median, and the median ratio.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::error::Error;

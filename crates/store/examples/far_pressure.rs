@@ -1,7 +1,9 @@
-//! Data eight times the limit of DRAM, written and read for as long as it takes: `far_pressure OPERATIONS LIMIT_MIB FAR`.
+//! Data eight times the limit of DRAM, written and read for as long as it takes: `far_pressure OPERATIONS LIMIT_MIB
+//! FAR`.
 //!
-//! Random puts and verified gets, half and half, of keys `key:%012d` whose values of 100 bytes say key and version. Prints how far DRAM use went
-//! beyond the limit at most, as the store counts and as the system counts the process's anonymous memory.
+//! Random puts and verified gets, half and half, of keys `key:%012d` whose values of 100 bytes say key and version.
+//! Prints how far DRAM use went beyond the limit at most, as the store counts and as the system counts the process's
+//! anonymous memory.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::error::Error;

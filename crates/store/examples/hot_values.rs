@@ -1,7 +1,9 @@
-//! What reads of large values cost where most of them lie on SSD: gets per CPU-second, reads of the SSD per get, bytes written meanwhile.
+//! What reads of large values cost where most of them lie on SSD: gets per CPU-second, reads of the SSD per get, bytes
+//! written meanwhile.
 //!
-//! `cargo run --release -p ziptier-store --example hot_values -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES]`: puts half as many bytes as there
-//! is memory and reads them at random; puts `TIMES` as many, and reads at random a set that is a quarter of memory, then all.
+//! `cargo run --release -p ziptier-store --example hot_values -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES]`: puts half
+//! as many bytes as there is memory and reads them at random; puts `TIMES` as many, and reads at random a set that is a
+//! quarter of memory, then all.
 
 #![allow(clippy::unwrap_used)]
 
@@ -66,7 +68,8 @@ impl Run {
             }
         }
         println!(
-            "{name}: {:.0} gets per CPU-second, {:.3} reads of files per get, {:.1} MiB written, {:.1} MiB held at most",
+            "{name}: {:.0} gets per CPU-second, {:.3} reads of files per get, {:.1} MiB written, {:.1} MiB \
+             held at most",
             gets as f64 / (cpu_seconds() - cpu),
             (reads_of_files() - reads) as f64 / gets as f64,
             (written(&self.store) - wrote) as f64 / MIB as f64,

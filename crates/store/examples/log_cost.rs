@@ -1,7 +1,7 @@
 //! What the log costs a store: `log_cost DIR [MIB [VALUE_BYTES]]`.
 //!
-//! Puts text until the log has so many MiB (1,024) in each mode, and without a folder; prints operations per CPU-second of the process,
-//! background work included. Then opens the last log again, and prints how long that takes.
+//! Puts text until the log has so many MiB (1,024) in each mode, and without a folder; prints operations per CPU-second
+//! of the process, background work included. Then opens the last log again, and prints how long that takes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,8 @@
 //! Nanoseconds of a look-up in a settled store: `look_ups KEYS FILE [ROUNDS]`.
 //!
-//! Keys `key:%012d`, values of 128 bytes from hashed places of FILE, loaded in a scattered order. Prints CPU time of the reading thread
-//! per key, alone and in groups of 16, the least and the median of the rounds, and what the process's other threads did meanwhile.
+//! Keys `key:%012d`, values of 128 bytes from hashed places of FILE, loaded in a scattered order. Prints CPU time of
+//! the reading thread per key, alone and in groups of 16, the least and the median of the rounds, and what the
+//! process's other threads did meanwhile.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::error::Error;

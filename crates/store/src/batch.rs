@@ -1,8 +1,8 @@
 //! Batches: several writes that every reader sees all of or none of.
 //!
-//! A batch locks the leaves of all its keys in key order, checks its conditions, appends its records under its number, and makes them exist at once
-//! by committing that number ([`commits`]). It holds the locks until then, so that no other write comes between. Batches of other leaves go on
-//! meanwhile; only long batches wait for each other.
+//! A batch locks the leaves of all its keys in key order, checks its conditions, appends its records under its number,
+//! and makes them exist at once by committing that number ([`commits`]). It holds the locks until then, so that no
+//! other write comes between. Batches of other leaves go on meanwhile; only long batches wait for each other.
 
 mod commits;
 mod transfer;
@@ -29,14 +29,15 @@ pub use transfer::{Need, Transferred};
 /// Landed bytes above which a batch is a long one.
 const LONG_BYTES: usize = 64 << 10;
 
-/// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them may fall to one leaf,
-/// whose landing has offsets of 32 bits and may have room for twice as many.
+/// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them
+/// may fall to one leaf, whose landing has offsets of 32 bits and may have room for twice as many.
 const LANDED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a landing that a record takes besides its key and value, at most.
 const LANDED_HEAD_BYTES: usize = 48;
 
-/// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the records are sorted once:
-/// the batch holds its locks meanwhile, and the landing of a batch may have hundreds of thousands.
+/// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
+/// records are sorted once: the batch holds its locks meanwhile, and the landing of a batch may have hundreds of
+/// thousands.
 const SEARCHES_MAX: usize = 64;
 
 /// Looks at a lock before its holder counts as one that takes long: a single write and a short batch are over by then.
@@ -147,8 +148,8 @@ impl Core {
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. Unless the caller `waits` for other writers of its leaves and for turns of its keys, `None` says that there is one;
-    /// nothing was changed then.
+    /// As [`Core::write`]. Unless the caller `waits` for other writers of its leaves and for turns of its keys, `None`
+    /// says that there is one; nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
@@ -315,11 +316,14 @@ impl Core {
             self.count_write(key, value);
             value.written();
         }
+        // The rest is for bodies: the commit packs landings that grew.
+        drop(room);
         self.commit(number, locked, &guard);
         Ok(Tried::Done(true))
     }
 
-    /// Whether all conditions of a batch hold; `None` when a key of one is not known, or a value is to be compared first.
+    /// Whether all conditions of a batch hold; `None` when a key of one is not known, or a value is to be compared
+    /// first.
     fn all_hold(
         &self,
         operations: &[(&[u8], &Operation, NewValue<'_>)],
@@ -362,8 +366,8 @@ impl Core {
         interleave();
         self.commits.commit(number);
         interleave();
-        // Until the step above, the batch's records were published but did not exist. An update that was decided in between saw
-        // their appends and not their values: another append tells it to look again.
+        // Until the step above, the batch's records were published but did not exist. An update that was decided in
+        // between saw their appends and not their values: another append tells it to look again.
         locked.iter().for_each(|locked| locked.leaf.note_append());
         let is_grown = |leaf: &&Leaf| self.seal_grown(leaf, guard);
         let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
@@ -376,9 +380,11 @@ impl Core {
         landing.capacity() > self.landing_bytes_max()
     }
 
-    /// Seals the open landing of `leaf`, whose writer lock the caller holds, if it has grown; `true` when the leaf is to be packed for that.
+    /// Seals the open landing of `leaf`, whose writer lock the caller holds, if it has grown; `true` when the leaf is
+    /// to be packed for that.
     ///
-    /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing that nobody packs.
+    /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing
+    /// that nobody packs.
     pub(crate) fn seal_grown(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let has_grown = leaf.state(guard).open.as_ref().is_some_and(|open| self.is_grown(open));
         if has_grown {

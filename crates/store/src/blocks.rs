@@ -1,10 +1,11 @@
 //! Blocks of values: the engines and contexts that pack and unpack them.
 //!
-//! A block holds the values of consecutive records ([`contents`]), and is stored as a `frame` of the codec: with format,
-//! length and checksum, raw if it does not shrink.
+//! A block holds the values of consecutive records ([`contents`]), and is stored as a `frame` of the codec: with
+//! format, length and checksum, raw if it does not shrink.
 //!
-//! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep to
-//! the next. They live in the coding that they work for, and are freed with it: with the last body of its generation.
+//! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep
+//! to the next. They live in the coding that they work for, and are freed with it: with the last body of its
+//! generation.
 
 mod batches;
 mod contents;
@@ -38,8 +39,8 @@ const RAW_BYTES_MAX: usize = 128 << 10;
 /// Values of a block at most, so that a leaf can be cut between blocks.
 pub(crate) const BLOCK_RECORDS_MAX: usize = 64;
 
-/// Bytes of a block dictionary: the size that the codec's table of formats was measured with. With 144 MB of text, of chemical
-/// tables, or of source code, one of 110 KiB saved less than 5 % of blocks of 2 KiB.
+/// Bytes of a block dictionary: the size that the codec's table of formats was measured with. With 144 MB of text, of
+/// chemical tables, or of source code, one of 110 KiB saved less than 5 % of blocks of 2 KiB.
 const DICTIONARY_BYTES: usize = 16 << 10;
 
 /// Who packs, and so how hard the encoder tries.
@@ -136,7 +137,8 @@ impl BlockCoding {
         coding.map(|coding| Some(Arc::new(coding)))
     }
 
-    /// The same packing with a dictionary for each format that takes one, trained on `samples`; `None` if they give none.
+    /// The same packing with a dictionary for each format that takes one, trained on `samples`; `None` if they give
+    /// none.
     pub(crate) fn trained(&self, samples: &[&[u8]], generation: u32) -> Option<Self> {
         // Canned codes are made for blocks of the samples' size.
         let bytes: usize = samples.iter().map(|sample| sample.len()).sum();
@@ -205,8 +207,8 @@ impl BlockCoding {
         self.generation
     }
 
-    /// Bytes of values in a block. A write packs a block anew: one of half the size takes little more than half the time, and
-    /// less than a tenth more room until its leaf is quiet.
+    /// Bytes of values in a block. A write packs a block anew: one of half the size takes little more than half the
+    /// time, and less than a tenth more room until its leaf is quiet.
     pub(crate) fn block_bytes(&self, effort: Effort) -> usize {
         match effort {
             Effort::Fast => self.options.bytes / 2,
@@ -220,8 +222,8 @@ impl BlockCoding {
             || self.dense.as_ref().is_some_and(|dense| takes_dictionary(&dense.setting))
     }
 
-    /// Bytes of dictionaries and engines. Contexts are not counted, nor what is prepared for packing densely: both are there
-    /// while there is work for them.
+    /// Bytes of dictionaries and engines. Contexts are not counted, nor what is prepared for packing densely: both are
+    /// there while there is work for them.
     pub(crate) fn memory_bytes(&self) -> usize {
         let background = self.dense.as_ref().filter(|_| self.has_background_codec());
         let settings = std::iter::once(&self.front.setting).chain(background.map(|dense| &dense.setting));
@@ -243,7 +245,8 @@ impl BlockCoding {
         let packed = self.with_contexts(|contexts| {
             if let (Effort::Dense, Some(dense)) = (effort, &self.dense) {
                 let codec = &mut *self.dense(contexts, dense)?.codec;
-                // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells whose.
+                // A raw block is always the front's: its checksum depends on the dictionary, and nothing else tells
+                // whose.
                 if frame::pack(codec, dense.setting.format, raw, out).is_ok() {
                     if dense.kept.is_none() || out[start] != Format::None.number() {
                         return Ok(());
@@ -374,9 +377,9 @@ impl BlockCoding {
         self.contexts.iter().map(|contexts| kept(&contexts.lock())).sum()
     }
 
-    /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in any case:
-    /// between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to 550 KiB. Those with jobs
-    /// under way stay.
+    /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in
+    /// any case: between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to
+    /// 550 KiB. Those with jobs under way stay.
     pub(crate) fn release_idle(&self) {
         for contexts in &self.contexts {
             let mut contexts = contexts.lock();
@@ -411,8 +414,9 @@ fn device_of(options: &BlockOptions) -> DeviceSource {
     options.device.clone()
 }
 
-/// Whether blocks are given a dictionary. With one and codes of its own for every block, `deflate` takes 1.5 times as long to read and 3 times to write, for 13 %
-/// of the bytes of 512-byte blocks of text, and less of larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
+/// Whether blocks are given a dictionary. With one and codes of its own for every block, `deflate` takes 1.5 times as
+/// long to read and 3 times to write, for 13 % of the bytes of 512-byte blocks of text, and less of larger ones
+/// (`docs/MEASUREMENTS.md`, "Codec, blocks").
 fn takes_dictionary(setting: &Setting) -> bool {
     setting.format != Format::Deflate || setting.huffman == Huffman::Canned
 }

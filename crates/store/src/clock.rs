@@ -1,8 +1,9 @@
 //! What time it is, for everything that expires.
 //!
-//! The system's clock may be set back, by hand or by whoever synchronises it. A record that one thread took for expired would live again for
-//! another then. So a store's clock never goes back while the process runs: it follows the system's clock when that is set forward, and goes on
-//! by the steady clock when it is set back. Tests give a store a clock of their own and wait for nothing.
+//! The system's clock may be set back, by hand or by whoever synchronises it. A record that one thread took for expired
+//! would live again for another then. So a store's clock never goes back while the process runs: it follows the
+//! system's clock when that is set forward, and goes on by the steady clock when it is set back. Tests give a store a
+//! clock of their own and wait for nothing.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -36,7 +37,8 @@ impl Clock {
         Self(None)
     }
 
-    /// A clock for tests: it shows `now_ms`, in milliseconds since the Unix epoch, until [`Clock::advance`] is called on it or a clone of it.
+    /// A clock for tests: it shows `now_ms`, in milliseconds since the Unix epoch, until [`Clock::advance`] is called
+    /// on it or a clone of it.
     pub fn manual(now_ms: u64) -> Self {
         Self(Some(Arc::new(AtomicU64::new(now_ms))))
     }
@@ -86,7 +88,8 @@ impl Steady {
     fn now_us(&self, steady_us: impl Fn() -> u64, wall_us: impl FnOnce() -> u64) -> u64 {
         let now_us = steady_us();
         if now_us >= self.next_look_us.load(Ordering::Acquire) {
-            // The wall clock first: a pause between the two then makes the difference too small, which the next look mends.
+            // The wall clock first: a pause between the two then makes the difference too small, which the next look
+            // mends.
             let wall_us = wall_us();
             self.ahead_us.fetch_max(wall_us.saturating_sub(steady_us()), Ordering::Relaxed);
             // Whoever sees this sees the difference, too, and the very first one is not 0.

@@ -257,8 +257,8 @@ impl Core {
         }
     }
 
-    /// The leaves of the first [`GROUP_KEYS`] of `keys`, with the keys' hashes, and what look-ups from there will read on its way
-    /// into the cache.
+    /// The leaves of the first [`GROUP_KEYS`] of `keys`, with the keys' hashes, and what look-ups from there will read
+    /// on its way into the cache.
     ///
     /// A look-up waits for memory four or five times, each time for the address of the next. Here every step is
     /// taken for all keys before the next one, so that the waits overlap.
@@ -280,8 +280,8 @@ impl Core {
         leaves.into_iter().flatten().zip(hashes)
     }
 
-    /// Brings what writes to the first [`GROUP_KEYS`] of `keys` will read into the cache, step by step for all of them, as
-    /// [`Core::approach`] does for reads.
+    /// Brings what writes to the first [`GROUP_KEYS`] of `keys` will read into the cache, step by step for all of them,
+    /// as [`Core::approach`] does for reads.
     pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
         let leaves = self.index.find_group(keys, guard);
         let leaves = || leaves.iter().flatten();
@@ -325,7 +325,8 @@ impl Core {
     /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
     ///
     /// # Errors
-    /// The log failed, and what was seen may not be durable, which was promised. Where reads promise nothing of that kind they go on.
+    /// The log failed, and what was seen may not be durable, which was promised. Where reads promise nothing of that
+    /// kind they go on.
     #[inline]
     pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
         match self.journal.get() {
@@ -360,8 +361,8 @@ impl Core {
                 .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
     }
 
-    /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log may
-    /// give them a later expiry yet.
+    /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log
+    /// may give them a later expiry yet.
     pub(crate) fn expiry_now_ms(&self) -> u64 {
         if self.recovering.load(Ordering::Relaxed) { 0 } else { self.clock.now_ms() }
     }
@@ -468,7 +469,8 @@ pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
     }
 }
 
-/// What is said of a value that could not be unpacked when its leaf was packed anew, or read when its store was salvaged.
+/// What is said of a value that could not be unpacked when its leaf was packed anew, or read when its store was
+/// salvaged.
 pub(crate) const LOST: &str =
     "its bytes failed their check when the leaf was packed anew or salvaged; write it again, or delete it";
 

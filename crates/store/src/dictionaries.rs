@@ -122,8 +122,8 @@ impl Candidate {
             }
             Self::Blocks(blocks) => {
                 let trained = blocks.trained(samples, generation)?;
-                // In a small store an encoder's tables for a dense level may cost more than they save. They are there only
-                // while leaves become quiet.
+                // In a small store an encoder's tables for a dense level may cost more than they save. They are there
+                // only while leaves become quiet.
                 let some = &samples[..samples.len().min(DENSE_SAMPLES)];
                 let raw = some.iter().map(|value| value.len()).sum::<usize>().max(1) as f64;
                 let [fast, dense] = [Effort::Fast, Effort::Dense]
@@ -138,7 +138,8 @@ impl Candidate {
 
     /// Bytes that the training takes at most while it lasts, a sample of `sample_bytes` included.
     ///
-    /// Blocks use zstd's fast cover, whose table of 6 MiB is most of what it needs: 20 times a small sample was measured.
+    /// Blocks use zstd's fast cover, whose table of 6 MiB is most of what it needs: 20 times a small sample was
+    /// measured.
     fn training_bytes(&self, sample_bytes: usize) -> u64 {
         let values = sample_bytes / SAMPLE_BYTES_PER_VALUE;
         let bytes = match self {
@@ -151,8 +152,8 @@ impl Candidate {
         bytes as u64
     }
 
-    /// Bytes of the sample of a store of `logical_bytes` whose training has `room_bytes`: less where memory is short. `None` where it has
-    /// no room for any.
+    /// Bytes of the sample of a store of `logical_bytes` whose training has `room_bytes`: less where memory is short.
+    /// `None` where it has no room for any.
     fn sample_bytes(&self, logical_bytes: u64, room_bytes: u64) -> Option<usize> {
         let wanted_bytes =
             (logical_bytes / 8).clamp(SAMPLE_BYTES_MIN as u64, self.sample_bytes_max() as u64) as usize;
@@ -192,8 +193,8 @@ impl Dictionaries {
         }
     }
 
-    /// Takes over the codings of a store that was kept in a folder, in the order of their numbers, before anything is coded.
-    /// The newest that is of this store's kind is what new bodies are coded with.
+    /// Takes over the codings of a store that was kept in a folder, in the order of their numbers, before anything is
+    /// coded. The newest that is of this store's kind is what new bodies are coded with.
     pub(crate) fn restore<'c>(
         &self,
         codec: CodecChoice,
@@ -473,8 +474,9 @@ impl Core {
 
     /// Bytes that a training may take now.
     ///
-    /// Half of the room that is left, and the other half is for those who write meanwhile. Before there is a dictionary it is all of
-    /// the room, or a part of an evicting store: writers wait for the training then, and it gives them more than it takes.
+    /// Half of the room that is left, and the other half is for those who write meanwhile. Before there is a dictionary
+    /// it is all of the room, or a part of an evicting store: writers wait for the training then, and it gives them
+    /// more than it takes.
     fn training_room_bytes(&self) -> u64 {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();

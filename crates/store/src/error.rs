@@ -8,8 +8,9 @@ use ziptier_media::segments::SegmentError;
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one, but for a failure of the log
-/// while a write waits to be durable: what becomes of that write is not known before the store is opened anew.
+/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one, but for a failure
+/// of the log while a write waits to be durable: what becomes of that write is not known before the store is opened
+/// anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,7 +39,8 @@ pub enum Error {
     },
     /// A write that would pass the memory limit.
     #[error(
-        "the write was refused: {used_bytes} bytes are held and the memory limit is {limit_bytes}; delete keys or raise the limit"
+        "the write was refused: {used_bytes} bytes are held and the memory limit is {limit_bytes}; delete \
+         keys or raise the limit"
     )]
     MemoryLimit {
         /// The limit in force.
@@ -48,7 +50,8 @@ pub enum Error {
     },
     /// A write that would pass the memory limit of a store whose far memory has no room either.
     #[error(
-        "the write was refused: {used_bytes} bytes are held in DRAM and the memory limit is {limit_bytes}, and of {far_limit_bytes} bytes of far memory {far_used_bytes} are in use; delete keys or raise a limit"
+        "the write was refused: {used_bytes} bytes are held in DRAM and the memory limit is {limit_bytes}, and of \
+         {far_limit_bytes} bytes of far memory {far_used_bytes} are in use; delete keys or raise a limit"
     )]
     MemoryAndFarLimit {
         /// The limit of DRAM in force.
@@ -132,7 +135,8 @@ pub enum Error {
     },
     /// Something logged that needs what could not be read.
     #[error(
-        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is whole (--salvage)"
+        "what the log says of a value cannot be done again: {reason}; restore it, or start with what is \
+         whole (--salvage)"
     )]
     NotRedone {
         /// Which file, where in it, and what is wrong.
@@ -206,7 +210,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// A folder into which a dump was restored in part.
-    #[error("{} holds what a restore has left that did not end; restore the dump again, or remove the folder", path.display())]
+    #[error(
+        "{} holds what a restore has left that did not end; restore the dump again, or remove the folder",
+        path.display()
+    )]
     RestoreUnfinished {
         /// The folder.
         path: PathBuf,
@@ -244,7 +251,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk has refused something, and left everything as it was: it has no room, or too many files are open.
+    /// Whether the disk has refused something, and left everything as it was: it has no room, or too many files are
+    /// open.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Log(LogError::Disk(error)) if error.is_refusal())
     }
@@ -254,7 +262,8 @@ impl Error {
         if self.is_refusal() { Ok(()) } else { Err(self) }
     }
 
-    /// What a failed read says of a file of the folder: it is damaged at `offset`, unless it is no failure of the medium.
+    /// What a failed read says of a file of the folder: it is damaged at `offset`, unless it is no failure of the
+    /// medium.
     pub(crate) fn of_read(error: DiskError, path: &Path, offset: u64) -> Self {
         match error.unreadable() {
             Some(reason) => Self::FileDamaged { path: path.to_path_buf(), offset, reason },

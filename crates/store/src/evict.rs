@@ -1,17 +1,18 @@
 //! Eviction: at its memory limit, a store that evicts lets go of what S3-FIFO would. `switch` begins and ends it.
 //!
-//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023) puts new records on *probation*, a
-//! queue of a tenth of all bytes. Whoever was read before its end goes to the *main* queue, all others go, and their keys are
-//! remembered: who comes back soon goes to the main queue at once. There, who was read since its last turn gets another one.
+//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023) puts new records on
+//! *probation*, a queue of a tenth of all bytes. Whoever was read before its end goes to the *main* queue, all others
+//! go, and their keys are remembered: who comes back soon goes to the main queue at once. There, who was read since its
+//! last turn gets another one.
 //!
-//! Records lie in leaves, in key order, so that there are no queues to link them in. Each record has a [`Mark`] that tells its
-//! queue and the epoch in which it came there; an epoch is an eighth of what a queue holds. Leaves wait by the oldest epoch of
-//! their records, and whoever needs room visits the one whose records came first. Records go when their leaf is packed anew,
-//! merged with tombstones that nobody else sees.
+//! Records lie in leaves, in key order, so that there are no queues to link them in. Each record has a [`Mark`] that
+//! tells its queue and the epoch in which it came there; an epoch is an eighth of what a queue holds. Leaves wait by
+//! the oldest epoch of their records, and whoever needs room visits the one whose records came first. Records go when
+//! their leaf is packed anew, merged with tombstones that nobody else sees.
 //!
-//! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above [`GOAL_PCT`] the
-//! background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is room for its record. With
-//! places below DRAM all this waits until these are full: see `pressure`.
+//! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above
+//! [`GOAL_PCT`] the background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is
+//! room for its record. With places below DRAM all this waits until these are full: see `pressure`.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -76,8 +77,8 @@ impl Epochs {
 
 /// Leaves by the stamp of their oldest record in a queue.
 ///
-/// The queue keeps no leaf alive: a leaf that was joined with its neighbour would hold its body until its turn came, and
-/// eviction would let go of other records to make room for that.
+/// The queue keeps no leaf alive: a leaf that was joined with its neighbour would hold its body until its turn came,
+/// and eviction would let go of other records to make room for that.
 #[derive(Default)]
 struct Waiting(Mutex<[Vec<Weak<Leaf>>; STAMPS as usize]>);
 
@@ -159,8 +160,8 @@ enum Relief {
 }
 
 impl Core {
-    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their keys. Probation ends in a
-    /// pack that `may_end` it: one of a writer or of eviction, not one that nobody asked for.
+    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their
+    /// keys. Probation ends in a pack that `may_end` it: one of a writer or of eviction, not one that nobody asked for.
     pub(crate) fn weigh<'a>(
         &self,
         leaf: &Leaf,
@@ -251,7 +252,8 @@ impl Core {
         }
     }
 
-    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before eviction did has none.
+    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before
+    /// eviction did has none.
     pub(crate) fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
         let Some(eviction) = self.evicting() else { return };
         if marks.len() < leaf.state(guard).body.len() {
@@ -287,8 +289,8 @@ impl Core {
         self.has_evicted() && self.journal.get().is_some()
     }
 
-    /// Has the records of a leaf without marks wait in the main queue, as if they had come there one after the other: how they were read
-    /// before is not known. The caller owns the leaf.
+    /// Has the records of a leaf without marks wait in the main queue, as if they had come there one after the other:
+    /// how they were read before is not known. The caller owns the leaf.
     pub(crate) fn take_up(&self, leaf: &Leaf, guard: &Guard) {
         let Some(eviction) = self.evicting() else { return };
         let now = eviction.main.now() + STAMPS;
@@ -298,7 +300,8 @@ impl Core {
         self.remember(leaf, &marks, guard);
     }
 
-    /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are merged then.
+    /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are
+    /// merged then.
     pub(crate) fn note_landing(&self, leaf: &Leaf) {
         let Some(eviction) = self.evicting() else { return };
         let stamp = eviction.probation.now() % STAMPS;
@@ -312,8 +315,8 @@ impl Core {
         self.gauges.held().saturating_sub(self.gauges.retired.held())
     }
 
-    /// Whether so much is held that room comes before everything else that is done in the background: more than the limit, which writers keep to, so that
-    /// nothing goes while nobody writes.
+    /// Whether so much is held that room comes before everything else that is done in the background: more than the
+    /// limit, which writers keep to, so that nothing goes while nobody writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
         self.evicts() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
     }
@@ -335,7 +338,8 @@ impl Core {
         }
     }
 
-    /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before eviction.
+    /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before
+    /// eviction.
     fn packs_instead(&self, wanted_bytes: u64) -> bool {
         let limit = self.gauges.limit();
         limit < u64::MAX
@@ -344,8 +348,8 @@ impl Core {
             && self.squeeze_stale()
     }
 
-    /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had. The caller holds no
-    /// guard and no lock.
+    /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had.
+    /// The caller holds no guard and no lock.
     pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return true };
         if bytes > self.gauges.limit() / 2 {
@@ -371,8 +375,8 @@ impl Core {
         relief == Relief::Some
     }
 
-    /// Evicts towards `bytes` more that may be held; `false` when so much is not to be had that way. The caller holds no guard and no
-    /// lock.
+    /// Evicts towards `bytes` more that may be held; `false` when so much is not to be had that way. The caller holds
+    /// no guard and no lock.
     pub(crate) fn evict_for(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return false };
         if bytes > self.gauges.limit() / 2 {
@@ -414,7 +418,8 @@ impl Core {
         Relief::Some
     }
 
-    /// The leaf whose turn it is: one with records at the end of probation, or whoever came first when there `must` be one.
+    /// The leaf whose turn it is: one with records at the end of probation, or whoever came first when there `must` be
+    /// one.
     fn next_leaf(&self, eviction: &Eviction, must: bool) -> Option<Turn> {
         let pop = |which: Which, age_min| {
             let now = eviction.epochs(which).now();
@@ -467,8 +472,8 @@ impl Core {
         guard.flush();
     }
 
-    /// Joins a leaf that lost records with small neighbours. Records that were put in key order leave in key order, too: then it is
-    /// the left one that is empty already.
+    /// Joins a leaf that lost records with small neighbours. Records that were put in key order leave in key order,
+    /// too: then it is the left one that is empty already.
     fn join_around(&self, leaf: &Leaf, guard: &Guard) {
         let left = self.index.find_below(&leaf.low(), guard);
         let mut leaf = left.filter(|left| self.is_small(left.state(guard), guard)).unwrap_or(leaf);

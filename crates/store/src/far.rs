@@ -1,8 +1,8 @@
 //! Far memory as a place for bytes that never change: bodies, and chunks of large values.
 //!
-//! What is put here is read in place, as bytes in DRAM are, and its space is given back with its last owner. Bodies reach that through the
-//! epoch, with their leaf's state. The store promises nothing of what is here after the process: blocks that an earlier one left are freed when
-//! the medium is opened.
+//! What is put here is read in place, as bytes in DRAM are, and its space is given back with its last owner. Bodies
+//! reach that through the epoch, with their leaf's state. The store promises nothing of what is here after the process:
+//! blocks that an earlier one left are freed when the medium is opened.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -29,7 +29,8 @@ pub struct FarStatus {
     pub limit_bytes: u64,
     /// Bytes that blocks take, rounding and what waits for its last reader included.
     pub used_bytes: u64,
-    /// Bytes that the system counts as this process's anonymous memory although they are no DRAM of it: all of a NUMA node's, none of a file's.
+    /// Bytes that the system counts as this process's anonymous memory although they are no DRAM of it: all of a NUMA
+    /// node's, none of a file's.
     pub anonymous_bytes: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Fingerprints of keys that were evicted from probation not long ago: whoever comes back belongs into the main queue.
 //!
-//! Five fingerprints of 12 bits share a word, the oldest in the highest bits: a new one pushes it out. A key that was never
-//! evicted is taken for one that was with a chance of 5 in 4,096.
+//! Five fingerprints of 12 bits share a word, the oldest in the highest bits: a new one pushes it out. A key that was
+//! never evicted is taken for one that was with a chance of 5 in 4,096.
 
 use crate::memory::Gauges;
 
@@ -18,7 +18,8 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Remembers about as many keys as `records` asks for, if there is room for them. A table of another size begins empty.
+    /// Remembers about as many keys as `records` asks for, if there is room for them. A table of another size begins
+    /// empty.
     pub(crate) fn resize(&mut self, records: u64, gauges: &Gauges) {
         let room = gauges.limit().saturating_sub(gauges.held()) as usize / size_of::<u64>();
         let wanted = (records * KEYS_PCT / 100 / u64::from(PER_WORD)).max(16) as usize;

@@ -1,14 +1,15 @@
 //! How often a leaf's records are read: a clock of two bits per record that decays.
 //!
-//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves or forgets them all. Counts are advice: they are raised
-//! without synchronisation, and a merge that shifts records leaves them where they were.
+//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves or forgets them all. Counts are
+//! advice: they are raised without synchronisation, and a merge that shifts records leaves them where they were.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One read in this many is counted.
 pub(crate) const SAMPLE: u32 = 8;
 
-/// Records with a count of their own. Those behind share theirs with those before: packed bodies may have twice as many.
+/// Records with a count of their own. Those behind share theirs with those before: packed bodies may have twice as
+/// many.
 const PLACES: usize = 224;
 const WORDS: usize = PLACES / 32;
 const LOW_BITS: u64 = 0x5555_5555_5555_5555;

@@ -1,8 +1,9 @@
 //! The segment files of a store: what is needed of them, and when a file goes.
 //!
-//! Whoever holds a place in the process owns it, alone, and releases it: [`Owned`], or a list of images. A checkpoint names places,
-//! too, and what it names is read after a crash. So a segment goes when nobody owns anything in it and the checkpoint in force
-//! names nothing in it. While a checkpoint is being made it is not known yet what that names, and nothing goes at all.
+//! Whoever holds a place in the process owns it, alone, and releases it: [`Owned`], or a list of images. A checkpoint
+//! names places, too, and what it names is read after a crash. So a segment goes when nobody owns anything in it and
+//! the checkpoint in force names nothing in it. While a checkpoint is being made it is not known yet what that names,
+//! and nothing goes at all.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,7 +45,8 @@ impl ImageFiles {
         Self::with(segments, Needed::default(), None)
     }
 
-    /// Files of which a checkpoint in force needs the segments `named`. Who reads them from outside locks the folder `readers`.
+    /// Files of which a checkpoint in force needs the segments `named`. Who reads them from outside locks the folder
+    /// `readers`.
     pub(crate) fn of_checkpoint(
         segments: Segments,
         named: BTreeSet<u64>,
@@ -65,8 +67,8 @@ impl ImageFiles {
         self.readers.is_some()
     }
 
-    /// Something that they have is left out by a salvage: none of those that are there goes while the process runs, for what was left
-    /// out may lie in any of them, and may be read another day.
+    /// Something that they have is left out by a salvage: none of those that are there goes while the process runs, for
+    /// what was left out may lie in any of them, and may be read another day.
     pub(crate) fn keep_all(&self) {
         self.needed.lock().kept = Some(self.segments.numbers().last().copied().unwrap_or(0));
     }
@@ -156,8 +158,8 @@ impl<P: AsRef<[Place]>> Owned<P> {
         Self { files: files.clone(), places, is_handed_on: AtomicBool::new(false) }
     }
 
-    /// Of places that were found when the files were opened: the checkpoint in force names them, also those of pieces that its manifest
-    /// does not list, and they may be let go before the next one.
+    /// Of places that were found when the files were opened: the checkpoint in force names them, also those of pieces
+    /// that its manifest does not list, and they may be let go before the next one.
     pub(crate) fn found(files: &Arc<ImageFiles>, places: P) -> Result<Self, SegmentError> {
         let owned = Self::new(files, places);
         files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));

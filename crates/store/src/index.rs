@@ -99,8 +99,8 @@ impl Index {
         }
     }
 
-    /// As [`Index::find`] for the first [`GROUP_KEYS`] of `keys`, level by level, so that the waits for memory overlap. The
-    /// leaves themselves are on their way into the cache.
+    /// As [`Index::find`] for the first [`GROUP_KEYS`] of `keys`, level by level, so that the waits for memory overlap.
+    /// The leaves themselves are on their way into the cache.
     pub(crate) fn find_group<'g, K: AsRef<[u8]>>(
         &self,
         keys: &[K],

@@ -9,8 +9,9 @@
 //!            never changes └─ pieces   on SSD: several chunks each, once they were written
 //! ```
 //!
-//! A value lies in memory, on SSD, or in both: pieces that were written say what its chunks say, for good. So it leaves memory
-//! by letting its chunks go and comes back by reading its pieces; no record, leaf or checkpoint takes part in that.
+//! A value lies in memory, on SSD, or in both: pieces that were written say what its chunks say, for good. So it leaves
+//! memory by letting its chunks go and comes back by reading its pieces; no record, leaf or checkpoint takes part in
+//! that.
 
 mod chunks;
 mod open;
@@ -98,8 +99,8 @@ enum Whereabouts {
 }
 
 impl Large {
-    /// Cuts and codes `value`, whose chunks are counted instead of what is reserved for them. The scratch, six times a chunk, is not worth
-    /// keeping.
+    /// Cuts and codes `value`, whose chunks are counted instead of what is reserved for them. The scratch, six times a
+    /// chunk, is not worth keeping.
     pub(crate) fn new(
         value: &[u8],
         coding: Option<&Coding>,
@@ -257,7 +258,8 @@ impl Large {
 
 /// Moving. Readers have shares of the chunks or the pieces that they found, which last as long as they read.
 impl Large {
-    /// Takes `pieces`, unless another thread wrote the value first: a manifest may name that copy, and the value needs no second one.
+    /// Takes `pieces`, unless another thread wrote the value first: a manifest may name that copy, and the value needs
+    /// no second one.
     pub(crate) fn set_first_places(&self, pieces: Arc<OwnedPieces>) {
         let mut held = self.held.lock();
         if held.whereabouts.pieces().is_some() {
@@ -285,7 +287,8 @@ impl Large {
         drop(before);
     }
 
-    /// Lets go of its chunks, if its pieces were written; the bytes on a side of memory that are free when their last reader is gone.
+    /// Lets go of its chunks, if its pieces were written; the bytes on a side of memory that are free when their last
+    /// reader is gone.
     pub(crate) fn leave_memory(&self, side: Side) -> usize {
         let mut held = self.held.lock();
         let Whereabouts::Memory { chunks, pieces: Some(pieces) } = &held.whereabouts else { return 0 };
@@ -336,7 +339,8 @@ impl Large {
         true
     }
 
-    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts for no ratio.
+    /// A record that referred to it is gone. With the last one it is retired: it waits for its last reader, and counts
+    /// for no ratio.
     pub(crate) fn retire(self: &Arc<Self>) {
         if Arc::strong_count(self) > 1 {
             return;
@@ -420,8 +424,8 @@ impl Large {
         (!is_retired).then_some(Some(large))
     }
 
-    /// Notes that coding it anew for `generation` gave `large`, or left it as it is. Another thread may have noted one before: what all
-    /// names of the value get.
+    /// Notes that coding it anew for `generation` gave `large`, or left it as it is. Another thread may have noted one
+    /// before: what all names of the value get.
     pub(crate) fn note_recoded(&self, generation: u32, large: Option<Arc<Self>>) -> Option<Arc<Self>> {
         if let Some(known) = self.recoded(generation) {
             return known;

@@ -136,7 +136,8 @@ impl LeafState {
         self.landings().any(|landing| !landing.is_empty())
     }
 
-    /// What memory says of `key`, where nothing may mean that it lies below; the second part is the record's place in the body, if it was found there.
+    /// What memory says of `key`, where nothing may mean that it lies below; the second part is the record's place in
+    /// the body, if it was found there.
     #[inline]
     pub(crate) fn find<'a>(
         &'a self,
@@ -352,8 +353,8 @@ impl Leaf {
         self.appends.store(self.appends.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Notes that the leaf takes keys of its right neighbour, which may have been its own before. Somebody may have decided on an update when they
-    /// were, and the count has not changed since. A leaf that was quiet stays so.
+    /// Notes that the leaf takes keys of its right neighbour, which may have been its own before. Somebody may have
+    /// decided on an update when they were, and the count has not changed since. A leaf that was quiet stays so.
     pub(crate) fn note_absorbed(&self) {
         let _writer = self.lock_writer();
         let was_quiet = self.stays_quiet();
@@ -390,7 +391,8 @@ impl Leaf {
         self.this.clone()
     }
 
-    /// The index let go of this leaf, whose state `closed` never changes any more: what it holds counts as retired from now on.
+    /// The index let go of this leaf, whose state `closed` never changes any more: what it holds counts as retired from
+    /// now on.
     pub(crate) fn retire(&self, closed: &LeafState) {
         let before = self.removed.swap(true, Ordering::Relaxed);
         debug_assert!(!before, "a leaf is removed once");

@@ -41,8 +41,8 @@ const SWEEP_LEAVES: usize = 64;
 const DICTIONARY_PACKS: u32 = 128;
 /// A quiet leaf below this share of a full body is filled from its right neighbours.
 const FULL_PCT: usize = 97;
-/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a single
-/// half-empty leaf is not worth it.
+/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a
+/// single half-empty leaf is not worth it.
 const ROOM_PCT: usize = 3;
 /// Right neighbours that one leaf is filled from in a row.
 const FILLS_MAX: usize = 8;
@@ -52,7 +52,8 @@ const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
 const LOOSE_SHARE: usize = 8;
 
-/// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its neighbour.
+/// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its
+/// neighbour.
 #[derive(Default)]
 pub(crate) struct Queue {
     leaves: Mutex<VecDeque<Weak<Leaf>>>,
@@ -470,8 +471,8 @@ impl Core {
         (!state.closed && state.covers(key)).then_some((leaf, ownership))
     }
 
-    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait for an SSD, and nothing
-    /// would be freed meanwhile.
+    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait
+    /// for an SSD, and nothing would be freed meanwhile.
     pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
         let mut round = 0;
         loop {

@@ -1,4 +1,5 @@
-//! What eviction knows of each record of a leaf: one byte, beside the leaf and not in its body, because readers change it.
+//! What eviction knows of each record of a leaf: one byte, beside the leaf and not in its body, because readers change
+//! it.
 //!
 //! ```text
 //! bits 0-1  reads since the record was last judged, at most 3

@@ -38,8 +38,8 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, CACHE_LINE_BYTES);
 }
 
-/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`. What begins with `far`
-/// lies in far memory and counts for no limit of DRAM.
+/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`. What
+/// begins with `far` lies in far memory and counts for no limit of DRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
@@ -297,8 +297,8 @@ impl Gauges {
 
     /// All purposes, as they were at one moment if the store ever rests for one.
     ///
-    /// One gauge is read after another, and bytes that go from one to another meanwhile may count twice. So they are read until two
-    /// readings agree; where none do, the least of some is taken.
+    /// One gauge is read after another, and bytes that go from one to another meanwhile may count twice. So they are
+    /// read until two readings agree; where none do, the least of some is taken.
     pub(crate) fn memory_use(&self) -> MemoryUse {
         let mut least = self.read();
         let mut last = least;

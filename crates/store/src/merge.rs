@@ -80,9 +80,11 @@ impl Newest<'_> {
     }
 }
 
-/// The newest record per key of `landings`, which are given newest first. Records of batches that do not exist are left out, all of a batch or none.
+/// The newest record per key of `landings`, which are given newest first. Records of batches that do not exist are left
+/// out, all of a batch or none.
 ///
-/// A batch holds the writer lock of its leaves until it exists, so all records here that do not exist are of one batch, and none is newer.
+/// A batch holds the writer lock of its leaves until it exists, so all records here that do not exist are of one batch,
+/// and none is newer.
 pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &Commits) -> Newest<'a> {
     let mut absent = None;
     let mut exists = |number| {

@@ -1,5 +1,5 @@
-//! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the rest. Its large values
-//! move by themselves, one by one: no record knows where they lie.
+//! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the
+//! rest. Its large values move by themselves, one by one: no record knows where they lie.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::pressure::Sent;
 const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 
 impl Core {
-    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory: its body, if `with_body`, and of its large values those that
-    /// `pick` picks.
+    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory: its body, if `with_body`, and of its large
+    /// values those that `pick` picks.
     pub(crate) fn send_to_far(&self, leaf: &Leaf, with_body: bool, pick: Pick, guard: &Guard) -> Sent {
         let Some(far) = &self.far else { return Sent::Kept };
         let state = leaf.state(guard);

@@ -156,7 +156,8 @@ impl Core {
         Ok(Elsewhere { large, below })
     }
 
-    /// Reads the values that were not in memory; `false` if a record had to be looked up once more. The caller holds no guard and no lock.
+    /// Reads the values that were not in memory; `false` if a record had to be looked up once more. The caller holds no
+    /// guard and no lock.
     fn read_elsewhere<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -191,7 +192,8 @@ impl Core {
         })
     }
 
-    /// Reads the values that memory says nothing of, each image once, all at the same time. See [`Core::find_all_on_ssd`].
+    /// Reads the values that memory says nothing of, each image once, all at the same time. See
+    /// [`Core::find_all_on_ssd`].
     fn read_all_below<K: AsRef<[u8]>>(
         &self,
         keys: &[K],

@@ -69,8 +69,8 @@ impl CodecChoice {
 /// How values are packed in blocks, by the codecs that do so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockOptions {
-    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In leaves that
-    /// are written to, blocks have half of that.
+    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In
+    /// leaves that are written to, blocks have half of that.
     pub bytes: usize,
     /// Level of the format, for whatever is packed; `None` for a fast one where values are written, and
     /// `dense_level` for what has been quiet since.
@@ -82,8 +82,9 @@ pub struct BlockOptions {
     pub huffman: Huffman,
     /// Who does the work, by the name of one of the codec's engines; `None` for the one it prefers.
     pub engine: Option<&'static str>,
-    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without one; a device that
-    /// fails later leaves blocks raw, and what it cannot read any more is read in software: nothing is lost with a device.
+    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without one;
+    /// a device that fails later leaves blocks raw, and what it cannot read any more is read in software: nothing is
+    /// lost with a device.
     pub path: Path,
     /// Where engine `iaa` has its devices from; a model is preferred to other engines of `deflate`.
     pub device: DeviceSource,
@@ -165,14 +166,15 @@ pub struct Options {
     /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; when both are
     /// full, leaves go to SSD, or writes are refused. What a file holds from before is dropped.
     pub far: Option<FarOptions>,
-    /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM nears its limit.
+    /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM
+    /// nears its limit.
     pub far_ratio: Option<FarRatio>,
-    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a folder that has leaves on
-    /// SSD goes on using it: then `None` only means without a limit, where it was.
+    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a folder
+    /// that has leaves on SSD goes on using it: then `None` only means without a limit, where it was.
     pub ssd: Option<SsdOptions>,
-    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules of
-    /// S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that were evicted may
-    /// come back when it is opened anew, with the newest value that they had.
+    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules
+    /// of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that
+    /// were evicted may come back when it is opened anew, with the newest value that they had.
     pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,
@@ -181,8 +183,8 @@ pub struct Options {
     /// Whether leaves that are read far more than others are kept raw although `codec` names their form; `Auto` always
     /// does that. Without, every read of a settled value is one of that form: to measure it.
     pub heating: bool,
-    /// Bytes of a leaf's landing at least, 256 to 65,536: larger means fewer merges and more uncompressed bytes. Landings of leaves
-    /// with many records have room for a twentieth of these, up to 4 KiB.
+    /// Bytes of a leaf's landing at least, 256 to 65,536: larger means fewer merges and more uncompressed bytes.
+    /// Landings of leaves with many records have room for a twentieth of these, up to 4 KiB.
     pub landing_bytes: usize,
     /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack; 0 leaves
     /// everything but packs to [`Store::settle`](crate::Store::settle).
@@ -190,8 +192,8 @@ pub struct Options {
     /// Whether full landings are packed by the background threads. Otherwise the writer that fills one packs it:
     /// its bytes are in that core's cache, so that a write costs about half the CPU time.
     pub background_packing: bool,
-    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that is
-    /// before its writer has to wait. Without `background_packing` it means nothing.
+    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that
+    /// is before its writer has to wait. Without `background_packing` it means nothing.
     pub landing_watermark_pct: u8,
     /// Where the store is kept; without, it ends with its process.
     pub durable: Option<DurableOptions>,

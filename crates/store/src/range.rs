@@ -205,8 +205,8 @@ impl Core {
         }
     }
 
-    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`, or when there are more than `leaves_max`
-    /// and that is a bound.
+    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`, or when there are more
+    /// than `leaves_max` and that is a bound.
     fn count_each(&self, is_strict: bool, leaves_max: usize) -> Option<u64> {
         let mut count = 0;
         let mut cursor: Vec<u8> = Vec::new();

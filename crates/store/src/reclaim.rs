@@ -1,4 +1,5 @@
-//! What readers may still hold is freed by way of an epoch (`crossbeam-epoch`): each store has its own, and this carries there what is retired.
+//! What readers may still hold is freed by way of an epoch (`crossbeam-epoch`): each store has its own, and this
+//! carries there what is retired.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,8 @@ impl<T> Unreachable<T> {
 
 /// The epochs of one store: what it retires waits for its own readers only, and is freed with the store at the latest.
 ///
-/// A thread that reads is a *participant*. It registers at its first read and leaves when it ends, or when the store is dropped.
+/// A thread that reads is a *participant*. It registers at its first read and leaves when it ends, or when the store is
+/// dropped.
 pub(crate) struct Epochs {
     /// Freed last: what participants still have to free goes there when they leave.
     collector: Collector,
@@ -39,9 +41,10 @@ type Participants = Mutex<Vec<Arc<Participant>>>;
 /// The handle of one thread, until the thread ends or the store is dropped. Its address stays.
 struct Participant(Mutex<Option<Box<LocalHandle>>>);
 
-// SAFETY: a handle is used by the thread that registered it, through `Epochs::pin` of a store that lives, and is dropped under the lock: by that
-// thread at its end, when it uses the store no more, or by the thread that drops the store, which then nobody uses any more. Both happen after
-// every use, so that no two threads ever use a handle at once.
+// SAFETY: a handle is used by the thread that registered it, through `Epochs::pin` of a store that lives, and is
+// dropped under the lock: by that thread at its end, when it uses the store no more, or by the thread that drops the
+// store, which then nobody uses any more. Both happen after every use, so that no two threads ever use a handle at
+// once.
 unsafe impl Send for Participant {}
 // SAFETY: as above.
 unsafe impl Sync for Participant {}
@@ -70,7 +73,8 @@ impl Drop for Part {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
-// The store that the thread read last, and the handle that it has there. Without a destructor, so that a look costs two loads.
+// The store that the thread read last, and the handle that it has there. Without a destructor, so that a look costs two
+// loads.
 #[cfg(not(shuttle))]
 std::thread_local! {
     static LAST: Cell<(u64, *const LocalHandle)> = const { Cell::new((0, std::ptr::null())) };
@@ -99,8 +103,9 @@ impl Epochs {
     pub(crate) fn pin(&self) -> Guard {
         let (number, handle) = LAST.with(Cell::get);
         if number == self.number {
-            // SAFETY: this thread registered the handle with this store, which lives. It is dropped with the store, or when the thread ends:
-            // after that `LAST` is not asked, or names a store that is gone, whose number no other one has.
+            // SAFETY: this thread registered the handle with this store, which lives. It is dropped with the store, or
+            // when the thread ends: after that `LAST` is not asked, or names a store that is gone, whose number no
+            // other one has.
             return unsafe { (*handle).pin() };
         }
         self.pin_other()
@@ -145,7 +150,8 @@ impl Epochs {
 }
 
 impl Drop for Epochs {
-    /// Nobody reads the store any more: all participants leave, and the collector, which is dropped next, frees what they retired.
+    /// Nobody reads the store any more: all participants leave, and the collector, which is dropped next, frees what
+    /// they retired.
     fn drop(&mut self) {
         let participants = std::mem::take(&mut *self.participants.lock());
         for participant in participants {

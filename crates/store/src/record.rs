@@ -44,7 +44,8 @@ pub(crate) enum Kind {
     Touch = 4,
     /// The value is in one of the body's blocks.
     Packed = 5,
-    /// The value's block was damaged when the body was packed anew, or the value when a store was salvaged, and its bytes are lost.
+    /// The value's block was damaged when the body was packed anew, or the value when a store was salvaged, and its
+    /// bytes are lost.
     Lost = 6,
 }
 

@@ -1,7 +1,8 @@
 //! Schedule exploration of the lock-free parts, by `shuttle`: thousands of interleavings of a few threads, each
 //! replayable from the seed that a failure prints. Built with `--cfg shuttle` only (`make shuttle`).
 //!
-//! An exploration knows no weak memory: a load sees the newest store. `docs/ARCHITECTURE.md`, "Orderings", argues for those.
+//! An exploration knows no weak memory: a load sees the newest store. `docs/ARCHITECTURE.md`, "Orderings", argues for
+//! those.
 
 mod places;
 mod updates;
@@ -34,7 +35,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many schedules are explored, and the seed that they come from: `ZIPTIER_SCHEDULES` times as many as asked for, from `ZIPTIER_SEED`.
+/// How many schedules are explored, and the seed that they come from: `ZIPTIER_SCHEDULES` times as many as asked for,
+/// from `ZIPTIER_SEED`.
 fn seeded(schedules: usize) -> (u64, usize) {
     let seed = number("ZIPTIER_SEED").unwrap_or(1);
     let schedules = schedules * number("ZIPTIER_SCHEDULES").unwrap_or(1) as usize;

@@ -59,7 +59,8 @@ pub struct Stats {
     pub raised_from_ssd: u64,
     /// Records copied to memory because they were read from SSD twice.
     pub copied_up: u64,
-    /// Large values copied to memory because they were read from SSD twice, and to DRAM because they were read from far memory all the time.
+    /// Large values copied to memory because they were read from SSD twice, and to DRAM because they were read from far
+    /// memory all the time.
     pub values_raised: u64,
     /// Dictionaries trained.
     pub trainings: u64,

@@ -35,12 +35,15 @@ pub use bounded::OldValue;
 ///
 /// Keys are 1 to 65,536 bytes, values 0 bytes to 512 MiB. Every call is atomic per key, and linearizable.
 ///
-/// - **Compression** begins when there are enough records to train a dictionary on, and what one saves is worth what it costs:
-///   [`Store::stats`] tells. Records are settled by a background thread, or by [`Store::settle`].
-/// - **At its memory limit** the store refuses writes, unless [`Options::eviction`] or [`Store::set_eviction`] lets records go.
-/// - **Expiry** is a moment in milliseconds of Unix time, given with a value ([`PutMeta`]) or later ([`Store::set_expiry`]).
-/// - **With [`Options::durable`]** the store lies in a folder and is there again after a restart or a crash. [`Store::close`] tells whether
-///   everything is durable; a store that is dropped ends in the same way, and tells nobody.
+/// - **Compression** begins when there are enough records to train a dictionary on, and what one saves is worth what it
+///   costs: [`Store::stats`] tells. Records are settled by a background thread, or by [`Store::settle`].
+/// - **At its memory limit** the store refuses writes, unless [`Options::eviction`] or [`Store::set_eviction`] lets
+///   records go.
+/// - **Expiry** is a moment in milliseconds of Unix time, given with a value ([`PutMeta`]) or later
+///   ([`Store::set_expiry`]).
+/// - **With [`Options::durable`]** the store lies in a folder and is there again after a restart or a crash.
+///   [`Store::close`] tells whether everything is durable; a store that is dropped ends in the same way, and tells
+///   nobody.
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
@@ -54,8 +57,8 @@ impl Store {
     /// Opens a store: an empty one, or with [`Options::durable`] what its folder holds.
     ///
     /// # Errors
-    /// An option out of range, far memory that is not as it was asked for, a thread that the system refuses, a folder that is in use,
-    /// damaged or not a store's.
+    /// An option out of range, far memory that is not as it was asked for, a thread that the system refuses, a folder
+    /// that is in use, damaged or not a store's.
     pub fn open(options: Options) -> Result<Self, Error> {
         Self::open_with(options, |_| {})
     }
@@ -83,7 +86,8 @@ impl Store {
         let ssd = options.ssd.as_ref();
         let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
         if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
-            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it without eviction";
+            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it \
+                          without eviction";
             return Err(Error::Ssd { reason: reason.to_owned() });
         }
         let cold = match (&folder, ssd) {
@@ -115,21 +119,22 @@ impl Store {
         self.core.journal.get().map(Journal::stats)
     }
 
-    /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`] says; at once
-    /// without a folder. For callers with [`DurableOptions::waits`] off.
+    /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`]
+    /// says; at once without a folder. For callers with [`DurableOptions::waits`] off.
     ///
     /// [`DurableOptions::durability`]: crate::DurableOptions::durability
     /// [`DurableOptions::waits`]: crate::DurableOptions::waits
     ///
     /// # Errors
-    /// The log failed: what was written since the last successful call may or may not be there when the store is opened anew.
+    /// The log failed: what was written since the last successful call may or may not be there when the store is opened
+    /// anew.
     #[inline]
     pub fn wait(&self) -> Result<(), Error> {
         self.core.journal.get().map_or(Ok(()), Journal::wait)
     }
 
-    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable. What a few
-    /// seconds suffice for is brought into a checkpoint, so that the next start is quick.
+    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable. What
+    /// a few seconds suffice for is brought into a checkpoint, so that the next start is quick.
     ///
     /// # Errors
     /// The log failed, now or earlier.
@@ -228,8 +233,8 @@ impl Store {
         self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
     }
 
-    /// Says that `keys` are about to be written to: what that reads is brought into the cache for all of them at once, so that the
-    /// waits for memory overlap. Nothing else happens.
+    /// Says that `keys` are about to be written to: what that reads is brought into the cache for all of them at once,
+    /// so that the waits for memory overlap. Nothing else happens.
     pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
         let guard = self.core.pin();
         keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
@@ -452,8 +457,8 @@ impl Store {
         self.seen(self.core.keys_from(from, limit))
     }
 
-    /// Some key, `None` when there is none, or where a failed log forbids to tell. Leaves are drawn with about equal chances, and so are the keys of a leaf:
-    /// it takes the time of a few reads. `random` gives any numbers.
+    /// Some key, `None` when there is none, or where a failed log forbids to tell. Leaves are drawn with about equal
+    /// chances, and so are the keys of a leaf: it takes the time of a few reads. `random` gives any numbers.
     pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
         self.core.random_key(random).filter(|_| self.core.wait_for_seen().is_ok())
     }
@@ -479,8 +484,8 @@ impl Store {
         self.written(self.core.clear())
     }
 
-    /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times; but for leaves that would grow
-    /// where neither DRAM nor far memory has room.
+    /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times; but for
+    /// leaves that would grow where neither DRAM nor far memory has room.
     ///
     /// # Errors
     /// None today.
@@ -525,13 +530,14 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
-    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without blocks.
+    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without
+    /// blocks.
     pub fn block_engine(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.engine_name())
     }
 
-    /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`, `modelled`,
-    /// `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
+    /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`,
+    /// `modelled`, `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
         Some(self.core.dictionaries.current()?.blocks()?.worker())
     }

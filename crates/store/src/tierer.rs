@@ -1,5 +1,5 @@
-//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not; leaves and
-//! large values in far memory that are read more than what DRAM holds come back.
+//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not;
+//! leaves and large values in far memory that are read more than what DRAM holds come back.
 //!
 //! It goes round the leaves when enough was read for their clocks to mean something, or a second after anything was
 //! read: first it measures how heat is spread, then it judges every leaf by that. So a hot set that moves is raw again
@@ -21,8 +21,8 @@ const RECORDS_PER_READ: u64 = 2;
 const READS_MIN: u64 = 100_000;
 /// After fewer reads it is due after this time.
 const ROUND_MAX: Duration = Duration::from_secs(1);
-/// From the end of a round to the next, at least so many times what the walk took, and what changing leaves took: 2 % of
-/// one processor where nothing changes.
+/// From the end of a round to the next, at least so many times what the walk took, and what changing leaves took: 2 %
+/// of one processor where nothing changes.
 const WALK_PAUSE_FACTOR: u32 = 50;
 const CHANGE_PAUSE_FACTOR: u32 = 4;
 /// Heated leaves may take one part in this many of all bodies.
@@ -232,8 +232,8 @@ impl Core {
         self.raise_from_far(leaf, guard)
     }
 
-    /// Brings large values of `leaf` that are read all the time from far memory to DRAM, if there is room, up to so many that nobody waits for it;
-    /// `true` when any came.
+    /// Brings large values of `leaf` that are read all the time from far memory to DRAM, if there is room, up to so
+    /// many that nobody waits for it; `true` when any came.
     fn rank_larges(&self, leaf: &Leaf, tierer: &mut Tierer, guard: &Guard) -> bool {
         let mut came_bytes = 0;
         for large in leaf.state(guard).body.larges().filter(|large| large.reads() > 0) {

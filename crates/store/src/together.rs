@@ -1,8 +1,9 @@
-//! Several leaves at a time, where a device packs their blocks: while it works on those of one leaf, the next ones are laid out.
+//! Several leaves at a time, where a device packs their blocks: while it works on those of one leaf, the next ones are
+//! laid out.
 //!
-//! Background threads do so, with leaves that are quiet, that cool down, or that wait in the queue anyway. The leaf that was begun first is
-//! published last, when all others are; until then it takes appends and answers reads as before. A leaf that is closed, whose
-//! writers wait, is always packed alone, and so is one that its writer packs.
+//! Background threads do so, with leaves that are quiet, that cool down, or that wait in the queue anyway. The leaf
+//! that was begun first is published last, when all others are; until then it takes appends and answers reads as
+//! before. A leaf that is closed, whose writers wait, is always packed alone, and so is one that its writer packs.
 
 use crossbeam_epoch::Guard;
 
@@ -10,8 +11,8 @@ use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::packing::Goal;
 
-/// Leaves behind one that is packed which are looked at meanwhile: so many bodies with their values raw is what a thread has under way
-/// at most.
+/// Leaves behind one that is packed which are looked at meanwhile: so many bodies with their values raw is what a
+/// thread has under way at most.
 pub(crate) const LEAVES_AHEAD_MAX: usize = 7;
 
 /// The same of leaves in the queue: their writers may fill another landing, and then wait.
@@ -46,8 +47,8 @@ impl Core {
         self.stats.packs_background.raise();
     }
 
-    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks; `false` when it has no room
-    /// for that.
+    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks; `false`
+    /// when it has no room for that.
     pub(crate) fn settle_with_next(
         &self,
         leaf: &Leaf,
@@ -137,7 +138,8 @@ mod tests {
         format!("the value of {number} in version {version}; ").repeat(1 + (number * 7 % 5) as usize).into()
     }
 
-    /// Holds blocks that are to be packed until somebody asks for them again and again, and does them, the last first, in software.
+    /// Holds blocks that are to be packed until somebody asks for them again and again, and does them, the last first,
+    /// in software.
     struct Holding {
         software: Arc<dyn Engine>,
         /// The most jobs that were held at a time, those that compress and those that decompress.

@@ -1,10 +1,12 @@
 //! Updates: what a key gets is decided from what it has.
 //!
 //! 1. The key is read, without any lock, and the caller decides.
-//! 2. Under the writer lock of the key's leaf the key is compared with what was read. If it is the same, the decision holds, and the record is
-//!    appended; otherwise the update begins anew. Other keys of the leaf may have been written meanwhile, and the leaf may have been packed,
-//!    cut or joined: for a large value, reading and coding take so long that one of these is always the case.
-//! 3. A key that was written between each time has its *turn* after a few attempts: other writers of that key wait until the update is made.
+//! 2. Under the writer lock of the key's leaf the key is compared with what was read. If it is the same, the decision
+//!    holds, and the record is appended; otherwise the update begins anew. Other keys of the leaf may have been written
+//!    meanwhile, and the leaf may have been packed, cut or joined: for a large value, reading and coding take so long
+//!    that one of these is always the case.
+//! 3. A key that was written between each time has its *turn* after a few attempts: other writers of that key wait
+//!    until the update is made.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -105,8 +107,8 @@ impl Turns {
         Turn { turns: self, _one_at_a_time: one_at_a_time }
     }
 
-    /// Waits while a key of this hash has its turn, unless the write is part of it or no write. The caller holds no guard and no lock: the turn
-    /// may need memory or an SSD.
+    /// Waits while a key of this hash has its turn, unless the write is part of it or no write. The caller holds no
+    /// guard and no lock: the turn may need memory or an SSD.
     #[inline]
     pub(crate) fn wait_for(&self, hash: u64, expected: &Expected<'_>) {
         if self.hash.load(Ordering::Acquire) == hash | 1 {
@@ -160,8 +162,8 @@ impl Drop for Turn<'_> {
 }
 
 impl Core {
-    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`. `decide` is called once, and again for
-    /// each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
+    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`. `decide` is
+    /// called once, and again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
     pub(crate) fn modify(
         &self,
         key: &[u8],
@@ -172,7 +174,8 @@ impl Core {
         self.modify_seen(key, wanted, |seen, _| decide(seen))
     }
 
-    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only opened.
+    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only
+    /// opened.
     pub(crate) fn modify_seen(
         &self,
         key: &[u8],
@@ -356,7 +359,8 @@ impl Core {
         }
     }
 
-    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the writer lock.
+    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the
+    /// writer lock.
     pub(crate) fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
         match state.find(key, hash, &self.commits).0 {
             // It may have expired since it was read, or have gone to SSD.
@@ -374,7 +378,8 @@ fn has_fields_of(found: &Found<'_>, seen: &Seen) -> bool {
     seen.meta.is_some_and(|meta| (meta.expires_at_ms, meta.flags) == (found.expires_at_ms, found.flags))
 }
 
-/// Whether an inline value is the one that was seen; without `value`, whether it is as long. What cannot be read is looked at anew.
+/// Whether an inline value is the one that was seen; without `value`, whether it is as long. What cannot be read is
+/// looked at anew.
 fn has_value_of(found: Found<'_>, seen: &Seen, value: Option<&[u8]>) -> bool {
     let is_as_long = found_len(&found).is_ok_and(|len| seen.meta.is_some_and(|meta| meta.len == len));
     let Some(value) = value.filter(|_| is_as_long) else { return is_as_long };

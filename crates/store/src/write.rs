@@ -316,8 +316,8 @@ impl Core {
         }
     }
 
-    /// Logs what is applied next, if there is a log; if that is refused it must not be applied. The caller holds the writer
-    /// lock.
+    /// Logs what is applied next, if there is a log; if that is refused it must not be applied. The caller holds the
+    /// writer lock.
     #[inline]
     fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
@@ -326,8 +326,8 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes of the landing of a leaf with this body that begins with `record`: room for one in [`LANDING_SHARE`] of its records, for
-    /// so many writes pay for the next copy of the body.
+    /// Bytes of the landing of a leaf with this body that begins with `record`: room for one in [`LANDING_SHARE`] of
+    /// its records, for so many writes pay for the next copy of the body.
     fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
         let wanted_bytes = body.len() / LANDING_SHARE * record.landing_bytes();
         if wanted_bytes <= self.landing_bytes {
@@ -384,8 +384,8 @@ impl Core {
         }
     }
 
-    /// What a writer does for the store once landings were packed. The caller holds no guard: training a dictionary takes long, and nothing would
-    /// be freed meanwhile.
+    /// What a writer does for the store once landings were packed. The caller holds no guard: training a dictionary
+    /// takes long, and nothing would be freed meanwhile.
     pub(crate) fn tend(&self) {
         self.wait_for_retired();
         // A store that is half full and still raw does not wait for a thread that may have no processor.

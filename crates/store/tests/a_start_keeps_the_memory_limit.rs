@@ -1,6 +1,6 @@
-//! A folder has more than DRAM may hold where some of it lay in far memory, and that of a cache where keys were evicted or the limit was
-//! higher: a start that loaded all of it before anything went on would be killed for its memory, again and again. The allocator notes the
-//! most that was held.
+//! A folder has more than DRAM may hold where some of it lay in far memory, and that of a cache where keys were evicted
+//! or the limit was higher: a start that loaded all of it before anything went on would be killed for its memory, again
+//! and again. The allocator notes the most that was held.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(not(miri))]

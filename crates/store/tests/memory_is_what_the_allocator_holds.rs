@@ -1,5 +1,5 @@
-//! A memory figure that is not the allocator's own makes every density claim a guess. Run these tests one at a time, or in processes of their
-//! own: they count all that the allocator holds.
+//! A memory figure that is not the allocator's own makes every density claim a guess. Run these tests one at a time, or
+//! in processes of their own: they count all that the allocator holds.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,9 @@
 //! Rules that the tests of all crates share. The crate is a development dependency only: no product links it.
 //!
-//! - [`not_run`]: a test names the thing that this machine lacks. CI lists the things that it must have, and such a test fails there.
-//! - [`count`] and [`seed`]: a test does little in CI and much in `make torture`, and a failure names the seed that repeats it.
+//! - [`not_run`]: a test names the thing that this machine lacks. CI lists the things that it must have, and such a
+//!   test fails there.
+//! - [`count`] and [`seed`]: a test does little in CI and much in `make torture`, and a failure names the seed that
+//!   repeats it.
 //! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
 //!
 //! ```
@@ -25,7 +27,8 @@ pub const NOT_RUN_VARIABLE: &str = "ZIPTIER_NOT_RUN";
 /// The seed of every random test.
 pub const SEED_VARIABLE: &str = "ZIPTIER_SEED";
 
-/// A wait for another thread that takes longer is a hang. The longest stop of a thread that a busy machine showed was 20 s.
+/// A wait for another thread that takes longer is a hang. The longest stop of a thread that a busy machine showed was
+/// 20 s.
 pub const HANG: Duration = Duration::from_secs(120);
 
 /// Says that a test, or a part of it, cannot run because this machine lacks `thing`, and what to do.
@@ -63,7 +66,8 @@ pub fn count<T: FromStr>(variable: &str, in_ci: T) -> T {
     }
 }
 
-/// The seed of a random test: [`SEED_VARIABLE`] if it is set, or else always the same. A failure shows it, as all that a test prints.
+/// The seed of a random test: [`SEED_VARIABLE`] if it is set, or else always the same. A failure shows it, as all that
+/// a test prints.
 pub fn seed() -> u64 {
     let seed = count(SEED_VARIABLE, 1);
     println!("{SEED_VARIABLE}={seed} repeats this run");

@@ -1,4 +1,5 @@
-//! Any bytes as a descriptor, as its sources and as its state: no panic, and nothing is written but what the descriptor names.
+//! Any bytes as a descriptor, as its sources and as its state: no panic, and nothing is written but what the descriptor
+//! names.
 
 #![no_main]
 

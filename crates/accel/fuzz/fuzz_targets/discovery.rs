@@ -1,4 +1,5 @@
-//! Any tree in the place of sysfs, as text in the form of the recorded ones: discovery and doctor neither panic nor read without end.
+//! Any tree in the place of sysfs, as text in the form of the recorded ones: discovery and doctor neither panic nor
+//! read without end.
 
 #![no_main]
 

@@ -17,8 +17,8 @@ use super::{fixed_distance_lengths, fixed_literal_lengths};
 /// | 0x5A0 | 30 × 4 | code words of distances |
 /// | 0x618 | 8 | reserved |
 ///
-/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18; 0 is a symbol without a code, and to
-/// need it is [`NoCodeForSymbol`](crate::ErrorCode::NoCodeForSymbol).
+/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18; 0 is a symbol without a
+/// code, and to need it is [`NoCodeForSymbol`](crate::ErrorCode::NoCodeForSymbol).
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct CompressState([u8; 0x620]);
@@ -53,7 +53,8 @@ impl CompressState {
         Ok(state)
     }
 
-    /// A block with codes of these lengths, behind a header of so many bits, which begins with the three of the block's type.
+    /// A block with codes of these lengths, behind a header of so many bits, which begins with the three of the block's
+    /// type.
     pub fn dynamic(
         literals: &[u8],
         distances: &[u8],
@@ -197,7 +198,8 @@ mod tests {
         let bytes = state.as_bytes();
         assert_eq!(bytes[..0x1C], [0; 0x1C]);
         assert_eq!(bytes[0x1C..0x22], [3, 0, 0, 0, 0b011, 0]);
-        // Literal 0: code 0x30, 8 bits. Literal 144: code 0x190, 9 bits. End of block: code 0, 7 bits. Symbol 280: 0xC0.
+        // Literal 0: code 0x30, 8 bits. Literal 144: code 0x190, 9 bits. End of block: code 0, 7 bits. Symbol 280:
+        // 0xC0.
         assert_eq!(bytes[0x120..0x124], (0x30u32 | 8 << 15).to_le_bytes());
         assert_eq!(bytes[0x120 + 4 * 144..][..4], [0x90, 0x81, 0x04, 0]);
         assert_eq!(bytes[0x120 + 4 * 256..][..4], [0, 0x80, 0x03, 0]);

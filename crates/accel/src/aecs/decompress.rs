@@ -41,10 +41,11 @@ pub const HISTORY_BYTES: usize = 4096;
 /// | 0x4E8 | 4096 | history |
 /// | 0x14E8 | 24 | padding |
 ///
-/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18 *(its form in this state chosen here,
-/// after that of [`CompressState`](super::CompressState))*. All codes of one length are in the order of their symbols, so that those of the mapping
-/// table come first, and among them the literals. Numbers for code lengths are packed into five double words: length *i* has *i* + 1
-/// bits, lengths 1-6 from bit 0 of the first up, then 7-9, 10-11, 12-13, 14-15.
+/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18 *(its form in this state
+/// chosen here, after that of [`CompressState`](super::CompressState))*. All codes of one length are in the order of
+/// their symbols, so that those of the mapping table come first, and among them the literals. Numbers for code lengths
+/// are packed into five double words: length *i* has *i* + 1 bits, lengths 1-6 from bit 0 of the first up, then 7-9,
+/// 10-11, 12-13, 14-15.
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct DecompressState([u8; 0x1500]);
@@ -196,7 +197,8 @@ impl DecompressState {
         &self.0[END_OF_BLOCK..MAPPING + MAPPED]
     }
 
-    /// The code words that are set, by symbol, with those of the two symbols of each alphabet that mean nothing. `None` if the tables contradict themselves, or are in format 2.
+    /// The code words that are set, by symbol, with those of the two symbols of each alphabet that mean nothing. `None`
+    /// if the tables contradict themselves, or are in format 2.
     pub fn code_words(&self) -> Option<([u32; LITERALS + 2], [u32; DISTANCES + 2])> {
         if self.0[0x1DD] & 1 == 1 {
             return None;
@@ -226,7 +228,8 @@ impl DecompressState {
         Some((literals, std::array::from_fn(|symbol| self.dword(DISTANCE_CODES + 4 * symbol))))
     }
 
-    /// Presets history: bytes that the stream may refer to as if they stood before it. Of more than [`HISTORY_BYTES`] the last ones count.
+    /// Presets history: bytes that the stream may refer to as if they stood before it. Of more than [`HISTORY_BYTES`]
+    /// the last ones count.
     pub fn set_history(&mut self, history: &[u8]) -> &mut DecompressState {
         let history = &history[history.len().saturating_sub(HISTORY_BYTES)..];
         self.0[HISTORY..HISTORY + HISTORY_BYTES].fill(0);
@@ -246,8 +249,8 @@ impl DecompressState {
         }
     }
 
-    /// Adds bits that come before source 1, such as the rest of a byte in whose midst a block begins. The first is the lowest.
-    /// `false` if the input accumulator has no free word.
+    /// Adds bits that come before source 1, such as the rest of a byte in whose midst a block begins. The first is the
+    /// lowest. `false` if the input accumulator has no free word.
     #[must_use]
     pub fn push_input(&mut self, bits: u64, count: u8) -> bool {
         let free = (0..32).rev().take_while(|&word| self.0[INPUT_BITS + word] == 0).last();

@@ -1,7 +1,7 @@
 //! What stands between a process and the accelerator, step by step: processor, kernel, devices, queues.
 //!
-//! [`examine`] tells what it looked for and what it found, one line each, and the commands that would help. It changes nothing,
-//! and reads nothing but files, so that a recorded tree of another machine can be looked at.
+//! [`examine`] tells what it looked for and what it found, one line each, and the commands that would help. It changes
+//! nothing, and reads nothing but files, so that a recorded tree of another machine can be looked at.
 
 mod devices;
 mod enabling;

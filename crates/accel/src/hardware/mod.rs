@@ -1,9 +1,9 @@
 //! Work queues of this machine, opened by this process.
 //!
-//! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it and
-//! the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping to ordinary
-//! users on devices that are not safe against hostile submitters. The kernel ties an open queue to the address space of the process: a
-//! child after `fork` must open it again, and is told so by a [`Guarded`] queue.
+//! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it
+//! and the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping
+//! to ordinary users on devices that are not safe against hostile submitters. The kernel ties an open queue to the
+//! address space of the process: a child after `fork` must open it again, and is told so by a [`Guarded`] queue.
 
 mod in_flight;
 mod instructions;
@@ -119,8 +119,8 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that do not open are left
-/// out. Open each queue once and share it: a dedicated one opens once only.
+/// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that
+/// do not open are left out. Open each queue once and share it: a dedicated one opens once only.
 pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable> {
     let node = found.node_of(rustix::thread::sched_getcpu() as u32);
     let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());

@@ -89,7 +89,8 @@ impl Device for Portal {
             return Err(SubmitError::Full);
         }
         fence();
-        // SAFETY: the place lies in the queue's page, and a dedicated queue has a free entry; the buffers are the caller's promise.
+        // SAFETY: the place lies in the queue's page, and a dedicated queue has a free entry; the buffers are the
+        // caller's promise.
         let taken = unsafe { send(place, descriptor) };
         if taken { Ok(()) } else { Err(SubmitError::Full) }
     }

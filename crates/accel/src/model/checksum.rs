@@ -1,4 +1,5 @@
-//! Checksums: CRC-32 with gzip's and RFC 3720's polynomials, XOR of 16-bit words, and CRCs of up to 64 bits of any polynomial.
+//! Checksums: CRC-32 with gzip's and RFC 3720's polynomials, XOR of 16-bit words, and CRCs of up to 64 bits of any
+//! polynomial.
 
 /// Which CRC-32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +80,8 @@ fn xor16(bytes: &[u8]) -> u16 {
 
 /// A CRC of the degree that the lowest 1 of a left-aligned polynomial gives it.
 ///
-/// Bits of a byte are taken from the low end and the result is reflected, unless it is `big_endian`: then from the high end, and the
-/// result is left-aligned. An inverted CRC begins and ends with all its bits inverted.
+/// Bits of a byte are taken from the low end and the result is reflected, unless it is `big_endian`: then from the high
+/// end, and the result is left-aligned. An inverted CRC begins and ends with all its bits inverted.
 pub(super) struct Crc64 {
     polynomial: u64,
     table: Box<[u64; 256]>,

@@ -158,7 +158,8 @@ impl Compressor {
     }
 }
 
-/// Codes for these counts and their header, behind what is in the accumulator; the fixed ones where the header does not fit.
+/// Codes for these counts and their header, behind what is in the accumulator; the fixed ones where the header does not
+/// fit.
 fn set_own_codes(
     state: &mut CompressState,
     literals: &[u32; LITERALS],

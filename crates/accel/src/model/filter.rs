@@ -1,9 +1,9 @@
 //! The analytic operations on elements.
 //!
 //! What the interface leaves open is chosen here: elements that source 1 lacks are
-//! [`Source1TooShort`](ErrorCode::Source1TooShort) where it is packed and not compressed, else [`TooFewElements`](ErrorCode::TooFewElements); a vector without a 1
-//! has [`u32::MAX`] for the index of its first and 0 for that of its last; sums are taken modulo 2^32; the counts of an RLE burst
-//! are plain counts at every width.
+//! [`Source1TooShort`](ErrorCode::Source1TooShort) where it is packed and not compressed, else
+//! [`TooFewElements`](ErrorCode::TooFewElements); a vector without a 1 has [`u32::MAX`] for the index of its first and
+//! 0 for that of its last; sums are taken modulo 2^32; the counts of an RLE burst are plain counts at every width.
 
 use super::elements::{Elements, Packing};
 use super::validate::KEY_BITS_MAX;

@@ -22,15 +22,16 @@ pub enum Misfortune {
     Error(ErrorCode),
     /// The job does not end before the model is dropped, which then says that the hardware failed.
     Stuck,
-    /// The job ends after so many later ones have ended, or when there are no more. A synchronous model ends it at once.
+    /// The job ends after so many later ones have ended, or when there are no more. A synchronous model ends it at
+    /// once.
     Late {
         /// How many.
         jobs: u32,
     },
 }
 
-/// What goes wrong, and when. Jobs are counted from 0 in the order in which they are handed in; one that is refused by chance or plan counts,
-/// one that finds the queue really full does not.
+/// What goes wrong, and when. Jobs are counted from 0 in the order in which they are handed in; one that is refused by
+/// chance or plan counts, one that finds the queue really full does not.
 ///
 /// ```
 /// use ziptier_accel::{Injection, Misfortune, Status};

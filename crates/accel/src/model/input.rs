@@ -142,8 +142,8 @@ impl<'a> Bits<'a> {
         copied + whole
     }
 
-    /// The bits that were not taken, those of source 1 that were not yet pulled only if `all` are wanted. `None` if they are more
-    /// than an accumulator holds.
+    /// The bits that were not taken, those of source 1 that were not yet pulled only if `all` are wanted. `None` if
+    /// they are more than an accumulator holds.
     pub(super) fn rest(mut self, all: bool) -> Option<Vec<(u64, u8)>> {
         let mut words = Vec::new();
         if !all {

@@ -9,7 +9,8 @@ const LENGTH_MAX: usize = 258;
 /// Earlier positions that are looked at for each match.
 const EFFORT: usize = 8;
 
-/// Positions of earlier bytes. They count on from job to job, so that those of earlier jobs are too far away to be found.
+/// Positions of earlier bytes. They count on from job to job, so that those of earlier jobs are too far away to be
+/// found.
 pub(super) struct Matches {
     heads: Box<[u32; 1 << HASH_BITS]>,
     before: Box<[u32; HISTORY_BYTES]>,

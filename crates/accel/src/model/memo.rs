@@ -1,11 +1,11 @@
 //! Answers that a timed model has given, so that it need not work them out again.
 //!
-//! Software decompresses more slowly than the device that it models, so that a prediction would show the software. What was asked before is
-//! answered from memory: the same source, compared byte by byte, behind the same state, with the same flags. Everything else, and every
-//! error, is the strict inflater's.
+//! Software decompresses more slowly than the device that it models, so that a prediction would show the software. What
+//! was asked before is answered from memory: the same source, compared byte by byte, behind the same state, with the
+//! same flags. Everything else, and every error, is the strict inflater's.
 //!
-//! The answers lie in shared pages outside the allocator, so that neither its figures nor the anonymous memory of the process has them;
-//! [`ModelUsage`](super::ModelUsage) tells how many bytes they are.
+//! The answers lie in shared pages outside the allocator, so that neither its figures nor the anonymous memory of the
+//! process has them; [`ModelUsage`](super::ModelUsage) tells how many bytes they are.
 
 use std::ptr::{NonNull, null_mut, slice_from_raw_parts_mut};
 
@@ -47,7 +47,8 @@ pub(super) struct Memo {
     /// The number of the state in each slot, 0 for none. Numbers are not used again.
     states: [u64; STATES],
     states_seen: u64,
-    /// Where the next answer goes, counted on from round to round; the first round is 1, so that 0 in the table means nothing.
+    /// Where the next answer goes, counted on from round to round; the first round is 1, so that 0 in the table means
+    /// nothing.
     next: usize,
     /// Bytes that the process's total has of it.
     noted: usize,
@@ -158,7 +159,8 @@ impl Memo {
 impl Drop for Memo {
     fn drop(&mut self) {
         note_memo_growth(-(self.noted as i64));
-        // SAFETY: the pages were mapped by `new`, and nobody refers to them any more. It cannot fail with what `mmap` returned.
+        // SAFETY: the pages were mapped by `new`, and nobody refers to them any more. It cannot fail with what `mmap`
+        // returned.
         let _ = unsafe { munmap(self.pages.as_ptr().cast(), BYTES) };
     }
 }

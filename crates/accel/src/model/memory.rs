@@ -14,7 +14,8 @@ pub(super) struct JobMemory {
 impl JobMemory {
     /// # Safety
     ///
-    /// What [`Device::submit`](crate::Device::submit) asks for holds until [`complete`](Self::complete) or the end of this value.
+    /// What [`Device::submit`](crate::Device::submit) asks for holds until [`complete`](Self::complete) or the end of
+    /// this value.
     pub(super) unsafe fn new(descriptor: Descriptor) -> JobMemory {
         JobMemory { descriptor }
     }
@@ -67,7 +68,8 @@ impl JobMemory {
         let record = self.descriptor.completion();
         assert!(record != 0 && record.is_multiple_of(64), "a completion record was checked");
         let record = with_exposed_provenance_mut::<CompletionRecord>(record as usize);
-        // SAFETY: by the contract of `new` the record is valid for writes and nobody else touches it before its status is set.
+        // SAFETY: by the contract of `new` the record is valid for writes and nobody else touches it before its status
+        // is set.
         unsafe { CompletionRecord::complete(record, outcome) };
     }
 
@@ -77,8 +79,8 @@ impl JobMemory {
             return;
         }
         into.reserve(bytes);
-        // SAFETY: the range is a source that the descriptor names, which by the contract of `new` is valid for reads and does not
-        // change; the target has room for it.
+        // SAFETY: the range is a source that the descriptor names, which by the contract of `new` is valid for reads
+        // and does not change; the target has room for it.
         unsafe {
             let source = with_exposed_provenance::<u8>(address as usize);
             source.copy_to_nonoverlapping(into.as_mut_ptr(), bytes);
@@ -91,8 +93,8 @@ impl JobMemory {
             return;
         }
         let target = with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: the range lies in the destination or in a state that the descriptor says is written, which by the contract of `new` is
-        // valid for writes and nobody else's.
+        // SAFETY: the range lies in the destination or in a state that the descriptor says is written, which by the
+        // contract of `new` is valid for writes and nobody else's.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }

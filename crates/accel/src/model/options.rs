@@ -7,21 +7,23 @@ use std::time::Duration;
 
 /// How fast a modelled device is.
 ///
-/// A job waits for an engine, which is then busy for its bytes at the rate of its direction, and is completed a latency later. Bytes
-/// are uncompressed ones. What this cannot know: contention for memory bandwidth and the last-level cache, misses of the
-/// address translation cache (which dominate the tail of latencies on real machines), and how much the rate depends on the data.
+/// A job waits for an engine, which is then busy for its bytes at the rate of its direction, and is completed a latency
+/// later. Bytes are uncompressed ones. What this cannot know: contention for memory bandwidth and the last-level cache,
+/// misses of the address translation cache (which dominate the tail of latencies on real machines), and how much the
+/// rate depends on the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
-    /// Uncompressed gigabytes (10^9) that one engine compresses in a second. 1.9: the rate of one engine that a user measured and the
-    /// maintainers of Intel's QPL did not dispute (its issue 51, May 2025).
+    /// Uncompressed gigabytes (10^9) that one engine compresses in a second. 1.9: the rate of one engine that a user
+    /// measured and the maintainers of Intel's QPL did not dispute (its issue 51, May 2025).
     pub compress_gbps: f64,
     /// Engines of a device that can compress. 2: there, two engines reached 3.8 GB/s and more did not add to it.
     pub compress_engines: u32,
     /// Uncompressed gigabytes that one engine decompresses in a second, which is also the rate of all other operations.
     /// 3.75: the same thread quotes some 30 GB/s for the eight engines of a device.
     pub decompress_gbps: f64,
-    /// From the submission of a job that does not wait to its completion, besides its bytes. 1.5 µs is an assumption: nobody has published
-    /// a figure for one operation that could be trusted. Enqueueing alone takes some hundred nanoseconds.
+    /// From the submission of a job that does not wait to its completion, besides its bytes. 1.5 µs is an assumption:
+    /// nobody has published a figure for one operation that could be trusted. Enqueueing alone takes some hundred
+    /// nanoseconds.
     pub compress_latency: Duration,
     /// The same for everything else: 1 µs, likewise assumed.
     pub decompress_latency: Duration,
@@ -42,8 +44,8 @@ impl Default for Timing {
     }
 }
 
-/// What is modelled. Read from a string such as `devices=4,depth=128,decompress_gbps=3.5`, it has timing; by default it has none, and jobs
-/// complete as soon as they are done.
+/// What is modelled. Read from a string such as `devices=4,depth=128,decompress_gbps=3.5`, it has timing; by default it
+/// has none, and jobs complete as soon as they are done.
 ///
 /// | key | meaning | default |
 /// |---|---|---|
@@ -62,8 +64,8 @@ pub struct ModelOptions {
     pub devices: u32,
     /// Engines of a device.
     pub engines: u32,
-    /// Jobs that the queue of a device holds. A job leaves it when it has ended, which is later than on the hardware, where it does when
-    /// an engine begins with it.
+    /// Jobs that the queue of a device holds. A job leaves it when it has ended, which is later than on the hardware,
+    /// where it does when an engine begins with it.
     pub depth: u32,
     /// 1, or 2 for a device that makes the headers of blocks and loads parts of states.
     pub generation: u8,

@@ -143,7 +143,8 @@ impl Model {
         *lock(&self.shared.lateness)
     }
 
-    /// Takes the failures of jobs that have no completion record in which they could be told, as the kernel's log of a device would have them.
+    /// Takes the failures of jobs that have no completion record in which they could be told, as the kernel's log of a
+    /// device would have them.
     pub fn take_errors(&self) -> Vec<(Descriptor, Outcome)> {
         std::mem::take(&mut lock(&self.shared.errors))
     }
@@ -182,7 +183,8 @@ impl Device for Model {
             return Err(SubmitError::Full);
         };
         let delay = queue.injector.delay();
-        // SAFETY: the caller keeps to the contract of this method until the job is completed or, like what it holds, dropped.
+        // SAFETY: the caller keeps to the contract of this method until the job is completed or, like what it holds,
+        // dropped.
         let memory = unsafe { JobMemory::new(*descriptor) };
         let has_time = self.worker.is_none() && (shared.is_timed || !delay.is_zero());
         let job = Job { memory, submitted: has_time.then(Instant::now), delay, fate };
@@ -222,8 +224,8 @@ impl Queue {
     }
 }
 
-/// Moves the calling thread to the processors that the process was not confined to: they are no part of what is measured. Where there
-/// are none, the system refuses, and the thread stays.
+/// Moves the calling thread to the processors that the process was not confined to: they are no part of what is
+/// measured. Where there are none, the system refuses, and the thread stays.
 fn stand_aside() {
     if cfg!(miri) {
         return;

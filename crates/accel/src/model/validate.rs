@@ -1,8 +1,8 @@
 //! Whether a descriptor asks for something that the device can do.
 //!
-//! Where the interface does not say which of several statuses comes first, the order is: opcode, operation flags, completion record,
-//! reserved fields, sizes, alignment, overlap, coding flags, filter flags. Not knowing better, the model is strict: what no user of the device sets
-//! must be 0.
+//! Where the interface does not say which of several statuses comes first, the order is: opcode, operation flags,
+//! completion record, reserved fields, sizes, alignment, overlap, coding flags, filter flags. Not knowing better, the
+//! model is strict: what no user of the device sets must be 0.
 
 use crate::aecs::{CompressState, DecompressState, FilterState, Histogram};
 use crate::completion::{Outcome, Status};

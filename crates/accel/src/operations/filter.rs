@@ -7,8 +7,8 @@ use crate::device::{Capabilities, iaa_cap};
 use crate::error::JobError;
 use crate::jobs::{Addresses, JobPool};
 
-/// An operation on packed unsigned integers. Its outcome also has smallest, largest and sum of the elements of an array, or
-/// first, last and count of the ones of a bit vector.
+/// An operation on packed unsigned integers. Its outcome also has smallest, largest and sum of the elements of an
+/// array, or first, last and count of the ones of a bit vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     /// What is done.
@@ -48,7 +48,8 @@ pub enum FilterKind {
     },
     /// The elements whose bit in the second source is 1.
     Select,
-    /// For each 1 in the second source the next element, for each 0 a zero. [`Elements::count`] counts bits of the second source.
+    /// For each 1 in the second source the next element, for each 0 a zero. [`Elements::count`] counts bits of the
+    /// second source.
     Expand,
 }
 

@@ -20,7 +20,8 @@ use crate::error::JobError;
 use crate::jobs::{Addresses, JobPool, first_in_page};
 use crate::preset::Preset;
 
-/// An operation. Streams are raw DEFLATE in a window of 4 KiB, each complete in itself, and may have been made by others.
+/// An operation. Streams are raw DEFLATE in a window of 4 KiB, each complete in itself, and may have been made by
+/// others.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Operation {

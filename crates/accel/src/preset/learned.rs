@@ -1,7 +1,8 @@
 //! Having a device read the header of canned codes, and keeping the state that it writes.
 //!
-//! The state of a decompressor in the midst of a block has fields that only the device knows. It is asked to write them itself: the header of
-//! a block with these codes is all of its input, and what it would do next is to decode the first symbol.
+//! The state of a decompressor in the midst of a block has fields that only the device knows. It is asked to write them
+//! itself: the header of a block with these codes is all of its input, and what it would do next is to decode the first
+//! symbol.
 
 use ziptier_deflate::CannedLengths;
 

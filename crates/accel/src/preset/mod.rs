@@ -30,13 +30,14 @@ struct Canned {
 }
 
 impl Preset {
-    /// States of history and, if the dictionary has them, canned codes, in which this device reads and writes canned blocks. The device is
-    /// asked for the parts of its state that only it knows.
+    /// States of history and, if the dictionary has them, canned codes, in which this device reads and writes canned
+    /// blocks. The device is asked for the parts of its state that only it knows.
     pub fn new(dictionary: &Dictionary, device: &dyn Device) -> Result<Preset, JobError> {
         Preset::with(dictionary, |codes| learned::state_behind_header(device, codes))
     }
 
-    /// The same with states that are written without asking a device. Only the model is sure to understand those of canned codes.
+    /// The same with states that are written without asking a device. Only the model is sure to understand those of
+    /// canned codes.
     pub fn written(dictionary: &Dictionary) -> Preset {
         let canned = Preset::with(dictionary, |codes| {
             let state = DecompressState::canned(codes.literals(), codes.distances());

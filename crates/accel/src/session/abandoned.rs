@@ -1,6 +1,7 @@
 //! Jobs that had not ended when their session was dropped: a device may still write to their buffers.
 //!
-//! Each new session looks whether some have ended, so that their memory and their entries of a dedicated queue come back.
+//! Each new session looks whether some have ended, so that their memory and their entries of a dedicated queue come
+//! back.
 
 use std::sync::{Mutex, TryLockError};
 

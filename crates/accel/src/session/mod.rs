@@ -20,8 +20,9 @@
 //! # Ok::<(), ziptier_accel::JobError>(())
 //! ```
 //!
-//! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where that helps: after a
-//! page fault, once the page is there, and when a queue is full. What can be done about other errors is the caller's to decide.
+//! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where
+//! that helps: after a page fault, once the page is there, and when a queue is full. What can be done about other
+//! errors is the caller's to decide.
 
 mod abandoned;
 mod limits;
@@ -61,7 +62,8 @@ const FAULTS_SPARE: u32 = 64;
 
 /// A thread's jobs on one or several queues. It holds, for each job, both buffers and 7 KiB.
 ///
-/// A child that is forked meanwhile has no part in it: there, no job is taken, and those under way end with [`JobError::NoQueue`].
+/// A child that is forked meanwhile has no part in it: there, no job is taken, and those under way end with
+/// [`JobError::NoQueue`].
 pub struct Session {
     home: Home,
     queues: Queues,
@@ -91,7 +93,8 @@ struct Slot {
 }
 
 impl Session {
-    /// A session on these queues, which should be those of the caller's NUMA node. It allocates all that it will ever need.
+    /// A session on these queues, which should be those of the caller's NUMA node. It allocates all that it will ever
+    /// need.
     ///
     /// # Panics
     ///
@@ -145,7 +148,8 @@ impl Session {
         self.free.len()
     }
 
-    /// Takes a job whose output has at most `output_bytes_max` bytes; `tag` comes back with its result. The source is copied.
+    /// Takes a job whose output has at most `output_bytes_max` bytes; `tag` comes back with its result. The source is
+    /// copied.
     ///
     /// An error says that the job was not taken.
     pub fn submit(
@@ -328,8 +332,8 @@ impl Session {
         // SAFETY: the job is not under way.
         unsafe { self.pool.clear(job) };
         let slot = &mut self.slots[job];
-        // SAFETY: the descriptor names buffers of the pool, which are the job's until it has ended, and states that the slot's operation
-        // keeps alive. The record is cleared. Nobody touches any of them while `queue` is set.
+        // SAFETY: the descriptor names buffers of the pool, which are the job's until it has ended, and states that the
+        // slot's operation keeps alive. The record is cleared. Nobody touches any of them while `queue` is set.
         slot.queue = Some(unsafe { self.queues.submit(&slot.descriptor, tries as u32, &mut self.counters) }?);
         Ok(())
     }

@@ -54,8 +54,8 @@ impl Wild<'_> {
         let mut record = Box::new(CompletionRecord::new());
         let record = &raw mut *record;
         descriptor.set_completion(record.expose_provenance() as u64);
-        // SAFETY: all addresses are those of buffers that live until the end of this function, and the device executes the job at once; what is not
-        // an address of theirs is 0, which it refuses.
+        // SAFETY: all addresses are those of buffers that live until the end of this function, and the device executes
+        // the job at once; what is not an address of theirs is 0, which it refuses.
         let outcome = unsafe {
             device.submit(&descriptor).unwrap();
             CompletionRecord::poll(record)

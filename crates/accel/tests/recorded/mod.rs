@@ -1,5 +1,5 @@
-//! Recorded sysfs trees as text, one entry a line: `path: content` for an attribute, `path -> target` for a link, `path 0660`
-//! for a device node with its permissions.
+//! Recorded sysfs trees as text, one entry a line: `path: content` for an attribute, `path -> target` for a link, `path
+//! 0660` for a device node with its permissions.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

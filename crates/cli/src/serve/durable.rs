@@ -17,8 +17,8 @@ pub(crate) struct DurableArguments {
     #[arg(long, env = "ZIPTIER_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// With --dir, when a write is on the disk: always (before its reply), everysec (within a second) or no (when the system likes)
-    /// [default: everysec]
+    /// With --dir, when a write is on the disk: always (before its reply), everysec (within a second) or no (when the
+    /// system likes) [default: everysec]
     #[arg(long, env = "ZIPTIER_DURABILITY", requires = "dir", value_name = "WHEN")]
     durability: Option<Durability>,
 

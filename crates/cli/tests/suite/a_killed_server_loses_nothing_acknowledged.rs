@@ -1,7 +1,9 @@
-//! The server is killed (SIGKILL) in the midst of writes by several clients, started again on the same folder, and audited by the
-//! numbers that the clients wrote: in every durability, what was acknowledged or read is there, whole, and nothing else.
+//! The server is killed (SIGKILL) in the midst of writes by several clients, started again on the same folder, and
+//! audited by the numbers that the clients wrote: in every durability, what was acknowledged or read is there, whole,
+//! and nothing else.
 //!
-//! Once with all in memory, and once with most of the data on SSD, which was read and written when the server was killed.
+//! Once with all in memory, and once with most of the data on SSD, which was read and written when the server was
+//! killed.
 //!
 //! `ZIPTIER_KILLS` gives the number of rounds, 20 by default; a fifth of them with most data on SSD.
 
@@ -55,8 +57,8 @@ impl Numbers {
     }
 }
 
-/// What a client writes: keys that are set, one that is set and deleted in turn, one that is counted up, and two that are always
-/// set together.
+/// What a client writes: keys that are set, one that is set and deleted in turn, one that is counted up, and two that
+/// are always set together.
 #[derive(Default)]
 struct Owned {
     set: [Numbers; KEYS as usize],
@@ -246,8 +248,8 @@ fn noise(key: u64, version: u64) -> Vec<u8> {
     (0..FILL_BYTES).map(|_| next()).collect()
 }
 
-/// Sets keys in pipelines, from `version` of each on, and notes what was acknowledged, until the server is gone or all are answered. A busy
-/// disk may refuse some for want of memory.
+/// Sets keys in pipelines, from `version` of each on, and notes what was acknowledged, until the server is gone or all
+/// are answered. A busy disk may refuse some for want of memory.
 fn fill(
     port: u16,
     keys: impl Iterator<Item = u64>,

@@ -1,5 +1,5 @@
-//! RocksDB as a target of `ziptier bench`. A benchmark that measured its block cache, its memtables or a codec that nobody asked for would
-//! look all the better; one that left its databases behind would fill the disk.
+//! RocksDB as a target of `ziptier bench`. A benchmark that measured its block cache, its memtables or a codec that
+//! nobody asked for would look all the better; one that left its databases behind would fill the disk.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,7 +46,8 @@ fn is_empty(folder: &Path) -> bool {
 #[test]
 fn rows_tell_files_and_their_bytes_and_nothing_is_left_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let codecs = "builtin-none,builtin-zstd,builtin-zstd-1,builtin-zstd-9,builtin-zstd-dict,builtin-lz4,builtin-lz4-dict,builtin-zlib";
+    let codecs = "builtin-none,builtin-zstd,builtin-zstd-1,builtin-zstd-9,builtin-zstd-dict,builtin-lz4,\
+                  builtin-lz4-dict,builtin-zlib";
     let rest = ["--target", "rocksdb", "--workload", "readrandom,read_write_8_2", "--format", "tsv"];
     let Some(output) = bench(folder.path(), &[&["--codec", codecs][..], &rest].concat()) else { return };
     let rows = rows(&output);
@@ -58,7 +59,8 @@ fn rows_tell_files_and_their_bytes_and_nothing_is_left_behind() {
         let expected = if row["codec"] == "builtin-none" { 0.95..1.1 } else { 0.1..0.8 };
         assert!(expected.contains(&per_raw(row)), "{}: {}", row["codec"], per_raw(row));
     }
-    // A dictionary or a level that did not reach RocksDB would leave the size as it is. Files of 64 KiB do not pay for dictionaries of 16.
+    // A dictionary or a level that did not reach RocksDB would leave the size as it is. Files of 64 KiB do not pay for
+    // dictionaries of 16.
     let size = |codec: &str| per_raw(rows.iter().find(|row| row["codec"] == codec).unwrap());
     for (codec, without) in [("builtin-lz4-dict", "builtin-lz4"), ("builtin-zstd-dict", "builtin-zstd")] {
         assert!(size(codec) > 1.03 * size(without), "{codec}: {} and {}", size(codec), size(without));

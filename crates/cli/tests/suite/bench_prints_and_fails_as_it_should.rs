@@ -77,11 +77,12 @@ fn the_table_is_for_people() {
 fn the_columns_are_those_of_the_published_evaluation_and_ours_after_them() {
     let output = quick(&["--workload", "read_only", "--format", "tsv"]);
     let header = text(&output.stdout).lines().next().unwrap().to_owned();
-    let expected = "run workload threads codec engine qpl_mode qps mismatches ratio saved_pct read_p50_us read_p99_us \
-        read_p999_us write_p50_us write_p99_us write_p999_us wall_sec user_sec sys_sec cpu_pct cpu_cores qps_per_cpu_core \
-        qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_threads bg_compactions \
-        fg_compactions log cpu_log raw_bytes held_bytes rss_bytes held_per_raw keys codec_ratio codec_saved_pct reads_raw \
-        reads_coded reads_packed max_rss ctx_switches_voluntary ctx_switches_involuntary";
+    let expected = "run workload threads codec engine qpl_mode qps mismatches ratio saved_pct read_p50_us \
+        read_p99_us read_p999_us write_p50_us write_p99_us write_p999_us wall_sec user_sec sys_sec cpu_pct \
+        cpu_cores qps_per_cpu_core qpl_compress_calls qpl_decompress_calls zlib_compress_calls \
+        zlib_decompress_calls bg_threads bg_compactions fg_compactions log cpu_log raw_bytes held_bytes \
+        rss_bytes held_per_raw keys codec_ratio codec_saved_pct reads_raw reads_coded reads_packed max_rss \
+        ctx_switches_voluntary ctx_switches_involuntary";
     let expected = expected.split_whitespace().collect::<Vec<_>>().join("\t");
     assert!(header.starts_with(&expected), "{header}");
 }
@@ -257,7 +258,8 @@ fn memory_of_the_second_half_alone_is_on_its_account() {
     assert!((1.0..2.0).contains(&number(&row, "held_per_raw")), "{}", row["held_per_raw"]);
 }
 
-/// With a simulated clock, `ziptier-eval` tests which rate is found; here, that each step follows from the latency before it.
+/// With a simulated clock, `ziptier-eval` tests which rate is found; here, that each step follows from the latency
+/// before it.
 #[test]
 fn the_offered_rate_is_raised_until_it_is_too_slow() {
     const LIMIT_US: f64 = 200.0;

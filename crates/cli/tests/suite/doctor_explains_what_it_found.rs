@@ -1,5 +1,6 @@
-//! "Why is the hardware not used?" is what users of such devices ask most. Here are whole screens of `ziptier doctor` on
-//! recorded machines, from one that has nothing to one where all is well. `ZIPTIER_WRITE_SCREENS=1` writes them anew, for a human to read.
+//! "Why is the hardware not used?" is what users of such devices ask most. Here are whole screens of `ziptier doctor`
+//! on recorded machines, from one that has nothing to one where all is well. `ZIPTIER_WRITE_SCREENS=1` writes them
+//! anew, for a human to read.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A machine of the fourth generation Xeon, beside what the trees of the driver's tests hold.
-const CPUINFO: &str = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8490H\nflags\t\t: fpu avx2 avx512f avx512bw \
-                       avx512_vbmi waitpkg movdiri movdir64b enqcmd\n\nprocessor\t: 1\n";
+const CPUINFO: &str = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8490H\nflags\t\t: fpu avx2 \
+                       avx512f avx512bw avx512_vbmi waitpkg movdiri movdir64b enqcmd\n\nprocessor\t: 1\n";
 const PLAIN_CPUINFO: &str = "processor\t: 0\nmodel name\t: Some Processor\nflags\t\t: fpu avx2 hypervisor\n";
 
 /// Lays out the tree of that name from the driver's tests.

@@ -1,4 +1,5 @@
-//! `make figures` prints what is published. A row that failed silently would be missing, or be left as it was, and nobody would know.
+//! `make figures` prints what is published. A row that failed silently would be missing, or be left as it was, and
+//! nobody would know.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

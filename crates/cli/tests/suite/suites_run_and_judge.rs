@@ -1,5 +1,5 @@
-//! The suites of `ziptier bench` as a user meets them. A suite that leaves out a codec, takes an option nobody heard of, or writes
-//! half of its files would be believed all the same.
+//! The suites of `ziptier bench` as a user meets them. A suite that leaves out a codec, takes an option nobody heard
+//! of, or writes half of its files would be believed all the same.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

@@ -1,8 +1,9 @@
 //! A server that keeps its limit by its own count and not by the system's is killed by the kernel one day, with all
 //! it holds. So servers are filled here from several connections until they refuse.
 //!
-//! How much memory the kernel gave a server at which moment depends on the machine, so the kernel is asked in `make soak` only: `ZIPTIER_SOAK=1`
-//! makes the servers larger and measures them. What a server does with what a meter says, its own tests show with a meter of theirs.
+//! How much memory the kernel gave a server at which moment depends on the machine, so the kernel is asked in `make
+//! soak` only: `ZIPTIER_SOAK=1` makes the servers larger and measures them. What a server does with what a meter says,
+//! its own tests show with a meter of theirs.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -46,8 +47,8 @@ impl Limited {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Runs `work`, and in a soak asks that the server never had more memory than its limit and one part in `part` of it; returns the most of
-    /// the last second.
+    /// Runs `work`, and in a soak asks that the server never had more memory than its limit and one part in `part` of
+    /// it; returns the most of the last second.
     fn watched(&self, name: &str, part: u64, work: impl FnOnce()) -> Option<u64> {
         if !soaks() {
             work();
@@ -107,7 +108,8 @@ fn value(seed: u64, len: usize, words: bool) -> Vec<u8> {
     value
 }
 
-/// Every client writes, from record `first` on, until it has been refused often and for some time; returns what was written.
+/// Every client writes, from record `first` on, until it has been refused often and for some time; returns what was
+/// written.
 fn fill(server: &Limited, first: u64, len: impl Fn(u64) -> usize + Sync, words: bool) -> Vec<u64> {
     let len = &len;
     thread::scope(|scope| {

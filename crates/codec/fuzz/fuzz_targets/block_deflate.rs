@@ -1,5 +1,5 @@
-//! Any bytes as a deflate stream, through both engines: an error, or a block of exactly the length asked for; where both
-//! decode without a dictionary, to the same bytes.
+//! Any bytes as a deflate stream, through both engines: an error, or a block of exactly the length asked for; where
+//! both decode without a dictionary, to the same bytes.
 
 #![no_main]
 

@@ -2,8 +2,8 @@
 //!
 //! Sixteen elements of *w* bits are 2*w* bytes, 64 at most, and begin at a whole byte. One permutation brings each
 //! element's bytes into a lane of its own, where a shift and a mask are left to do. Up to 25 bits an element lies
-//! within four bytes; beyond that it may touch five, and two permutations fill lanes of 64 bits. Big-endian elements differ in the
-//! order of bytes and the distance of the shift, both of which come from a table.
+//! within four bytes; beyond that it may touch five, and two permutations fill lanes of 64 bits. Big-endian elements
+//! differ in the order of bytes and the distance of the shift, both of which come from a table.
 
 use super::Endian;
 use super::kernels::{Bits, CHUNK, Packing, Totals};
@@ -100,8 +100,8 @@ const fn lanes(width: usize, big: bool) -> Lanes {
         let (first, bit) = (element * width / 8, element * width % 8);
         let mut byte = 0;
         while byte < lane_bytes {
-            // The highest byte of the lane is the first of a big-endian element. A lane may reach past the sixteen elements: what it
-            // gets there is shifted out or masked away.
+            // The highest byte of the lane is the first of a big-endian element. A lane may reach past the sixteen
+            // elements: what it gets there is shifted out or masked away.
             let from = if big { first + lane_bytes - 1 - byte } else { first + byte };
             lanes.sources[vector][at + byte] = (from % VECTOR_BYTES) as u8;
             byte += 1;

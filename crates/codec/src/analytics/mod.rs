@@ -24,7 +24,8 @@
 //!
 //! let column = Column::plain(&packed, 12, 4);
 //! let mut bits = Vec::new();
-//! let answer = Cpu::new().run(&Request::new(column, Operation::Scan { low: 101, high: 4095, negate: false }), &mut bits)?;
+//! let answer = Cpu::new()
+//!     .run(&Request::new(column, Operation::Scan { low: 101, high: 4095, negate: false }), &mut bits)?;
 //! assert_eq!(bits, [0b1010]);
 //! assert_eq!(answer.aggregates, Aggregates::Bits { ones: 2, first: Some(1), last: Some(3) });
 //! # Ok::<(), ziptier_codec::analytics::AnalyticsError>(())

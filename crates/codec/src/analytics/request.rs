@@ -23,8 +23,8 @@ pub enum Endian {
 pub enum Source<'a> {
     /// Here, as they are.
     Plain(&'a [u8]),
-    /// In one raw DEFLATE stream with a window of at most 4 KiB, which holds the elements and nothing else. Whether bytes behind the
-    /// last element are noticed is up to the executor.
+    /// In one raw DEFLATE stream with a window of at most 4 KiB, which holds the elements and nothing else. Whether
+    /// bytes behind the last element are noticed is up to the executor.
     Deflate(&'a [u8]),
 }
 

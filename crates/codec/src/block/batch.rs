@@ -1,8 +1,8 @@
 //! Several batches of one context side by side.
 //!
-//! A [context](BlockCodec) gives the jobs of all batches back together, in any order, to whoever reaps. [`Batches`] hands each to the
-//! one who waits for it: an owner begins jobs, goes on with other work, which may begin more of them, and finishes them when it
-//! needs their results.
+//! A [context](BlockCodec) gives the jobs of all batches back together, in any order, to whoever reaps. [`Batches`]
+//! hands each to the one who waits for it: an owner begins jobs, goes on with other work, which may begin more of them,
+//! and finishes them when it needs their results.
 
 use super::{BlockCodec, Done, Job, Task};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -36,7 +36,8 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Hands a job in, and now and then looks after the others; when the queue is full, it waits until half of them have ended.
+    /// Hands a job in, and now and then looks after the others; when the queue is full, it waits until half of them
+    /// have ended.
     pub fn begin(
         &mut self,
         codec: &mut dyn BlockCodec,
@@ -65,8 +66,8 @@ impl Batches {
         begun
     }
 
-    /// Looks after the jobs under way, without waiting: those that have ended go to their owners, and those that take several steps go
-    /// on.
+    /// Looks after the jobs under way, without waiting: those that have ended go to their owners, and those that take
+    /// several steps go on.
     pub fn reap(&mut self, codec: &mut dyn BlockCodec) {
         codec.reap(&mut self.ended, false);
         for done in self.ended.drain(..) {
@@ -99,7 +100,8 @@ impl Batches {
         self.under_way
     }
 
-    /// Looks after the jobs until it is enough, or none is left: with pauses at first, then letting others have the processor.
+    /// Looks after the jobs until it is enough, or none is left: with pauses at first, then letting others have the
+    /// processor.
     fn reap_until(&mut self, codec: &mut dyn BlockCodec, mut enough: impl FnMut(&Self) -> bool) {
         let mut rounds = 0;
         loop {

@@ -1,7 +1,7 @@
 //! What an engine has done, counted.
 //!
-//! Each context counts for itself, in memory that no other thread writes to: a block takes a microsecond, and integers that
-//! threads share cost them a tenth of that. Whoever asks adds the contexts up.
+//! Each context counts for itself, in memory that no other thread writes to: a block takes a microsecond, and integers
+//! that threads share cost them a tenth of that. Whoever asks adds the contexts up.
 
 use super::{BlockError, Task};
 use std::fmt;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// One block in so many is timed, and stands for all of them: reading the clock twice takes as long as unpacking 100 bytes.
+/// One block in so many is timed, and stands for all of them: reading the clock twice takes as long as unpacking 100
+/// bytes.
 const BLOCKS_PER_TIMED: u64 = 32;
 
 macro_rules! counters {
@@ -83,7 +84,8 @@ counters! {
     faults,
 }
 
-/// Counters of one engine: the sums over its contexts. Each is exact, but for times; together they are no snapshot in time.
+/// Counters of one engine: the sums over its contexts. Each is exact, but for times; together they are no snapshot in
+/// time.
 #[derive(Debug, Default)]
 pub struct Counters {
     contexts: Mutex<Contexts>,
@@ -132,8 +134,8 @@ pub struct ContextCounters<'a> {
 }
 
 impl ContextCounters<'_> {
-    /// Notes that a block is begun, and when, if it is one of those that are timed. A context's first blocks, which build
-    /// what it works with, are not.
+    /// Notes that a block is begun, and when, if it is one of those that are timed. A context's first blocks, which
+    /// build what it works with, are not.
     pub fn begin(&mut self) -> Option<Instant> {
         self.blocks += 1;
         self.blocks.is_multiple_of(BLOCKS_PER_TIMED).then(Instant::now)

@@ -102,7 +102,8 @@ pub(super) fn raw_bytes_max(packed: &[u8]) -> usize {
     packed.len().saturating_mul(4 * 258)
 }
 
-/// Lets `encode` append to `made`, which is emptied before, and copies what it returns the length of to the start of the target.
+/// Lets `encode` append to `made`, which is emptied before, and copies what it returns the length of to the start of
+/// the target.
 pub(super) fn copied(
     made: &mut Vec<u8>,
     target: &mut [MaybeUninit<u8>],

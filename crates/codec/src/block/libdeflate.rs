@@ -1,8 +1,9 @@
 //! Format `deflate`, engine `software`: libdeflate, which takes a block as a whole.
 //!
 //! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
-//! are what every engine reads; longer blocks are compressed by our own encoder, which knows no other window. Decoding is always libdeflate's.
-//! It chooses fixed or dynamic codes by itself and knows no preset dictionary: for those there is [`deflate`](super::deflate).
+//! are what every engine reads; longer blocks are compressed by our own encoder, which knows no other window. Decoding
+//! is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset dictionary: for those there
+//! is [`deflate`](super::deflate).
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{bound, copied, raw_bytes_max};

@@ -1,7 +1,7 @@
 //! Format `lz4`: the block format of LZ4, by the reference library.
 //!
-//! Levels below 0 are *accelerated*: level -8 looks at every eighth position or so. Level 1 is LZ4's default, 2 to 12 are LZ4-HC.
-//! All give the same format, and decoding takes the same time whatever the level.
+//! Levels below 0 are *accelerated*: level -8 looks at every eighth position or so. Level 1 is LZ4's default, 2 to 12
+//! are LZ4-HC. All give the same format, and decoding takes the same time whatever the level.
 //!
 //! A dictionary is loaded once per engine, and each block attaches it without copying. Up to 64 KiB of it can be
 //! referred to, less what the block itself is long.
@@ -21,8 +21,9 @@ pub const LEVELS: RangeInclusive<i32> = -65_537..=12;
 /// The longest block that the library takes (`LZ4_MAX_INPUT_SIZE`).
 const RAW_BYTES_MAX: usize = 0x7E00_0000;
 
-/// From this length on the encoder's table is cleared for each block. Without that the library tells by their positions what the blocks before left
-/// there, which takes longer: 419 beside 295 MB/s for blocks of 4,095 bytes of text, 581 beside 563 for 512, 616 beside 685 for 256.
+/// From this length on the encoder's table is cleared for each block. Without that the library tells by their positions
+/// what the blocks before left there, which takes longer: 419 beside 295 MB/s for blocks of 4,095 bytes of text, 581
+/// beside 563 for 512, 616 beside 685 for 256.
 const CLEARED_FROM_BYTES: usize = 512;
 
 /// The engine of format `lz4`: the reference library on the CPU.
@@ -276,7 +277,8 @@ mod ffi {
     use lz4_sys as _;
     use std::ffi::{c_char, c_int, c_void};
 
-    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as pointers to nothing in particular.
+    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as pointers to nothing in
+    // particular.
     unsafe extern "C" {
         pub(super) fn LZ4_sizeofState() -> c_int;
         pub(super) fn LZ4_initStream(state: *mut c_void, bytes: usize) -> *mut c_void;

@@ -1,12 +1,12 @@
 //! Seams for block codecs and accelerators.
 //!
 //! A *block* is the bytes of some records, packed and unpacked as one. An [`Engine`] is who does the work for one
-//! format: a library on the CPU, or a device. Each thread opens its own context, a [`BlockCodec`], and keeps it, because
-//! building one costs more than a small block does. Work goes through a context one block at a time, or as a batch of
-//! independent blocks that are submitted together and reaped together while the CPU goes on.
+//! format: a library on the CPU, or a device. Each thread opens its own context, a [`BlockCodec`], and keeps it,
+//! because building one costs more than a small block does. Work goes through a context one block at a time, or as a
+//! batch of independent blocks that are submitted together and reaped together while the CPU goes on.
 //!
-//! What is stored is a [`frame`]: format, length, checksum, and the payload. A block that does not shrink is stored raw,
-//! so that a frame is never larger than the block and [`frame::HEADER_BYTES`].
+//! What is stored is a [`frame`]: format, length, checksum, and the payload. A block that does not shrink is stored
+//! raw, so that a frame is never larger than the block and [`frame::HEADER_BYTES`].
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -67,14 +67,15 @@ pub trait Engine: Send + Sync {
         self.name()
     }
 
-    /// Whether [`BlockCodec::decompress`] takes for an error what is wrong behind the last byte of the block's contents: a
-    /// missing end mark, or more bytes than there should be. In a [frame](frame::unpack) the checksum notices that.
+    /// Whether [`BlockCodec::decompress`] takes for an error what is wrong behind the last byte of the block's
+    /// contents: a missing end mark, or more bytes than there should be. In a [frame](frame::unpack) the checksum
+    /// notices that.
     fn checks_end(&self) -> bool {
         true
     }
 
-    /// Whether jobs of a batch run on a device while their submitter goes on. Otherwise each is done when it is submitted, and a
-    /// batch has no advantage over single calls.
+    /// Whether jobs of a batch run on a device while their submitter goes on. Otherwise each is done when it is
+    /// submitted, and a batch has no advantage over single calls.
     fn is_asynchronous(&self) -> bool {
         false
     }
@@ -108,7 +109,8 @@ pub trait BlockCodec: Send {
     /// Appends the block, which is known to have `raw_bytes` bytes, to `out`.
     ///
     /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error (but see
-    /// [`Engine::checks_end`]), `out` is then as it was, and no more than `raw_bytes` and a small slack has been allocated.
+    /// [`Engine::checks_end`]), `out` is then as it was, and no more than `raw_bytes` and a small slack has been
+    /// allocated.
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
 
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
@@ -188,7 +190,8 @@ impl ImmediateQueue {
     }
 }
 
-/// Does a job at once, by a context's own [`compress`](BlockCodec::compress) and [`decompress`](BlockCodec::decompress).
+/// Does a job at once, by a context's own [`compress`](BlockCodec::compress) and
+/// [`decompress`](BlockCodec::decompress).
 pub fn run_job(codec: &mut dyn BlockCodec, mut job: Job) -> Done {
     let result = match job.task {
         Task::Compress { max_bytes } => codec.compress(&job.input, &mut job.output, max_bytes),

@@ -1,10 +1,12 @@
 //! Format `deflate` with entry points: streams for a reader that ignores what follows them, as RocksDB does.
 //!
-//! Blocks are packed by our own encoder, and of blocks up to 16 KiB a trailer behind the stream says where its parts begin, so that
-//! they are decoded side by side ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). Everything else is libdeflate's. Unlike all other engines of the
-//! format this one reads a stream whatever follows it; they read its streams by [`stream_of`].
+//! Blocks are packed by our own encoder, and of blocks up to 16 KiB a trailer behind the stream says where its parts
+//! begin, so that they are decoded side by side ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). Everything else is
+//! libdeflate's. Unlike all other engines of the format this one reads a stream whatever follows it; they read its
+//! streams by [`stream_of`].
 //!
-//! No [`Setting`](super::Setting) finds this engine: whoever takes it knows that its readers stop at the end of a stream.
+//! No [`Setting`](super::Setting) finds this engine: whoever takes it knows that its readers stop at the end of a
+//! stream.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{bound, copied, raw_bytes_max};
@@ -74,8 +76,8 @@ struct PartsCoder<'a> {
     whole: Option<Decompressor>,
 }
 
-// SAFETY: `compress` returns the bytes that it copied to the start of the target; `decompress` succeeds only if one of the decoders
-// wrote the whole target.
+// SAFETY: `compress` returns the bytes that it copied to the start of the target; `decompress` succeeds only if one of
+// the decoders wrote the whole target.
 unsafe impl Coder for PartsCoder<'_> {
     type Error = Damage;
 

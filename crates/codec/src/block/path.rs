@@ -4,7 +4,8 @@ use super::setting::SettingError;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where an engine that can use a device does its work. Engines without one do it on the CPU, and refuse [`Path::Hardware`].
+/// Where an engine that can use a device does its work. Engines without one do it on the CPU, and refuse
+/// [`Path::Hardware`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Path {

@@ -9,8 +9,8 @@ const SHIMS: [&str; 2] = ["libzlib-accel", "libzlib_accel"];
 /// Where zlib-accel is configured, below the root.
 const CONFIGURATION: &str = "etc/zlib-accel.conf";
 
-/// An accelerator's library that stands before libz. Whether it gives a block to a device, or to the libz behind it, it decides
-/// itself, and tells nobody.
+/// An accelerator's library that stands before libz. Whether it gives a block to a device, or to the libz behind it, it
+/// decides itself, and tells nobody.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preloaded {
     /// The library that is mapped.
@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn an_accelerator_is_known_by_its_file() {
-        let libz = "7f10-7f20 r-xp 00000000 08:01 42  /usr/lib/x86_64-linux-gnu/libz.so.1.2.13\n7fff-8000 rw-p 0 0:0 0  [stack]\n";
+        let libz = "7f10-7f20 r-xp 00000000 08:01 42  /usr/lib/x86_64-linux-gnu/libz.so.1.2.13\n\
+                    7fff-8000 rw-p 0 0:0 0  [stack]\n";
         assert_eq!(in_maps(libz), None);
         for name in ["libzlib-accel.so", "libzlib_accel.so.1"] {
             let maps = format!("{libz}7f30-7f40 r-xp 00000000 08:01 43  /opt/a b/{name}\n");

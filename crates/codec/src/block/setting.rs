@@ -24,8 +24,8 @@ pub enum Huffman {
     Dynamic,
     /// The codes of RFC 1951, section 3.2.6: no header and no tables to build, at a lower ratio.
     Fixed,
-    /// The codes of the dictionary, trained with it and shared by all its blocks: no header and no tables to build. Only
-    /// engine `software` reads them as they are.
+    /// The codes of the dictionary, trained with it and shared by all its blocks: no header and no tables to build.
+    /// Only engine `software` reads them as they are.
     Canned,
 }
 
@@ -166,7 +166,8 @@ impl Setting {
         }
     }
 
-    /// Whether an engine of that name can be told to work on a device. What a preloaded library makes of `zlib`, it decides itself.
+    /// Whether an engine of that name can be told to work on a device. What a preloaded library makes of `zlib`, it
+    /// decides itself.
     pub fn has_hardware(engine: &str) -> bool {
         matches!(engine, "iaa" | "qpl")
     }

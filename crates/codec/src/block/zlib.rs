@@ -1,9 +1,9 @@
 //! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
 //!
-//! It works where it is asked for by its name. It is linked dynamically, so that
-//! an accelerator's library that replaces it (`LD_PRELOAD`) takes effect; where the system had none to link with, there is no
-//! engine `zlib`. Who does the work is `zlib_accel_preload` whenever such a library is mapped, even if it hands every block to the
-//! libz behind it, and otherwise `zlib_system`. Intel's takes blocks of more than 512 bytes, without a dictionary.
+//! It works where it is asked for by its name. It is linked dynamically, so that an accelerator's library that replaces
+//! it (`LD_PRELOAD`) takes effect; where the system had none to link with, there is no engine `zlib`. Who does the work
+//! is `zlib_accel_preload` whenever such a library is mapped, even if it hands every block to the libz behind it, and
+//! otherwise `zlib_system`. Intel's takes blocks of more than 512 bytes, without a dictionary.
 //!
 //! Its encoder refers back 3,834 bytes at most (the window less 262); of a longer dictionary the end counts.
 
@@ -62,7 +62,8 @@ impl Zlib {
             }
             _ if cfg!(libz_is_built_in) => Err(SettingError::Unavailable {
                 engine: "zlib",
-                reason: "the program was built where there was no libz to link with; install zlib1g-dev and build it again"
+                reason: "the program was built where there was no libz to link with; install zlib1g-dev and \
+                         build it again"
                     .into(),
             }),
             _ => {
@@ -216,8 +217,8 @@ struct Stream {
     end: unsafe extern "C" fn(ffi::z_streamp) -> c_int,
 }
 
-// SAFETY: it belongs to no thread; the library keeps no state elsewhere, and the buffers that it points to between calls
-// are never used again (every call sets them anew).
+// SAFETY: it belongs to no thread; the library keeps no state elsewhere, and the buffers that it points to between
+// calls are never used again (every call sets them anew).
 unsafe impl Send for Stream {}
 
 impl Stream {

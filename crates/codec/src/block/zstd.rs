@@ -182,7 +182,8 @@ pub fn raw_bytes_max(packed: &[u8]) -> usize {
 
 /// Follows the headers of the blocks inside a frame and returns the most bytes that they can hold.
 ///
-/// It takes the one kind of header that the encoder writes, and exactly one frame: libzstd would go on with a second one.
+/// It takes the one kind of header that the encoder writes, and exactly one frame: libzstd would go on with a second
+/// one.
 fn walk(packed: &[u8]) -> Result<usize, Damage> {
     if packed.first().is_some_and(|&descriptor| descriptor != 0) {
         return Err(Damage { position: 0, what: "another frame descriptor" });

@@ -25,9 +25,9 @@ impl Dictionary {
     /// Trains a dictionary of at most 2^bits tokens on `samples`, which should look like the values to come.
     ///
     /// `bits` is 10 to 16; `generation` is the caller's number for this dictionary and is stored with it. Time is
-    /// bounded by the bytes of the samples (60 to 200 ms per MB, the most for 16 bits): the caller caps them, 1 to 4 MB are plenty.
-    /// Samples without any repetition, or none at all, give a dictionary of the 256 single bytes. The same samples
-    /// give the same dictionary.
+    /// bounded by the bytes of the samples (60 to 200 ms per MB, the most for 16 bits): the caller caps them, 1 to 4 MB
+    /// are plenty. Samples without any repetition, or none at all, give a dictionary of the 256 single bytes. The same
+    /// samples give the same dictionary.
     pub fn train(samples: &[&[u8]], bits: u32, generation: u32) -> Result<Dictionary, TrainError> {
         if !super::BITS.contains(&bits) {
             return Err(TrainError::Bits { bits });
@@ -49,9 +49,9 @@ impl Dictionary {
         Ok(Dictionary { table, matcher, generation, fingerprint })
     }
 
-    /// The same tokens under other numbers: the first `kept` stay what they are, which are the most used of a trained dictionary, and those
-    /// behind them are sorted by their bytes, so that neighbours in the list begin alike and the stored form packs better. What was coded by
-    /// the old numbers cannot be decoded by the new ones.
+    /// The same tokens under other numbers: the first `kept` stay what they are, which are the most used of a trained
+    /// dictionary, and those behind them are sorted by their bytes, so that neighbours in the list begin alike and the
+    /// stored form packs better. What was coded by the old numbers cannot be decoded by the new ones.
     ///
     /// # Errors
     /// None for a dictionary that was trained.
@@ -98,8 +98,8 @@ impl Dictionary {
             + Matcher::memory_bytes_of(train::nodes_max(bits), super::tokens_max(bits))
     }
 
-    /// The most that [`train`](Self::train) holds while it works, the dictionary included, for so many samples of whatever length. The
-    /// samples themselves are the caller's.
+    /// The most that [`train`](Self::train) holds while it works, the dictionary included, for so many samples of
+    /// whatever length. The samples themselves are the caller's.
     pub fn training_bytes_expected(bits: u32, samples: usize) -> usize {
         train::memory_bytes_expected(bits, samples)
     }
@@ -111,9 +111,9 @@ impl Dictionary {
 
     /// Loads a stored dictionary, ready for decoding *and* encoding.
     ///
-    /// Any bytes may be given: lengths are checked before anything is allocated. Crafted tokens that share no prefixes take
-    /// more than [`memory_bytes_expected`](Self::memory_bytes_expected), which is about trained ones: up to a few hundred bytes
-    /// per token while loading.
+    /// Any bytes may be given: lengths are checked before anything is allocated. Crafted tokens that share no prefixes
+    /// take more than [`memory_bytes_expected`](Self::memory_bytes_expected), which is about trained ones: up to a few
+    /// hundred bytes per token while loading.
     pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
         let stored = serial::parse(bytes)?;
         Dictionary::from_tokens(&stored.tokens, stored.bits, stored.generation)
@@ -167,8 +167,8 @@ impl Dictionary {
 
     /// Codes the rows of a block as one value: appends it to `coded`. It decodes to the rows, one after the other.
     ///
-    /// The decoder does not know the rows. They are where the encoder begins anew, so that it works on several at once, and
-    /// finds the same tokens again where rows begin alike; each costs about half a token.
+    /// The decoder does not know the rows. They are where the encoder begins anew, so that it works on several at once,
+    /// and finds the same tokens again where rows begin alike; each costs about half a token.
     pub fn encode_rows(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], coded: &mut Vec<u8>) {
         let mut numbers = encoder.take_joined();
         match effort {
@@ -201,8 +201,8 @@ impl Dictionary {
         coded.extend_from_slice(&check.to_le_bytes());
     }
 
-    /// The spare capacity of a buffer with which [`decode_append`](Self::decode_append) does not pass over so many coded bytes
-    /// twice, once to know how long the value is: 16 bytes for each number.
+    /// The spare capacity of a buffer with which [`decode_append`](Self::decode_append) does not pass over so many
+    /// coded bytes twice, once to know how long the value is: 16 bytes for each number.
     pub fn spare_bytes(&self, coded_bytes: usize) -> usize {
         Table::spare_bytes(coded_bytes * 8 / self.bits() as usize * TOKEN_BYTES_MAX)
     }

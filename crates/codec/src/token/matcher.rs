@@ -1,9 +1,9 @@
 //! Which tokens begin at a position: the encoder's index of a dictionary.
 //!
 //! The tokens form a trie, laid out as a *double array* (J. Aoe, "An efficient digital search algorithm by using a
-//! double-array structure", 1989): the child of a node by a byte stands at the slot `base ^ byte`, and a label there says
-//! whether it is that child. No two nodes share a base, so eight bits of label are enough. One step down is a shift, an
-//! exclusive-or, one load and a comparison.
+//! double-array structure", 1989): the child of a node by a byte stands at the slot `base ^ byte`, and a label there
+//! says whether it is that child. No two nodes share a base, so eight bits of label are enough. One step down is a
+//! shift, an exclusive-or, one load and a comparison.
 //!
 //! A walk down takes a fixed number of steps and has no branch on the data: from a missing child it goes on in a block
 //! where nothing matches. Walks from different positions do not depend on each other, so the processor overlaps them.
@@ -72,7 +72,8 @@ impl Matcher {
         size_of_val(&*self.units) + size_of_val(&*self.numbers) + size_of_val(&*self.shorter)
     }
 
-    /// The most bytes that the index of so many nodes takes: noise, with its wide nodes, leaves a seventh of the slots free.
+    /// The most bytes that the index of so many nodes takes: noise, with its wide nodes, leaves a seventh of the slots
+    /// free.
     pub(super) fn memory_bytes_of(nodes: usize, tokens: usize) -> usize {
         let slots = (nodes + nodes / 6).next_multiple_of(BLOCK) + 4 * BLOCK;
         slots * (size_of::<u32>() + size_of::<u16>()) + tokens * size_of::<u16>()

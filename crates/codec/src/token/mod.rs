@@ -16,8 +16,8 @@
 //! number 0 | number 1 | ... | zero bits up to a byte | check (2 bytes)
 //! ```
 //!
-//! - Numbers take `bits` bits each, the lowest bit first, from the lowest bit of the first byte upwards. As `bits` is at
-//!   least 10, the coded length alone says how many there are.
+//! - Numbers take `bits` bits each, the lowest bit first, from the lowest bit of the first byte upwards. As `bits` is
+//!   at least 10, the coded length alone says how many there are.
 //! - The check, little-endian, covers the numbers *as stored* and is seeded with the fingerprint of the dictionary and
 //!   the length. Up to 128 KiB every single flipped bit is found for sure; other damage, truncation and the wrong
 //!   dictionary escape once in 65,536 times.
@@ -41,7 +41,8 @@ pub use error::{DecodeError, DictionaryError, TrainError};
 /// The longest token, in bytes: what one unconditional vector store writes.
 pub const TOKEN_BYTES_MAX: usize = 16;
 
-/// The widths of token numbers that are supported, in bits. Below 12 lie those for what carries its own dictionary and is small.
+/// The widths of token numbers that are supported, in bits. Below 12 lie those for what carries its own dictionary and
+/// is small.
 pub const BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
 /// Bytes of the check at the end of every coded value.

@@ -1,9 +1,10 @@
 //! Choosing the tokens.
 //!
-//! Two steps alternate. *Merging* ([`merge`](super::merge)) walks through the samples once, as a greedy encoder would, and joins pairs
-//! of tokens that it has met often enough; this is OnPair's way, but it goes on to half as many tokens again as there is
-//! room for. *Pruning* parses the samples as the real encoder does, and drops the tokens whose loss would cost least:
-//! stepping stones to longer tokens, and joins that nothing uses any more. The room they leave is filled by another walk.
+//! Two steps alternate. *Merging* ([`merge`](super::merge)) walks through the samples once, as a greedy encoder would,
+//! and joins pairs of tokens that it has met often enough; this is OnPair's way, but it goes on to half as many tokens
+//! again as there is room for. *Pruning* parses the samples as the real encoder does, and drops the tokens whose loss
+//! would cost least: stepping stones to longer tokens, and joins that nothing uses any more. The room they leave is
+//! filled by another walk.
 
 use super::decode::Table;
 use super::encode::Encoder;
@@ -27,8 +28,9 @@ pub(super) fn nodes_max(bits: u32) -> usize {
 
 /// Bytes that a training holds at most, beside its samples.
 ///
-/// The counts of pairs are of one size, and a list of the samples is made to shuffle them. The rest goes by tokens: up to 150 bytes
-/// for each were measured with text and with random bytes, and more where long stretches repeat, whose tokens share no prefixes.
+/// The counts of pairs are of one size, and a list of the samples is made to shuffle them. The rest goes by tokens: up
+/// to 150 bytes for each were measured with text and with random bytes, and more where long stretches repeat, whose
+/// tokens share no prefixes.
 pub(super) fn memory_bytes_expected(bits: u32, samples: usize) -> usize {
     merge::PAIR_COUNTS_BYTES + samples * size_of::<&[u8]>() + crowd(bits) * TOKEN_TRAINING_BYTES
 }

@@ -1,5 +1,6 @@
-//! A device that fails says nothing against the data. Were its failure told as damage, people would throw sound blocks away; were
-//! it told at all on the path `auto`, every caller would need software of its own. So devices fail here in every way they can.
+//! A device that fails says nothing against the data. Were its failure told as damage, people would throw sound blocks
+//! away; were it told at all on the path `auto`, every caller would need software of its own. So devices fail here in
+//! every way they can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,5 +1,6 @@
 //! A block format that loses a byte, or takes damage for data, is worse than none: real files, cut at every size that a
-//! store meets, go through every format, mode and level, with a dictionary that was stored and loaded again and without.
+//! store meets, go through every format, mode and level, with a dictionary that was stored and loaded again and
+//! without.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! An engine that is missing must say so, once and clearly, and a fallback must be counted: otherwise people measure the CPU
-//! and believe that it was the device.
+//! An engine that is missing must say so, once and clearly, and a fallback must be counted: otherwise people measure
+//! the CPU and believe that it was the device.
 
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{Huffman, Path, Setting, frame};

@@ -1,4 +1,5 @@
-//! Blocks with entry points come back; of any bytes behind any trailer the decoder of parts makes what zlib makes, or says nothing.
+//! Blocks with entry points come back; of any bytes behind any trailer the decoder of parts makes what zlib makes, or
+//! says nothing.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! `btreemap-inline`: the standard library's ordered map behind one reader-writer lock, keys within its nodes and every value a box.
+//! `btreemap-inline`: the standard library's ordered map behind one reader-writer lock, keys within its nodes and every
+//! value a box.
 
 use std::collections::BTreeMap;
 

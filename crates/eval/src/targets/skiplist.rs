@@ -10,8 +10,8 @@ use crate::target::{Answers, Config, Records, Target, TargetError};
 
 /// An uncompressed lock-free ordered map.
 ///
-/// `SkipMap::insert` replaces by removing and inserting, and readers see the gap. So an existing entry's value is replaced in
-/// place under a lock of its own.
+/// `SkipMap::insert` replaces by removing and inserting, and readers see the gap. So an existing entry's value is
+/// replaced in place under a lock of its own.
 #[derive(Debug, Default)]
 pub struct SkipListTarget {
     map: SkipMap<Box<[u8]>, RwLock<Box<[u8]>>>,

@@ -1,5 +1,5 @@
-//! Any bytes as the files of a log, with headers and checksums put right or not: replay ends with records or a named error, a
-//! salvage always ends and leaves a log that goes on.
+//! Any bytes as the files of a log, with headers and checksums put right or not: replay ends with records or a named
+//! error, a salvage always ends and leaves a log that goes on.
 
 #![no_main]
 

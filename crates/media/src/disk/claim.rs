@@ -1,8 +1,8 @@
 //! A file that says, while it is written, under which number.
 //!
-//! A claim is a lock on one byte far behind the end of any file. It belongs to the open file, which children don't get, and so ends with the
-//! process, however that ends; it follows the file through renames, and any process that may read the file may ask for it. Nobody is kept from
-//! anything by it.
+//! A claim is a lock on one byte far behind the end of any file. It belongs to the open file, which children don't get,
+//! and so ends with the process, however that ends; it follows the file through renames, and any process that may read
+//! the file may ask for it. Nobody is kept from anything by it.
 
 use super::DiskError;
 use std::fs::{File, OpenOptions};
@@ -57,7 +57,8 @@ impl Drop for Claim {
     }
 }
 
-/// What children get in the place of claimed files. The lock would live as long as any of them does, and outlive its process.
+/// What children get in the place of claimed files. The lock would live as long as any of them does, and outlive its
+/// process.
 mod children {
     use super::*;
 
@@ -87,7 +88,8 @@ mod children {
         for slot in &FILES {
             let file = slot.load(Ordering::Acquire);
             if file != NONE {
-                // SAFETY: a call that is allowed in a child of any process; the number stays that of an open file, as its owner believes.
+                // SAFETY: a call that is allowed in a child of any process; the number stays that of an open file, as
+                // its owner believes.
                 unsafe { libc::dup3(nothing.as_raw_fd(), file, libc::O_CLOEXEC) };
             }
         }
@@ -109,7 +111,8 @@ fn ask(
         l_len: last - first + 1,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open as long as `file` is borrowed, and both commands take a `flock`, which lives through the call.
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and both commands take a `flock`, which lives
+    // through the call.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
         0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),

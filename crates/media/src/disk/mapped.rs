@@ -1,8 +1,9 @@
-//! A file on a DAX file system, written by stores into a mapping: no system call to write, a fence to make durable. A file on tmpfs,
-//! too: there is nothing to wait for, and a store costs a tenth of a write.
+//! A file on a DAX file system, written by stores into a mapping: no system call to write, a fence to make durable. A
+//! file on tmpfs, too: there is nothing to wait for, and a store costs a tenth of a write.
 //!
-//! For files that have their full length before they are written, as segments of the log: what is written beyond goes through the
-//! file. Reads do, too; they come back with an error where the medium is damaged, and a load would kill the process.
+//! For files that have their full length before they are written, as segments of the log: what is written beyond goes
+//! through the file. Reads do, too; they come back with an error where the medium is damaged, and a load would kill the
+//! process.
 
 use super::real::RealFile;
 use super::{DiskError, DiskFile};
@@ -56,7 +57,8 @@ impl MappedFile {
         Ok(MappedFile::of(file, mapping, persistence))
     }
 
-    /// Maps the first `bytes` bytes in the way that the file was mapped first; what cannot be mapped is written through the file.
+    /// Maps the first `bytes` bytes in the way that the file was mapped first; what cannot be mapped is written through
+    /// the file.
     fn map(&self, bytes: u64) -> io::Result<Mapping> {
         if self.persistence.is_immediate() {
             Mapping::of_dax_file(self.file.file(), bytes as usize)
@@ -91,8 +93,8 @@ impl DiskFile for MappedFile {
             state.changed_in_file = true;
             return self.file.write_at(offset, bytes);
         }
-        // SAFETY: the bytes lie in the mapping and in the file, and nobody else writes there: the lock is held. Nobody reads through
-        // the mapping.
+        // SAFETY: the bytes lie in the mapping and in the file, and nobody else writes there: the lock is held. Nobody
+        // reads through the mapping.
         unsafe { self.persistence.copy(state.mapping.at(offset as usize), &bytes[..room]) };
         // Only the thread that stored can wait for its stores; whoever syncs may be another.
         self.persistence.drain();

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// The file whose advisory lock keeps a folder to one process.
 const LOCK_NAME: &str = "LOCK";
 
-/// What lies in a folder is nobody's but its owner's, whatever the umask says. One that was there keeps the mode that somebody gave it.
+/// What lies in a folder is nobody's but its owner's, whatever the umask says. One that was there keeps the mode that
+/// somebody gave it.
 const FOLDER_MODE: u32 = 0o700;
 
 /// The least that is allocated at once.
@@ -77,8 +78,9 @@ impl Disk for RealDisk {
                 _ => return self.sync_dir(parent),
             }
         }
-        // A process that ended between making it and the sync left it to this one. Each folder is made when the one above is durable, so
-        // there is no need to look further up. One above that may not be read was not made by this user.
+        // A process that ended between making it and the sync left it to this one. Each folder is made when the one
+        // above is durable, so there is no need to look further up. One above that may not be read was not made by this
+        // user.
         match self.sync_dir(parent) {
             Err(DiskError::Failed { kind: io::ErrorKind::PermissionDenied, .. }) => Ok(()),
             synced => synced,
@@ -318,7 +320,8 @@ mod tests {
         disk.lock_dir(&dir).unwrap();
     }
 
-    /// Newer kernels let an allocation on tmpfs end when a signal comes, so a stand-in interrupts it here, as older ones do.
+    /// Newer kernels let an allocation on tmpfs end when a signal comes, so a stand-in interrupts it here, as older
+    /// ones do.
     #[test]
     fn an_allocation_that_signals_interrupt_ends_in_small_pieces() {
         const LEN: u64 = (32 << 20) + 1;
@@ -349,7 +352,8 @@ mod tests {
             return ziptier_testing::not_run("tmpfs", "mount one at /dev/shm");
         };
         let file = RealDisk.create(&folder.path().join("a"), Caching::Cached).unwrap();
-        // SAFETY: a record of integers and pointers, for which zeros are valid; the handler adds to an atomic number, and no other test has one.
+        // SAFETY: a record of integers and pointers, for which zeros are valid; the handler adds to an atomic number,
+        // and no other test has one.
         let this = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = counts as *const () as usize;

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why far memory was refused, or an operation on it. Nothing on the medium was changed by an operation that returns one, except
-/// after [`FarError::Sync`], when nobody knows what is durable.
+/// Why far memory was refused, or an operation on it. Nothing on the medium was changed by an operation that returns
+/// one, except after [`FarError::Sync`], when nobody knows what is durable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FarError {
@@ -28,7 +28,8 @@ pub enum FarError {
     },
     /// DAX was demanded, and the medium has none.
     #[error(
-        "DAX was demanded, and {place} is {found}; give a file on a file system mounted with -o dax, or do not demand it"
+        "DAX was demanded, and {place} is {found}; give a file on a file system mounted with -o dax, or do \
+         not demand it"
     )]
     NotDax {
         /// The place asked for.
@@ -38,7 +39,8 @@ pub enum FarError {
     },
     /// The file system has less room than asked for.
     #[error(
-        "far file {path} is to have {needed_bytes} more bytes, and its file system has {free_bytes} free; ask for less or make room"
+        "far file {path} is to have {needed_bytes} more bytes, and its file system has {free_bytes} free; \
+         ask for less or make room"
     )]
     NoRoom {
         /// The file.
@@ -64,7 +66,8 @@ pub enum FarError {
     },
     /// The file was written by another version.
     #[error(
-        "far file {path} has format version {version}, and this program reads version {known}; give another path, or remove the file"
+        "far file {path} has format version {version}, and this program reads version {known}; give another \
+         path, or remove the file"
     )]
     Version {
         /// The file.
@@ -76,7 +79,8 @@ pub enum FarError {
     },
     /// The file is longer than asked for.
     #[error(
-        "far file {path} has {found_bytes} bytes and {asked_bytes} are asked for; ask for at least as many, or remove the file"
+        "far file {path} has {found_bytes} bytes and {asked_bytes} are asked for; ask for at least as many, \
+         or remove the file"
     )]
     WouldShrink {
         /// The file.

@@ -165,7 +165,8 @@ impl Asked<'_> {
         Ok(OpenFile { mapping, persistence, kind, head })
     }
 
-    /// Refuses what the file system has no room for. Asked before anything is done: some file systems fill themselves up before they refuse.
+    /// Refuses what the file system has no room for. Asked before anything is done: some file systems fill themselves
+    /// up before they refuse.
     fn check_room(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         let needed_bytes = self.capacity_bytes.saturating_sub(length_bytes);
         let space = rustix::fs::fstatvfs(file).map_err(|errno| failed("look at", self.path)(errno.into()))?;
@@ -176,7 +177,8 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Gives every byte of the medium its place on the file system, so that no access to the mapping fails for want of one.
+    /// Gives every byte of the medium its place on the file system, so that no access to the mapping fails for want of
+    /// one.
     fn allocate(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.capacity_bytes) {
             Ok(()) => Ok(()),
@@ -205,8 +207,8 @@ impl Asked<'_> {
 pub(super) fn write_head(mapping: &Mapping, persistence: &Persistence, head: &Head) -> Result<(), FarError> {
     for offset in HEAD_OFFSETS {
         let target = mapping.at(offset);
-        // SAFETY: the copies lie in chunk 0, which holds nothing else; they are written by whoever opens the medium and under the lock
-        // of its space.
+        // SAFETY: the copies lie in chunk 0, which holds nothing else; they are written by whoever opens the medium and
+        // under the lock of its space.
         unsafe {
             persistence.copy(target, &head.encode());
             persistence.sync_range(target, HEAD_BYTES).map_err(FarError::Sync)?;

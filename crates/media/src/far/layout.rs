@@ -20,7 +20,8 @@ const MAGIC: [u8; 8] = *b"ZIPTFAR\0";
 /// The head of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Random, and in the seed of every checksum: no bytes of another medium, or of an earlier life of this one, are taken for its own.
+    /// Random, and in the seed of every checksum: no bytes of another medium, or of an earlier life of this one, are
+    /// taken for its own.
     pub(super) id: u64,
     /// Bytes of the medium.
     pub(super) capacity_bytes: u64,

@@ -1,7 +1,7 @@
 //! Finding the blocks of a medium again.
 //!
-//! The walk goes from chunk head to chunk head and from slot to slot, so that it looks for heads only where heads were written, never among
-//! the bytes of blocks. It changes nothing on the medium.
+//! The walk goes from chunk head to chunk head and from slot to slot, so that it looks for heads only where heads were
+//! written, never among the bytes of blocks. It changes nothing on the medium.
 
 use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, block_checksum};
 use super::space::{SLOT_SIZES, Space, slot_offset};

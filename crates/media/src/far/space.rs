@@ -1,7 +1,8 @@
 //! Which bytes of a far medium are free: chunks, and slots in chunks, kept in DRAM and rebuilt when a medium is opened.
 //!
-//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is idle up to 56 KiB, a third above. Blocks above half
-//! a chunk take whole chunks. The lowest chunk with a free slot is filled first, so that the higher ones empty and serve other classes.
+//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is
+//! idle up to 56 KiB, a third above. Blocks above half a chunk take whole chunks. The lowest chunk with a free slot is
+//! filled first, so that the higher ones empty and serve other classes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -168,8 +169,8 @@ impl Space {
         (self.free.len() + empty) * slots_in_chunk(fitting) + larger >= blocks
     }
 
-    /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have become free with
-    /// it, if any have; their heads are to be cleared before anything else is allocated.
+    /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have
+    /// become free with it, if any have; their heads are to be cleared before anything else is allocated.
     pub(super) fn free(&mut self, offset: usize) -> Option<(usize, usize)> {
         let number = offset / CHUNK_BYTES;
         match &mut self.chunks[number] {
@@ -184,7 +185,8 @@ impl Space {
                 partial.chunks.insert(number);
                 partial.free_slots += 1;
                 partial.empty += usize::from(empty);
-                // One empty chunk stays with its class, so that a block that comes and goes does not open a chunk each time.
+                // One empty chunk stays with its class, so that a block that comes and goes does not open a chunk each
+                // time.
                 (empty && partial.chunks.len() > 1).then(|| (self.close_slots(number, class), 1))
             }
             Chunk::Extent { chunks } => {

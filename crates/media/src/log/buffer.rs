@@ -18,7 +18,8 @@ pub(super) struct Buffer {
     /// An emptied vector, to be filled again without asking the allocator.
     emptied: Vec<u8>,
     pub(super) buffered_bytes: usize,
-    /// The segment that the next record goes into, and where. Until the first was begun it is that which the log ended in, and has no room.
+    /// The segment that the next record goes into, and where. Until the first was begun it is that which the log ended
+    /// in, and has no room.
     segment: SegmentHeader,
     offset: u64,
     /// Of the segments to come.
@@ -70,14 +71,15 @@ impl Buffer {
         }
     }
 
-    /// Remembers the first failure, and tells it as one after which nothing is known: a full disk alone says that a record was refused.
+    /// Remembers the first failure, and tells it as one after which nothing is known: a full disk alone says that a
+    /// record was refused.
     pub(super) fn poison(&mut self, error: LogError) -> LogError {
         let first = self.failure.get_or_insert_with(|| error.to_string()).clone();
         LogError::Poisoned { first }
     }
 
-    /// The same where a refusal leaves nothing in doubt. Any other failure does: of a disk that has failed to sync one file, nobody knows what
-    /// it does to the next.
+    /// The same where a refusal leaves nothing in doubt. Any other failure does: of a disk that has failed to sync one
+    /// file, nobody knows what it does to the next.
     pub(super) fn poison_unless_refused<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
         outcome.map_err(|error| match error {
             LogError::Disk(error) if error.is_refusal() => LogError::Disk(error),
@@ -101,8 +103,9 @@ impl Buffer {
         }
     }
 
-    /// Whether a record may wait here. Its own length does not matter: a long record that waited for an empty buffer might wait for ever while others
-    /// append, and they wait for it under their locks. So the buffer exceeds its bound by one record at most.
+    /// Whether a record may wait here. Its own length does not matter: a long record that waited for an empty buffer
+    /// might wait for ever while others append, and they wait for it under their locks. So the buffer exceeds its bound
+    /// by one record at most.
     pub(super) fn has_room(&self, bound_bytes: usize) -> bool {
         self.buffered_bytes < bound_bytes
     }

@@ -88,14 +88,15 @@ impl SegmentHeader {
 
     /// What LSNs in the headers of entries are combined with by exclusive or.
     ///
-    /// Payloads come from clients, and a search behind damage looks at every byte. Who does not know the salt cannot write bytes that
-    /// look like a header with a likely LSN; nor do headers from another use of the file.
+    /// Payloads come from clients, and a search behind damage looks at every byte. Who does not know the salt cannot
+    /// write bytes that look like a header with a likely LSN; nor do headers from another use of the file.
     pub(super) fn lsn_mask(&self) -> u64 {
         if self.version == 1 { 0 } else { mixed(self.salt ^ mixed(self.number)) }
     }
 }
 
-/// The mixer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of the result depends on every bit of the number.
+/// The mixer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every bit of the result depends on every bit of the
+/// number.
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -128,7 +129,8 @@ impl EntryHeader {
         header
     }
 
-    /// Everything but the checksum itself, behind the payload, and what makes this use of this segment unlike all others.
+    /// Everything but the checksum itself, behind the payload, and what makes this use of this segment unlike all
+    /// others.
     pub(super) fn checksum(&self, segment: &SegmentHeader, payload_crc: u32) -> u32 {
         let mut covered = [0; 32];
         covered[..16].copy_from_slice(&self.encode(segment)[..16]);

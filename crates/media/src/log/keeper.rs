@@ -6,7 +6,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the keeper looks whether a spare segment is needed: a fast disk fills the usual segment in about this time.
+/// How often the keeper looks whether a spare segment is needed: a fast disk fills the usual segment in about this
+/// time.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps a log until it is dropped: syncs it at an interval, and makes spare segments before they are needed.

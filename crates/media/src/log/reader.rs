@@ -1,5 +1,5 @@
-//! Reads one segment through a window, entry by entry, and looks for entries behind damage. Pages that the medium does not give back
-//! are taken for zeros, in which no entry stands, and are remembered.
+//! Reads one segment through a window, entry by entry, and looks for entries behind damage. Pages that the medium does
+//! not give back are taken for zeros, in which no entry stands, and are remembered.
 
 use super::format::{
     ENTRY_HEADER_BYTES, ENTRY_LSN_AT, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader,
@@ -13,8 +13,9 @@ use std::sync::Arc;
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// How many times the bytes of a segment may be summed up in a search for entries. In a segment of version 1, bytes of a client may look
-/// like the headers of many long records, and would otherwise make it quadratic. A search that ends so has proved nothing.
+/// How many times the bytes of a segment may be summed up in a search for entries. In a segment of version 1, bytes of
+/// a client may look like the headers of many long records, and would otherwise make it quadratic. A search that ends
+/// so has proved nothing.
 const SEARCH_BYTES_FACTOR: u64 = 8;
 
 /// What stands at an offset where an entry with a certain LSN was expected.

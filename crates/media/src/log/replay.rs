@@ -195,7 +195,8 @@ impl Replay {
 
     /// Leaves out the records before `lsn`, all of which the caller has elsewhere: whole segments of them are not read.
     ///
-    /// Call it before the first [`Replay::next_record`]. The records before `lsn` were durable, as [`Replay::expect_durable`] says.
+    /// Call it before the first [`Replay::next_record`]. The records before `lsn` were durable, as
+    /// [`Replay::expect_durable`] says.
     ///
     /// # Errors
     ///
@@ -222,7 +223,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Tells that all records up to `lsn` were durable: none of them is in a torn tail, and a log that ends before is damaged.
+    /// Tells that all records up to `lsn` were durable: none of them is in a torn tail, and a log that ends before is
+    /// damaged.
     ///
     /// Call it before the first [`Replay::next_record`].
     pub fn expect_durable(&mut self, lsn: Lsn) {
@@ -443,12 +445,15 @@ impl Replay {
         (self.bytes_done + read, self.segments.iter().map(|segment| segment.file_bytes).sum())
     }
 
-    /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable then.
+    /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable
+    /// then.
     ///
-    /// Where there is no room for a new segment, the first [`Log::append`] that finds some begins it; until then appends are refused.
+    /// Where there is no room for a new segment, the first [`Log::append`] that finds some begins it; until then
+    /// appends are refused.
     ///
-    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes them, but for those of
-    /// which something cannot be read: these it sets aside, under the name `unread-N`. Without salvage this removes what was set aside.
+    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes
+    /// them, but for those of which something cannot be read: these it sets aside, under the name `unread-N`. Without
+    /// salvage this removes what was set aside.
     ///
     /// # Errors
     ///
@@ -458,7 +463,8 @@ impl Replay {
             return Err(LogError::NotReplayed);
         }
         self.end()?;
-        // A segment is cut behind a successor that is durable, and whoever named that may have ended before its name was.
+        // A segment is cut behind a successor that is durable, and whoever named that may have ended before its name
+        // was.
         let names = self.disk.open_dir(&self.dir)?;
         names.sync_names()?;
         let (live, salt) = (self.live(), RandomState::new().hash_one(self.next_lsn));
@@ -489,12 +495,13 @@ impl Replay {
 
     /// Makes everything that was replayed durable. The last segment and where it ends, if it is still to be finished.
     ///
-    /// What was read may have been in the system's memory only, and a sync that has failed before may have left it there as if it were
-    /// durable (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So what no later record proves to be
-    /// durable is written again, and then synced.
+    /// What was read may have been in the system's memory only, and a sync that has failed before may have left it
+    /// there as if it were durable (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So what
+    /// no later record proves to be durable is written again, and then synced.
     fn make_durable(&self) -> Result<Option<(SegmentFile, u64)>, LogError> {
         let Some((last, earlier)) = self.segments.split_last() else { return Ok(None) };
-        // The one before the last may have been cut by a process that ended before the cut was durable; those before that are long finished.
+        // The one before the last may have been cut by a process that ended before the cut was durable; those before
+        // that are long finished.
         for (behind, segment) in earlier.iter().rev().enumerate() {
             if segment.cut_at.is_some() || behind == 0 {
                 let file = self.disk.open(&segment.path, Caching::Cached)?;

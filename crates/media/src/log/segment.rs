@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// Spare files that are kept; more than one, so that a checkpoint's segments serve the next ones.
 const SPARES_MAX: usize = 2;
 
-/// A file with room that is allocated and filled, to become a segment. It is open as a segment is, so that becoming one opens nothing.
+/// A file with room that is allocated and filled, to become a segment. It is open as a segment is, so that becoming one
+/// opens nothing.
 pub(super) struct Spare {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -26,8 +27,8 @@ impl Spare {
     }
 }
 
-/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away; `None` where not even
-/// an empty one does.
+/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away;
+/// `None` where not even an empty one does.
 pub(super) fn payload_bytes_max(segment_bytes: u64, offset: u64) -> Option<usize> {
     let kept = 2 * ENTRY_HEADER_BYTES as u64 + 1;
     segment_bytes.checked_sub(offset + kept).map(|bytes| bytes as usize)
@@ -193,8 +194,8 @@ impl Segments {
         };
         match refill() {
             Ok(spare) => self.give_back(spare),
-            // That costs a spare file, not the drop, and so does an earlier attempt that gave it another name. If it stays, the next start
-            // removes it.
+            // That costs a spare file, not the drop, and so does an earlier attempt that gave it another name. If it
+            // stays, the next start removes it.
             Err(error) if error.is_refusal() || error.is_not_found() => drop(self.disk.remove(&spare_path)),
             Err(error) => return Err(error),
         }

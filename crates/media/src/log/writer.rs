@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A segment file whose sync fails for ever once it has failed: the system reports lost bytes to one caller only, and what it
-/// tells the next one is worthless.
+/// A segment file whose sync fails for ever once it has failed: the system reports lost bytes to one caller only, and
+/// what it tells the next one is worthless.
 pub(super) struct SegmentFile {
     file: Arc<dyn DiskFile>,
     /// Its name, for errors: it was opened under another one.
@@ -60,14 +60,14 @@ impl Writer {
         self.file.clone()
     }
 
-    /// Writes chunks in their order, and empties those that are written; the LSN up to which going to another segment made the log
-    /// durable, or 0. What is refused for want of room may be written later.
+    /// Writes chunks in their order, and empties those that are written; the LSN up to which going to another segment
+    /// made the log durable, or 0. What is refused for want of room may be written later.
     pub(super) fn write(&mut self, chunks: &mut [Chunk], segments: &Segments) -> Result<Lsn, LogError> {
         let mut durable_lsn = 0;
         for chunk in chunks {
             if let Some((spare, header)) = &chunk.next {
-                // The old segment is durable before the next one exists, and cut before that one has records: so at most
-                // the last two segments of a folder are uncut, and of these the last has no records.
+                // The old segment is durable before the next one exists, and cut before that one has records: so at
+                // most the last two segments of a folder are uncut, and of these the last has no records.
                 self.sync()?;
                 let next = segments.begin(spare, header)?;
                 self.cut()?;

@@ -1,7 +1,7 @@
 //! Copying past the caches: non-temporal stores of whole cache lines, with the widest registers that the processor has.
 //!
-//! For bytes that are written once and not read soon: they reach memory without first reading the old line, without pushing
-//! others out of the caches, and need no flush. Use an ordinary copy for bytes that are read back at once.
+//! For bytes that are written once and not read soon: they reach memory without first reading the old line, without
+//! pushing others out of the caches, and need no flush. Use an ordinary copy for bytes that are read back at once.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::flush::LINE_BYTES;
@@ -39,8 +39,8 @@ impl Copy {
     ///
     /// # Safety
     ///
-    /// `target` is aligned to a line and writable, `source` readable for `lines` lines; they do not overlap; and the kind is one
-    /// of [`Copy::available`].
+    /// `target` is aligned to a line and writable, `source` readable for `lines` lines; they do not overlap; and the
+    /// kind is one of [`Copy::available`].
     pub(super) unsafe fn lines(self, target: *mut u8, source: *const u8, lines: usize) {
         // SAFETY: passed on; the processor has the instructions.
         unsafe {

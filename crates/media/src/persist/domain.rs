@@ -1,8 +1,8 @@
 //! Which part of the machine survives a power cut, as the kernel tells it.
 //!
-//! The kernel describes every region of persistent memory under `/sys/bus/nd/devices`; its file `persistence_domain` holds
-//! `cpu_cache` where the platform writes its caches back when power fails (eADR), `memory_controller` where it saves only what has
-//! reached the memory controller (ADR), and is missing where the firmware says neither.
+//! The kernel describes every region of persistent memory under `/sys/bus/nd/devices`; its file `persistence_domain`
+//! holds `cpu_cache` where the platform writes its caches back when power fails (eADR), `memory_controller` where it
+//! saves only what has reached the memory controller (ADR), and is missing where the firmware says neither.
 
 use std::fs;
 use std::path::Path;
@@ -19,9 +19,11 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The domain of the region of persistent memory that block device `major:minor` lies on, read from the sysfs mounted at `sysfs`.
+    /// The domain of the region of persistent memory that block device `major:minor` lies on, read from the sysfs
+    /// mounted at `sysfs`.
     ///
-    /// Where the device's region cannot be found (a device mapper in between), the weakest domain of all regions is the answer.
+    /// Where the device's region cannot be found (a device mapper in between), the weakest domain of all regions is the
+    /// answer.
     pub fn of_device(sysfs: &Path, major: u32, minor: u32) -> Domain {
         let device = sysfs.join(format!("dev/block/{major}:{minor}"));
         if let Ok(device) = device.canonicalize() {

@@ -47,7 +47,8 @@ impl Flush {
         let first = start.wrapping_sub(lead);
         for line in (0..lead + bytes).step_by(LINE_BYTES) {
             let line = first.wrapping_add(line);
-            // SAFETY: the line holds at least one byte of a mapped range, and pages are whole lines; flushing changes no byte.
+            // SAFETY: the line holds at least one byte of a mapped range, and pages are whole lines; flushing changes
+            // no byte.
             unsafe {
                 match self {
                     Flush::Clwb => {

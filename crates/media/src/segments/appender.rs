@@ -1,7 +1,7 @@
 //! Collects bodies into large writes.
 //!
-//! An appender is used under its lock, and looks there whether anything failed before: the system tells a failed sync once, and a thread
-//! that waited for the lock meanwhile would take the next one for good.
+//! An appender is used under its lock, and looks there whether anything failed before: the system tells a failed sync
+//! once, and a thread that waited for the lock meanwhile would take the next one for good.
 
 use super::file::SegmentFile;
 use super::format::{self, BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES};

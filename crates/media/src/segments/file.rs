@@ -22,8 +22,8 @@ pub(super) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more. The error is
-    /// [`SegmentError::Damaged`] for one that the medium does not open.
+    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more. The
+    /// error is [`SegmentError::Damaged`] for one that the medium does not open.
     pub(super) fn open(
         disk: &dyn Disk,
         path: &Path,
@@ -197,8 +197,9 @@ impl Blocks {
     ///
     /// # Errors
     ///
-    /// [`SegmentError::Damaged`] at a block that fails its check: what follows it cannot be found in order, but by place. At the
-    /// end of the segment that was appended to when the process was cut off, it may be the remains of what was never synced.
+    /// [`SegmentError::Damaged`] at a block that fails its check: what follows it cannot be found in order, but by
+    /// place. At the end of the segment that was appended to when the process was cut off, it may be the remains of
+    /// what was never synced.
     pub fn next_block(&mut self) -> Result<Option<(Place, &[u8])>, SegmentError> {
         loop {
             let end = self.file.written_bytes.load(Ordering::Acquire);
@@ -213,7 +214,8 @@ impl Blocks {
                 if header != [0; BLOCK_HEADER_BYTES] {
                     return Err(self.file.damaged(offset, "the block has no length"));
                 }
-                // Padding after a sync goes up to a page, and every page that was written behind it begins with a block.
+                // Padding after a sync goes up to a page, and every page that was written behind it begins with a
+                // block.
                 if offset.is_multiple_of(PAGE_BYTES) {
                     return Ok(None);
                 }

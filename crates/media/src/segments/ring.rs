@@ -27,8 +27,8 @@ struct Shared {
 
 /// Whoever holds its lock is the only one to touch the submission queue.
 struct State {
-    /// Reads under way. The kernel writes into a job's pages until its completion was taken from the queue, so a job stays in its
-    /// slot until then.
+    /// Reads under way. The kernel writes into a job's pages until its completion was taken from the queue, so a job
+    /// stays in its slot until then.
     slots: Vec<Option<(ReadJob, Done)>>,
     free: Vec<usize>,
     waiting: VecDeque<(ReadJob, Done)>,
@@ -85,9 +85,10 @@ impl Shared {
 
     /// Puts a request into the submission queue; `_state` proves that its lock is held.
     fn push(&self, entry: &io_uring::squeue::Entry, _state: &mut State) {
-        // SAFETY: the lock of the state is held, so nobody else uses the submission queue. The buffer of a read belongs to a
-        // job that stays in its slot, and keeps its file open, until the completion arrives; its bytes are on the heap and are
-        // never moved. The queue has twice as many entries as there are slots, and one more request, so there is room.
+        // SAFETY: the lock of the state is held, so nobody else uses the submission queue. The buffer of a read belongs
+        // to a job that stays in its slot, and keeps its file open, until the completion arrives; its bytes are on the
+        // heap and are never moved. The queue has twice as many entries as there are slots, and one more request, so
+        // there is room.
         unsafe {
             let pushed = self.ring.submission_shared().push(entry);
             debug_assert!(pushed.is_ok(), "the submission queue has room for every slot");
@@ -132,8 +133,8 @@ impl Shared {
     }
 }
 
-/// Submits again for as long as the kernel is short of what it needs for that. It is not short of room for completions: there are twice as many
-/// as entries.
+/// Submits again for as long as the kernel is short of what it needs for that. It is not short of room for completions:
+/// there are twice as many as entries.
 fn until_taken(mut submit: impl FnMut() -> io::Result<usize>) {
     let is_short = |error: io::Error| {
         matches!(

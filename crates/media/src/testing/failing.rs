@@ -134,13 +134,14 @@ impl FailingDisk {
         FailingDisk::new(inner, Fault::Full, u64::MAX)
     }
 
-    /// Fills the disk, or makes room: files can be opened, read, and written where they have room, but no file, length or name is new.
+    /// Fills the disk, or makes room: files can be opened, read, and written where they have room, but no file, length
+    /// or name is new.
     pub fn set_full(&self, is_full: bool) {
         self.plan.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// Reads of the bytes `range` fail, every time, in files of whose path `has` says yes; nothing else does. A read that begins before
-    /// them ends there.
+    /// Reads of the bytes `range` fail, every time, in files of whose path `has` says yes; nothing else does. A read
+    /// that begins before them ends there.
     pub fn with_bad_bytes(
         inner: Arc<dyn Disk>,
         has: impl Fn(&Path) -> bool + Send + Sync + 'static,

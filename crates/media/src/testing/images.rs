@@ -1,8 +1,9 @@
 //! What a power cut may leave of a recorded run.
 //!
-//! At each position of the trace, what was synced before is there. Every other operation has a *fate* of its own: a write may
-//! be lost, whole, or torn; a new length, and the creation, renaming or removal of a file, may be lost or whole. Fates do not
-//! depend on each other: a later write may be there and an earlier one not, across files and within one.
+//! At each position of the trace, what was synced before is there. Every other operation has a *fate* of its own: a
+//! write may be lost, whole, or torn; a new length, and the creation, renaming or removal of a file, may be lost or
+//! whole. Fates do not depend on each other: a later write may be there and an earlier one not, across files and within
+//! one.
 
 use super::recording::{Contents, Operation, RecordingDisk};
 use std::path::Path;
@@ -57,7 +58,8 @@ impl Images {
         count
     }
 
-    /// Every image at a position and later ones, writes torn at every 8 bytes (and so at every larger unit): for short runs.
+    /// Every image at a position and later ones, writes torn at every 8 bytes (and so at every larger unit): for short
+    /// runs.
     pub fn all_from(&self, position: usize) -> impl Iterator<Item = CrashImage> + '_ {
         let mut cursor = Cursor::at(self, position);
         let mut index = 0;
@@ -75,8 +77,8 @@ impl Images {
 
     /// `count` images, spread evenly over all positions; the same ones for the same seed.
     ///
-    /// Beside those of [`Images::all_from`] there are torn writes with holes. With several images at each position the first has everything,
-    /// the second nothing that was not synced; with fewer that is drawn.
+    /// Beside those of [`Images::all_from`] there are torn writes with holes. With several images at each position the
+    /// first has everything, the second nothing that was not synced; with fewer that is drawn.
     pub fn sample(&self, seed: u64, count: usize) -> impl Iterator<Item = CrashImage> + '_ {
         self.sample_from(0, seed, count)
     }
@@ -333,7 +335,8 @@ mod tests {
     #[test]
     fn every_fate_of_every_operation_is_there_once() {
         let images = run().images();
-        // Nothing; creation; with a write of 16 bytes (3 fates); synced; named; a write across one boundary; with a rename.
+        // Nothing; creation; with a write of 16 bytes (3 fates); synced; named; a write across one boundary; with a
+        // rename.
         assert_eq!(images.count_from(0), 1 + 2 + 2 * 3 + 2 + 1 + 3 + 3 * 2);
         let mut last = Vec::new();
         for image in images.all_from(0).filter(|image| image.position == 6) {

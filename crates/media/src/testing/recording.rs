@@ -114,7 +114,8 @@ impl State {
     }
 }
 
-/// A disk in memory that remembers every operation, so that [`RecordingDisk::images`] can rebuild what a power cut leaves.
+/// A disk in memory that remembers every operation, so that [`RecordingDisk::images`] can rebuild what a power cut
+/// leaves.
 ///
 /// Folders need not be made; one that is made is durable when the folder above it is synced. Clones share the disk.
 #[derive(Debug, Clone, Default)]
@@ -145,8 +146,8 @@ impl RecordingDisk {
         Images::new(state.start.clone(), state.trace.clone())
     }
 
-    /// A disk that goes on where this one stands, as after a kill: nothing is locked, and what was not synced may still be lost. This one
-    /// keeps what whoever was killed does from now on.
+    /// A disk that goes on where this one stands, as after a kill: nothing is locked, and what was not synced may still
+    /// be lost. This one keeps what whoever was killed does from now on.
     pub fn killed(&self) -> RecordingDisk {
         self.killed_at(self.position())
     }
@@ -161,9 +162,9 @@ impl RecordingDisk {
         RecordingDisk { state: Arc::new(Mutex::new(killed)) }
     }
 
-    /// The `nth` sync of a file from now on (from 0) fails, and loses some of what was written to the file and not synced: it can be read
-    /// until the power is cut, and no later sync makes it durable. So do Linux's file systems when a device fails (Rebello et al., "Can
-    /// Applications Recover from fsync Failures?", ATC 2020).
+    /// The `nth` sync of a file from now on (from 0) fails, and loses some of what was written to the file and not
+    /// synced: it can be read until the power is cut, and no later sync makes it durable. So do Linux's file systems
+    /// when a device fails (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020).
     pub fn fail_sync_forgetfully(&self, nth: u64) {
         self.state.lock().syncs_left = Some(nth);
     }

@@ -1,5 +1,5 @@
-//! A record of no bytes needs room for its header. One that began where a segment has none left ran over the segment's end, and the log
-//! did not open again.
+//! A record of no bytes needs room for its header. One that began where a segment has none left ran over the segment's
+//! end, and the log did not open again.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Far memory promises room that it does not have, or pretends to be what it is not: the process dies of SIGBUS, or somebody else's file is
-//! overwritten. Here every place is either opened and named as what it is, or refused with one sentence and left as it was.
+//! Far memory promises room that it does not have, or pretends to be what it is not: the process dies of SIGBUS, or
+//! somebody else's file is overwritten. Here every place is either opened and named as what it is, or refused with one
+//! sentence and left as it was.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
-//! A process is killed, another one goes on with what the system has, and then the power is cut: what the first one did and never synced
-//! may go although the second one has seen it. A log that was cut where its successor's name is lost cannot be told from a damaged one.
+//! A process is killed, another one goes on with what the system has, and then the power is cut: what the first one did
+//! and never synced may go although the second one has seen it. A log that was cut where its successor's name is lost
+//! cannot be told from a damaged one.
 
 use crate::scenario;
 

@@ -1,5 +1,6 @@
-//! A power cut between any two operations of a log, with unsynced writes lost, torn and reordered: every record whose sync
-//! returned must be replayed, none invented, in order. The second power cut comes while the log recovers from the first.
+//! A power cut between any two operations of a log, with unsynced writes lost, torn and reordered: every record whose
+//! sync returned must be replayed, none invented, in order. The second power cut comes while the log recovers from the
+//! first.
 
 use std::sync::Arc;
 use ziptier_media::log::Log;

@@ -177,7 +177,8 @@ fn damage_in_an_unsealed_log_is_told_from_a_torn_tail() {
                 other => break other.map(drop),
             }
         };
-        // Record 5 was appended when 4 was durable, so a damaged 4 is damage; a damaged 5 or 6 may never have been synced.
+        // Record 5 was appended when 4 was durable, so a damaged 4 is damage; a damaged 5 or 6 may never have been
+        // synced.
         if record <= 4 {
             assert!(
                 matches!(end, Err(LogError::Damaged { offset: o, .. }) if o == offset),
@@ -211,7 +212,10 @@ fn what_the_caller_knows_to_be_durable_is_no_torn_tail() {
         let error = std::iter::from_fn(|| replay.next_record().map(|record| record.map(drop)).transpose())
             .find_map(Result::err);
         assert!(
-            matches!(&error, Some(LogError::Damaged { path: named, offset: at, .. }) if (named, *at) == (&path, offset)),
+            matches!(
+                &error,
+                Some(LogError::Damaged { path: named, offset: at, .. }) if (named, *at) == (&path, offset)
+            ),
             "record {record}: {error:?}"
         );
         let mut replay = open(true);

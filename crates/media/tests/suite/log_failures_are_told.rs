@@ -1,5 +1,5 @@
-//! A disk that fails at some operation: the log says so, refuses further work, and what it promised before is kept. A disk that
-//! lies about syncs must be caught by the same checks, or they would prove nothing.
+//! A disk that fails at some operation: the log says so, refuses further work, and what it promised before is kept. A
+//! disk that lies about syncs must be caught by the same checks, or they would prove nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -85,8 +85,8 @@ fn after_a_failed_sync_nothing_is_promised_although_syncs_succeed_again() {
     }
 }
 
-/// How often a record is refused, but can be appended again, when each operation in turn fails that may refuse: those of making a segment, of
-/// going to it, and of writing.
+/// How often a record is refused, but can be appended again, when each operation in turn fails that may refuse: those
+/// of making a segment, of going to it, and of writing.
 fn refusals(fault: Fault, is_told: impl Fn(&DiskError) -> bool) -> usize {
     let recording = RecordingDisk::new();
     let refused = AtomicU64::new(0);

@@ -1,4 +1,5 @@
-//! Many threads append, write and sync at once, while another drops what is old: no record is lost, doubled or out of order.
+//! Many threads append, write and sync at once, while another drops what is old: no record is lost, doubled or out of
+//! order.
 
 use std::collections::BTreeMap;
 use std::path::Path;

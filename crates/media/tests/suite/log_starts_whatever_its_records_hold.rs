@@ -1,5 +1,6 @@
-//! Records are bytes of clients, and segments are used again with all that they had. Behind the end of a log that was not sealed, replay looks
-//! for entries that prove that it is damaged: bytes that only look like entries must neither prove that nor end the search.
+//! Records are bytes of clients, and segments are used again with all that they had. Behind the end of a log that was
+//! not sealed, replay looks for entries that prove that it is damaged: bytes that only look like entries must neither
+//! prove that nor end the search.
 
 use std::path::Path;
 use std::sync::Arc;

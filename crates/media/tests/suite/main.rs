@@ -1,4 +1,5 @@
-//! Tests of logs, segments and far memory through their public types. They are one program, and each file is a module of it.
+//! Tests of logs, segments and far memory through their public types. They are one program, and each file is a module
+//! of it.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 

@@ -1,4 +1,5 @@
-//! Bodies that were synced come back: after a restart, after every power cut, and never as other bytes than were appended.
+//! Bodies that were synced come back: after a restart, after every power cut, and never as other bytes than were
+//! appended.
 
 use std::path::Path;
 use std::sync::Arc;

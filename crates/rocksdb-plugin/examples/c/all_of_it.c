@@ -1,4 +1,5 @@
-/* Turns ziptier's compression, log and block cache on for a database of RocksDB's C API, which knows none of them: by one option string.
+/* Turns ziptier's compression, log and block cache on for a database of RocksDB's C API, which knows none of them: by
+ * one option string.
  *
  *   all_of_it DIR CACHE_DIR
  *
@@ -24,15 +25,17 @@ static void check(const char *what, char *error) {
 static size_t key_of(int i, char *key) { return (size_t)sprintf(key, "key:%012d", i); }
 
 static size_t value_of(int i, char *value) {
-  return (size_t)sprintf(value, "{\"user\":%lld,\"state\":\"%s\"}", i * 7919LL % 100003, i % 3 ? "active" : "suspended");
+  return (size_t)sprintf(value, "{\"user\":%lld,\"state\":\"%s\"}", i * 7919LL % 100003,
+                         i % 3 ? "active" : "suspended");
 }
 
 static rocksdb_options_t *options_for(const char *cache_dir) {
   char text[4096];
   const int bytes = snprintf(text, sizeof text,
-                             "create_if_missing=true;compression_manager={id=ziptier;format=token};compression=kCustomCompression80;"
-                             "env=ziptier;block_based_table_factory={block_cache={id=ziptier://;memory=256K;path=%s;capacity=64M;"
-                             "admission=all}}",
+                             "create_if_missing=true;compression_manager={id=ziptier;format=token};"
+                             "compression=kCustomCompression80;env=ziptier;"
+                             "block_based_table_factory={block_cache={id=ziptier://;memory=256K;path=%s;"
+                             "capacity=64M;admission=all}}",
                              cache_dir);
   if (bytes < 0 || (size_t)bytes >= sizeof text) {
     fprintf(stderr, "the folder of the cache has too long a name\n");

@@ -2,7 +2,8 @@
 //
 //   compression DIR "compression_manager={id=ziptier;format=token};compression=kCustomCompression80"
 //
-// writes records, compacts them, closes and opens the database again, reads every record, and tells how the files are packed.
+// writes records, compacts them, closes and opens the database again, reads every record, and tells how the files are
+// packed.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>

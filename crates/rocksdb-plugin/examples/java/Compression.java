@@ -14,8 +14,8 @@ import org.rocksdb.TableProperties;
 import org.rocksdb.WriteOptions;
 
 /**
- * Turns ziptier's compression, log and block cache on for a database of the stock rocksdbjni, which has classes for none of them: {@code
- * java -cp rocksdbjni.jar:. Compression libziptier_rocksdb.so DIR CACHE_DIR}.
+ * Turns ziptier's compression, log and block cache on for a database of the stock rocksdbjni, which has classes for
+ * none of them: {@code java -cp rocksdbjni.jar:. Compression libziptier_rocksdb.so DIR CACHE_DIR}.
  */
 public final class Compression {
   private static final int RECORDS = 50_000;
@@ -69,7 +69,10 @@ public final class Compression {
   /** The bytes of a folder's files whose names end so. */
   private static long bytes(Path folder, String end) throws IOException {
     try (Stream<Path> files = Files.walk(folder)) {
-      return files.filter(file -> Files.isRegularFile(file) && file.toString().endsWith(end)).mapToLong(file -> file.toFile().length()).sum();
+      return files
+          .filter(file -> Files.isRegularFile(file) && file.toString().endsWith(end))
+          .mapToLong(file -> file.toFile().length())
+          .sum();
     }
   }
 
@@ -78,6 +81,7 @@ public final class Compression {
   }
 
   private static byte[] value(int i) {
-    return ("{\"user\":" + i * 7919L % 100003 + ",\"state\":\"" + (i % 3 == 0 ? "suspended" : "active") + "\"}").getBytes();
+    return ("{\"user\":" + i * 7919L % 100003 + ",\"state\":\"" + (i % 3 == 0 ? "suspended" : "active") + "\"}")
+        .getBytes();
   }
 }

@@ -89,8 +89,8 @@ type Take = unsafe extern "C" fn(*mut c_void, *const c_char, usize, u8, u8);
 
 /// # Safety
 ///
-/// `cache` is open; `key_bytes` bytes may be read at `key`; `take` may be called with `state` and a block that is gone when it
-/// returns.
+/// `cache` is open; `key_bytes` bytes may be read at `key`; `take` may be called with `state` and a block that is gone
+/// when it returns.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_cache_get(
     cache: *const Cache,

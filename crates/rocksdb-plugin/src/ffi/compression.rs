@@ -183,7 +183,8 @@ unsafe extern "C" fn zt_generation_bytes(generation: *const Generation, length: 
 
 /// # Safety
 ///
-/// `codec` is open, `generation` is or is null; `raw_bytes` bytes may be read at `raw`, and `*out_bytes` written at `out`.
+/// `codec` is open, `generation` is or is null; `raw_bytes` bytes may be read at `raw`, and `*out_bytes` written at
+/// `out`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_pack(
     codec: *const Codec,
@@ -212,8 +213,8 @@ unsafe extern "C" fn zt_pack(
     }
 }
 
-/// The most bytes that a block can hold, of which this is what RocksDB hands over: a length, and what is packed behind it. 0 for a type
-/// that there is not.
+/// The most bytes that a block can hold, of which this is what RocksDB hands over: a length, and what is packed behind
+/// it. 0 for a type that there is not.
 ///
 /// # Safety
 ///
@@ -227,8 +228,8 @@ unsafe extern "C" fn zt_raw_bytes_max(packed_as: u8, packed: *const c_char, pack
 
 /// # Safety
 ///
-/// `codec` is open, `generation` is or is null; `packed_bytes` bytes may be read at `packed`, `out_bytes` written at `out` and
-/// `error_bytes` at `error`.
+/// `codec` is open, `generation` is or is null; `packed_bytes` bytes may be read at `packed`, `out_bytes` written at
+/// `out` and `error_bytes` at `error`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_unpack(
     codec: *const Codec,

@@ -52,8 +52,8 @@ unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Writes the counters of this process, one `name value` to a line, as a C string cut to `room`; the bytes they take, the zero
-/// included.
+/// Writes the counters of this process, one `name value` to a line, as a C string cut to `room`; the bytes they take,
+/// the zero included.
 ///
 /// # Safety
 ///

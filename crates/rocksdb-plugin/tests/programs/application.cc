@@ -3,7 +3,8 @@
 //   application fill DIR merge|filter|factory     puts records by the class, flushes
 //   application read DIR merge|filter|factory     reads them
 //   application read-stock DIR merge              reads them with options that do not name the plugin
-//   application leave DIR merge                   registers the class and takes the database off the plugin in this process
+//   application leave DIR merge                   registers the class and takes the database off the plugin in this
+//                                                 process
 //   application leave-throwing DIR merge          the same with a class that throws
 //   application log DIR merge                     puts a record that is in the log alone
 //   application read-log DIR merge                reads it

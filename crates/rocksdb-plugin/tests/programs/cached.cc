@@ -9,7 +9,8 @@
 //   cache=OPTIONS     what `SecondaryCache::CreateFromString` takes; without it there is the block cache alone
 //   block_cache=OPTIONS   instead: an option string of a block cache, set through the C interface
 //   persistent=OPTIONS    also: a cache on files of blocks as they are in SST files, in front of these
-//   records=N  value_bytes=N  block_bytes=N  memory_bytes=N  threads=N  passes=N  reads=N (of each pass, instead of all)
+//   records=N  value_bytes=N  block_bytes=N  memory_bytes=N  threads=N  passes=N  reads=N (of each pass,
+//                     instead of all)
 //   corpus=FILE       values are cut from it
 //   direct=1          SST files are read past the page cache
 //   warm=1            before the passes, reads all until everything is in the cache
@@ -249,8 +250,8 @@ void AwaitFiles() {
   }
 }
 
-// A disk that is slow for a moment keeps blocks out of the cache, and admission turns some away at first: a later pass brings them there. The
-// last pass is the one that brings none.
+// A disk that is slow for a moment keeps blocks out of the cache, and admission turns some away at first: a later pass
+// brings them there. The last pass is the one that brings none.
 void Warm(DB* db) {
   constexpr int kPassesOfAdmission = 4;
   for (uint64_t dropped = 0, stored = 0, pass = 1;; ++pass) {

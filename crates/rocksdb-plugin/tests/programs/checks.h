@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <string>
 
-// No destructor runs: a database may be open, whose threads go on, and RocksDB's own would crash beside them now and then.
+// No destructor runs: a database may be open, whose threads go on, and RocksDB's own would crash beside them now and
+// then.
 [[noreturn]] inline void Fail(const std::string& sentence) {
   std::fflush(stdout);
   std::fprintf(stderr, "%s\n", sentence.c_str());

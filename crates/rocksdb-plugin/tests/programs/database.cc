@@ -8,7 +8,8 @@
 //   database load DIR OPTIONS RECORDS      writes one file beside the database, and has it taken in
 //   database families DIR OPTIONS N        makes N column families of long names, with a file each
 //   database describe DIR OPTIONS -        how each file is compressed
-//   database buffered DIR OPTIONS MIB      puts noise, compacts it, and prints the most bytes that this took from the heap
+//   database buffered DIR OPTIONS MIB      puts noise, compacts it, and prints the most bytes that this took from the
+//                                          heap
 
 #include <dlfcn.h>
 #include <malloc.h>

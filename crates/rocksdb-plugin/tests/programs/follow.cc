@@ -1,10 +1,11 @@
 // What reads a database while another process writes it.
 //
-//   follow secondary DIR WAL_DIR FILE_SYSTEM OPTIONS OWN_DIR   a secondary instance: for each count of records on stdin, catches up
-//                                                              until it has them, and prints how many it has, or what went wrong;
-//                                                              it is ended if that takes minutes
-//   follow glance DIR WAL_DIR FILE_SYSTEM OPTIONS              opens read-only, and prints how many records it has, or what went
-//                                                              wrong, and how long the logs are said to be
+//   follow secondary DIR WAL_DIR FILE_SYSTEM OPTIONS OWN_DIR   a secondary instance: for each count of records on
+//                                                              stdin, catches up until it has them, and prints how many
+//                                                              it has, or what went wrong; it is ended if that takes
+//                                                              minutes
+//   follow glance DIR WAL_DIR FILE_SYSTEM OPTIONS              opens read-only, and prints how many records it has, or
+//                                                              what went wrong, and how long the logs are said to be
 //
 // FILE_SYSTEM is `stock` or `ziptier`, OPTIONS a string of RocksDB's.
 
@@ -73,7 +74,8 @@ int Follow(char** arguments) {
   while (std::cin >> count) {
     alarm(kSecondsToAnswer);
     uint64_t found = 0;
-    // A log that is flushed and removed between a secondary's look at the manifest and at the logs is missing until it looks again.
+    // A log that is flushed and removed between a secondary's look at the manifest and at the logs is missing until it
+    // looks again.
     for (int tries = 0; found < count && status.ok(); ++tries) {
       if (tries > 1) {
         usleep(1000);

@@ -1,5 +1,5 @@
-// Uses the plugin's classes by their options, also while the process ends and its static objects are destroyed, as a thread may that
-// RocksDB left running.
+// Uses the plugin's classes by their options, also while the process ends and its static objects are destroyed, as a
+// thread may that RocksDB left running.
 //
 //   late DIR
 

@@ -1,4 +1,5 @@
-// A program that knows nothing of RocksDB: it loads what it is told, and prints what the loader of ziptier says to each function.
+// A program that knows nothing of RocksDB: it loads what it is told, and prints what the loader of ziptier says to each
+// function.
 //
 //   loader LIBRARY [ROCKSDB...]
 

@@ -19,7 +19,8 @@ inline std::string KeyOf(uint64_t i) {
   return key;
 }
 
-// Mostly some hundred bytes, now and then several blocks of the log; and ends in zeros, which must not be taken for its end.
+// Mostly some hundred bytes, now and then several blocks of the log; and ends in zeros, which must not be taken for its
+// end.
 inline std::string ValueOf(uint64_t i) {
   const uint64_t hash = (i + 1) * 0x9e3779b97f4a7c15ULL;
   const size_t bytes = hash % 97 == 0 ? 90000 + hash % 50000 : 20 + (hash >> 20) % 900;

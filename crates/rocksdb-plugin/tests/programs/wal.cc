@@ -1,9 +1,12 @@
 // What the tests of the log run in processes of their own.
 //
-//   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on stdout; flushes after
-//                                                    each FLUSH_EVERY records, which is in the environment
-//   wal check DIR WAL_DIR OPTIONS COUNT              opens with RocksDB's own file system: the first COUNT records must be there
-//   wal tail DIR                                     reads the log while it is written, and copies a database that is open
+//   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on
+//                                                    stdout; flushes after each FLUSH_EVERY records, which is in the
+//                                                    environment
+//   wal check DIR WAL_DIR OPTIONS COUNT              opens with RocksDB's own file system: the first COUNT records must
+//                                                    be there
+//   wal tail DIR                                     reads the log while it is written, and copies a database that is
+//                                                    open
 //
 // FILE_SYSTEM is `stock` or `ziptier`, OPTIONS a string of RocksDB's.
 
@@ -58,7 +61,8 @@ int Write(char** arguments) {
   const uint64_t flush_every = every == nullptr ? 0 : std::strtoull(every, nullptr, 10);
   for (uint64_t i = std::strtoull(arguments[4], nullptr, 10);; ++i) {
     WriteOptions write;
-    // Records that are not synced outlive the process just as well; runs of both, for the log goes different ways with them.
+    // Records that are not synced outlive the process just as well; runs of both, for the log goes different ways with
+    // them.
     write.sync = i % 100 < 60;
     const Status status = db->Put(write, KeyOf(i), ValueOf(i));
     if (!status.ok()) {
@@ -194,8 +198,8 @@ int Tail(char** arguments) {
   delete restore;
   const uint64_t copied = BytesOfLogs(dir + "-checkpoint"), restored = BytesOfLogs(dir + "-restored");
   if (copied != current->SizeFileBytes() || restored != copied || copied == 0) {
-    Fail("the log has " + std::to_string(current->SizeFileBytes()) + " bytes, in the checkpoint " + std::to_string(copied) +
-         ", restored " + std::to_string(restored));
+    Fail("the log has " + std::to_string(current->SizeFileBytes()) + " bytes, in the checkpoint " +
+         std::to_string(copied) + ", restored " + std::to_string(restored));
   }
   if (BytesOfLogs(dir) <= copied) {
     Fail("the file that is being written has no room behind the log");

@@ -1,7 +1,9 @@
 // RocksDB with its log on persistent memory, in a machine that is killed.
 //
-//   wal_guest write DIR          puts records, each durable, by the file system `ziptier` until it is killed; says how many, now and then
-//   wal_guest check DIR COUNT    opens with RocksDB's own file system: the first COUNT records at least are there, and no wrong one
+//   wal_guest write DIR          puts records, each durable, by the file system `ziptier` until it is killed; says
+//                                how many, now and then
+//   wal_guest check DIR COUNT    opens with RocksDB's own file system: the first COUNT records at least are there, and
+//                                no wrong one
 
 #include <rocksdb/db.h>
 

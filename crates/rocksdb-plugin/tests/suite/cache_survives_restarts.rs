@@ -1,7 +1,8 @@
-//! Blocks that fell out of memory are served from the cache's files after the process ended, however it did, and are right.
+//! Blocks that fell out of memory are served from the cache's files after the process ended, however it did, and are
+//! right.
 //!
-//! The failure to guard against: a damaged or foreign block that a database takes for its own, and a cache whose trouble becomes
-//! the database's.
+//! The failure to guard against: a damaged or foreign block that a database takes for its own, and a cache whose
+//! trouble becomes the database's.
 
 use std::fs;
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Databases whose blocks ziptier packs lose nothing, and are readable by whoever they are said to be readable by.
 //!
-//! The failure to guard against: a file that says that any RocksDB reads it, and is refused or misread by a process without the
-//! plugin; or a private file that such a process takes for something else.
+//! The failure to guard against: a file that says that any RocksDB reads it, and is refused or misread by a process
+//! without the plugin; or a private file that such a process takes for something else.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,8 @@ fn standard_formats_are_read_by_a_stock_rocksdb() {
         ("{id=ziptier;format=lz4;parallel_threads=3}", "kLZ4Compression", "BuiltinV2;04;"),
         ("{id=ziptier}", "kZSTD", "BuiltinV2;07;"),
     ] {
-        // Of blocks of 16 KiB each stream of DEFLATE with codes of its own has entry points behind it; of 64 KiB none has.
+        // Of blocks of 16 KiB each stream of DEFLATE with codes of its own has entry points behind it; of 64 KiB none
+        // has.
         let sizes =
             [16_384, 65_536].map(|bytes| format!(";block_based_table_factory={{block_size={bytes}}}"));
         for block in [String::new()].iter().chain(&sizes) {
@@ -114,7 +115,8 @@ fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
     }
 }
 
-/// While a file is sampled, RocksDB keeps all of it in memory: one that an application writes is sampled only within a bound.
+/// While a file is sampled, RocksDB keeps all of it in memory: one that an application writes is sampled only within a
+/// bound.
 #[test]
 fn files_that_an_application_writes_are_sampled_within_a_bound() {
     for (bound, is_sampled) in [("", false), (";compression_opts={max_dict_buffer_bytes=4194304}", true)] {
@@ -320,7 +322,8 @@ fn what_cannot_be_is_refused_in_a_sentence() {
     assert!(fs::read_dir(dir.path()).unwrap().flatten().all(|file| !file.path().ends_with(".sst")));
 }
 
-/// While RocksDB samples a file it keeps all of the file in memory. Where there is one level, a compaction's file is the whole database.
+/// While RocksDB samples a file it keeps all of the file in memory. Where there is one level, a compaction's file is
+/// the whole database.
 #[test]
 fn a_compaction_of_everything_keeps_little_in_memory() {
     let mib = std::env::var("ZIPTIER_MIB").unwrap_or_else(|_| "32".to_owned());
@@ -360,7 +363,8 @@ fn a_flipped_bit_in_a_file_crashes_nobody() {
         if output.status.success() {
             continue;
         }
-        // An error of the decoder; or, where a block is raw or zstd's, which nobody checks here, a key or a value that is another.
+        // An error of the decoder; or, where a block is raw or zstd's, which nobody checks here, a key or a value that
+        // is another.
         assert!(!complaint(output).is_empty(), "byte {at}");
         found += 1;
     }

@@ -34,22 +34,44 @@ fn in_cpp() {
     assert!(report.contains("ZiptierV1;") && report.contains("failures 0"), "{report}");
 }
 
-/// Compilers drop a library that a program calls no function of.
+/// The lines of the page for RocksDB's users that link a program with the RocksDB that `make setup-rocksdb` fetches,
+/// run as they stand there, in a folder with the names of a checkout. The C++ program calls nothing of ziptier's:
+/// compilers drop such a library unless they are told not to.
 #[test]
-fn a_program_that_calls_nothing_of_ziptiers_is_linked_as_the_readme_says() {
-    let (dir, objects) = (in_folder(), objects());
+fn programs_are_linked_as_the_page_says() {
+    let page = std::fs::read_to_string("../../docs/rocksdb.md").unwrap();
+    let line = |compiler: &str| {
+        let is_it = |line: &&str| line.starts_with(compiler) && line.contains("-L target/rocksdb ");
+        page.lines().find(is_it).unwrap_or_else(|| panic!("the page has no line for {compiler}")).to_owned()
+    };
     plugin();
-    let more = [
-        "-Wl,--as-needed".to_owned(),
-        format!("-L{}", objects.display()),
-        "-Wl,--push-state,--no-as-needed,-lziptier_rocksdb,--pop-state".to_owned(),
-        format!("-Wl,-rpath,{}", objects.display()),
-    ];
-    let readme = std::fs::read_to_string("../../README.md").unwrap();
-    assert!(readme.contains(&more[2]), "the README has another line");
-    let program = linked(Path::new("tests/programs/stranger.cc"), &more.each_ref().map(String::as_str));
+    let checkout = in_folder();
+    let link = |from: &Path, name: &str| {
+        std::os::unix::fs::symlink(from.canonicalize().unwrap(), checkout.path().join(name)).unwrap();
+    };
+    std::fs::create_dir(checkout.path().join("target")).unwrap();
+    link(&objects(), "target/release");
+    link(&rocksdb(), "target/rocksdb");
+    link(Path::new(".."), "crates");
+    let linked_by = |line: &str| {
+        let mut compiler = Command::new("sh");
+        let status = compiler.args(["-c", line]).current_dir(checkout.path()).status();
+        assert!(status.unwrap().success(), "{line}");
+        checkout.path().join("a.out")
+    };
+
+    std::fs::copy("tests/programs/stranger.cc", checkout.path().join("app.cc")).unwrap();
+    std::fs::copy("tests/programs/checks.h", checkout.path().join("checks.h")).unwrap();
+    let dir = in_folder();
+    let program = linked_by(&line("g++ -std=c++20 app.cc"));
     let names = printed(stock(&program, &[dir.path().to_str().unwrap(), OPTIONS]));
     assert!(names.contains("ZiptierV1;"), "{names}");
+
+    std::fs::copy("examples/c/all_of_it.c", checkout.path().join("app.c")).unwrap();
+    let program = linked_by(&line("gcc app.c"));
+    let folders = ["c db", "c cache"].map(|name| dir.path().join(name));
+    let report = printed(stock(&program, &folders.each_ref().map(|folder| folder.to_str().unwrap())));
+    assert!(report.contains("failures 0"), "{report}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! A database is read by another process while it is written with ziptier's log: a secondary that has the plugin sees every record that was acknowledged,
-//! through changes of the log's file and files that are used again, when the writer is killed, and when it is started again; so does who opens it
-//! read-only. Damage that a killed writer left is told to whoever recovers the database, as RocksDB alone tells it.
+//! A database is read by another process while it is written with ziptier's log: a secondary that has the plugin sees
+//! every record that was acknowledged, through changes of the log's file and files that are used again, when the writer
+//! is killed, and when it is started again; so does who opens it read-only. Damage that a killed writer left is told to
+//! whoever recovers the database, as RocksDB alone tells it.
 //!
 //! RocksDB is the library that its makers publish; the programs are compiled here.
 

@@ -1,5 +1,6 @@
-//! RocksDB with the log of ziptier: a writer is killed, and RocksDB without ziptier finds every record it acknowledged, in each of
-//! its modes of recovery; readers of a log that is being written see all of it and nothing else; a full disk is an error.
+//! RocksDB with the log of ziptier: a writer is killed, and RocksDB without ziptier finds every record it acknowledged,
+//! in each of its modes of recovery; readers of a log that is being written see all of it and nothing else; a full disk
+//! is an error.
 //!
 //! RocksDB is the library that its makers publish; the programs are compiled here.
 
@@ -25,7 +26,8 @@ fn is_torn(log: &Path) -> bool {
     std::fs::read(log).unwrap()[whole_bytes(log)..].iter().any(|byte| *byte != 0)
 }
 
-/// Kills a writer over and over, and each time opens copies of what it left in all modes. Two of them ask for a log without a torn record.
+/// Kills a writer over and over, and each time opens copies of what it left in all modes. Two of them ask for a log
+/// without a torn record.
 fn kills(folder: &Path, recycle: usize, rounds: u64) {
     // There the head of a record is stored behind all else, which a long one has no room for.
     let is_mapped = folder.starts_with("/dev/shm");
@@ -47,7 +49,8 @@ fn kills(folder: &Path, recycle: usize, rounds: u64) {
             std::fs::remove_dir_all(&copied).unwrap();
             match output.status.code() {
                 Some(0) => found = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(),
-                // RocksDB does not use files again in this mode: what a former log left behind the end may look like damage.
+                // RocksDB does not use files again in this mode: what a former log left behind the end may look like
+                // damage.
                 Some(REFUSED) if mode == ABSOLUTE && recycle > 0 => {}
                 // The others drop it.
                 Some(REFUSED) if mode == TOLERATE || mode == ABSOLUTE => refused = Some(said(&output)),
@@ -79,7 +82,8 @@ fn logs_that_name_the_length_of_the_one_before_are_all_there_after_a_kill() {
     let dir = folder.path().join("db");
     std::fs::create_dir_all(dir.join("wal")).unwrap();
     // Nothing is written to SST files, so that all logs stay, but for the newest not closed.
-    let options = "track_and_verify_wals=true;write_buffer_size=262144;max_write_buffer_number=32;min_write_buffer_number_to_merge=31";
+    let options = "track_and_verify_wals=true;write_buffer_size=262144;max_write_buffer_number=32;\
+                   min_write_buffer_number_to_merge=31";
     let count = Writer::start(&dir, options, 0).kill_after(1500);
     let logs = std::fs::read_dir(dir.join("wal")).unwrap().count();
     assert!(logs > 2, "{logs} logs");

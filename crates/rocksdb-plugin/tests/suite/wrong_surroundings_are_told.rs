@@ -1,7 +1,7 @@
 //! Where the plugin cannot work it says so in one sentence, and the database is as it was.
 //!
-//! The failure to guard against: a plugin in the process of another RocksDB, whose classes look otherwise, crashes it; files are rewritten
-//! without what their application knows of them; a device that went away takes data along.
+//! The failure to guard against: a plugin in the process of another RocksDB, whose classes look otherwise, crashes it;
+//! files are rewritten without what their application knows of them; a device that went away takes data along.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,8 @@ fn two_private_copies_stay_private() {
 #[test]
 fn a_process_without_rocksdb_is_left_alone() {
     let output = loader(&plugin(), &[]).output().unwrap();
-    let sentence = "looked for RocksDB 11.8.1 in this process, found none; load it first (in Java: RocksDB.loadLibrary())";
+    let sentence = "looked for RocksDB 11.8.1 in this process, found none; load it first (in Java: \
+                    RocksDB.loadLibrary())";
     is_told(&printed(output), sentence);
     // A shell on the way to a tool.
     let shell = Command::new("sh").args(["-c", "echo well"]).env("LD_PRELOAD", plugin()).output().unwrap();

@@ -1,5 +1,5 @@
-//! Any bytes as a block of every type, with and without a generation: an error, or a block of exactly the length asked for.
-//! What was packed comes back, and with bits flipped it crashes nobody.
+//! Any bytes as a block of every type, with and without a generation: an error, or a block of exactly the length asked
+//! for. What was packed comes back, and with bits flipped it crashes nobody.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as the files of a block cache, with checksums put right or not: it opens or says why not, gives blocks or misses, and
-//! goes on. What is stored after that comes back, and after another start, too.
+//! Any bytes as the files of a block cache, with checksums put right or not: it opens or says why not, gives blocks or
+//! misses, and goes on. What is stored after that comes back, and after another start, too.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as the generation that a file carries: an error, or one that packs, unpacks and is the same when it is loaded again.
+//! Any bytes as the generation that a file carries: an error, or one that packs, unpacks and is the same when it is
+//! loaded again.
 //!
 //! The checksum is put right, half of the tokens are supplied, and lengths may be claimed that are not.
 
@@ -19,7 +20,8 @@ enum Tokens {
     None,
     Any(Vec<u8>),
     Packed(Vec<u8>),
-    /// Behind the 256 single bytes, tokens that share so many bytes with the one before, and go on with so many of these.
+    /// Behind the 256 single bytes, tokens that share so many bytes with the one before, and go on with so many of
+    /// these.
     Sealed { bits: u8, more: Vec<(u8, u8, [u8; 16])> },
 }
 

@@ -1,4 +1,5 @@
-//! Any bytes as a log that another process writes: a walk ends within them, sees no less as they grow, and as much in many steps as in one.
+//! Any bytes as a log that another process writes: a walk ends within them, sees no less as they grow, and as much in
+//! many steps as in one.
 //!
 //! Records get the checks and the number that the log's have, unless they are to have others; so do their lengths.
 

@@ -1,8 +1,9 @@
 //! Whose a folder is: one that is named by mistake keeps all it has.
 //!
-//! A file with a name of the cache's is taken for the cache's, and removed when its turn comes, if it begins with its signature. A crash
-//! leaves files of which nothing was written; they are the cache's in a folder that has another proof: its mark in `LOCK`, made
-//! durable before any other file is, or a file with a signature, where an older version made the folder.
+//! A file with a name of the cache's is taken for the cache's, and removed when its turn comes, if it begins with its
+//! signature. A crash leaves files of which nothing was written; they are the cache's in a folder that has another
+//! proof: its mark in `LOCK`, made durable before any other file is, or a file with a signature, where an older version
+//! made the folder.
 
 use super::open::restrict;
 use super::settings::CacheError;
@@ -36,7 +37,8 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, Cach
     let lock = disk.lock_dir(dir)?;
     restrict(&dir.join(LOCK_NAME), 0o600);
     if !is_marked {
-        // A disk without room for it is no reason to do without the cache: the first segment that is written proves as much.
+        // A disk without room for it is no reason to do without the cache: the first segment that is written proves as
+        // much.
         let _ = mark(disk, dir);
     }
     Ok(lock)

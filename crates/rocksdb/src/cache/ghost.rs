@@ -1,7 +1,7 @@
 //! Who was here before: flash wears by every write, so a block is stored when it is evicted for the second time.
 //!
-//! A table of 32-bit marks, each in the place that its key's hash names. A newer key takes the place of an older one, so that a
-//! mark lives for about as many evictions as the table has places.
+//! A table of 32-bit marks, each in the place that its key's hash names. A newer key takes the place of an older one,
+//! so that a mark lives for about as many evictions as the table has places.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,8 +9,8 @@ pub(super) struct Ghosts {
     marks: Vec<AtomicU32>,
 }
 
-/// Bytes of the cache for which the table has one place: a few places for each block, so that four of five marks live until as
-/// many blocks were evicted as the cache holds.
+/// Bytes of the cache for which the table has one place: a few places for each block, so that four of five marks live
+/// until as many blocks were evicted as the cache holds.
 const BYTES_PER_PLACE: u64 = 1024;
 
 impl Ghosts {

@@ -1,7 +1,8 @@
-//! Where each key's entry lies: 12 bytes of key and place in a table that is 70 to 88 % full, so 14 to 17 bytes per entry.
+//! Where each key's entry lies: 12 bytes of key and place in a table that is 70 to 88 % full, so 14 to 17 bytes per
+//! entry.
 //!
-//! A key is known by 38 bits of its hash. Two keys that share them share one place, of which the later entry has it; the earlier
-//! is found no more. Whoever reads an entry compares the key that stands there.
+//! A key is known by 38 bits of its hash. Two keys that share them share one place, of which the later entry has it;
+//! the earlier is found no more. Whoever reads an entry compares the key that stands there.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -190,8 +190,8 @@ fn make_dir(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Takes all rights from other users: blocks are here in plain text, even those of a database whose files are encrypted. A file system that
-/// knows no rights is no reason to do without the cache.
+/// Takes all rights from other users: blocks are here in plain text, even those of a database whose files are
+/// encrypted. A file system that knows no rights is no reason to do without the cache.
 pub(super) fn restrict(path: &Path, mode: u32) {
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode));
 }

@@ -138,7 +138,8 @@ pub enum CacheError {
     },
     /// The capacity is out of range.
     #[error(
-        "a block cache of {asked_bytes} bytes was asked for; its `capacity` is from {CAPACITY_BYTES_MIN} to {most_bytes} bytes"
+        "a block cache of {asked_bytes} bytes was asked for; its `capacity` is from {CAPACITY_BYTES_MIN} to \
+         {most_bytes} bytes"
     )]
     Capacity {
         /// What was asked for.
@@ -147,7 +148,11 @@ pub enum CacheError {
         most_bytes: u64,
     },
     /// Another version wrote the folder.
-    #[error("{} was written by version {found} of the block cache, and this is version 1; name another folder, or empty this one", path.display())]
+    #[error(
+        "{} was written by version {found} of the block cache, and this is version 1; name another folder, or \
+         empty this one",
+        path.display()
+    )]
     Version {
         /// A file of the folder.
         path: PathBuf,
@@ -161,7 +166,11 @@ pub enum CacheError {
         path: PathBuf,
     },
     /// The folder has a file of somebody else's with a name of the cache's.
-    #[error("{} was not written by the block cache, which has a file of that name; name another folder, or move that file away", path.display())]
+    #[error(
+        "{} was not written by the block cache, which has a file of that name; name another folder, or move that \
+         file away",
+        path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,

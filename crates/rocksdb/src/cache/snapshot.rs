@@ -62,8 +62,8 @@ pub(super) fn write(
 
 /// Reads the index of these segments, of which `written` is not known yet, and removes its file: it is true only once.
 ///
-/// Returns the bytes written of each segment, in their order; `None` leaves the index empty. One of more than `bytes_max` is none that
-/// [`write`] made.
+/// Returns the bytes written of each segment, in their order; `None` leaves the index empty. One of more than
+/// `bytes_max` is none that [`write`] made.
 pub(super) fn take(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,4 +1,5 @@
-//! What was stored and is not written yet: a segment that is filled in memory, and chunks of it that wait for their turn.
+//! What was stored and is not written yet: a segment that is filled in memory, and chunks of it that wait for their
+//! turn.
 
 use super::format::{self, PAGE_BYTES};
 use super::index::Place;
@@ -142,7 +143,8 @@ impl Tail {
         }
     }
 
-    /// Whether another segment should be begun: at once where that costs no entry, else when the open one is three quarters full.
+    /// Whether another segment should be begun: at once where that costs no entry, else when the open one is three
+    /// quarters full.
     pub(super) fn wants_segment(&self) -> bool {
         let is_far =
             self.open.as_ref().is_some_and(|open| open.start + open.filled < self.segment_bytes / 4 * 3);

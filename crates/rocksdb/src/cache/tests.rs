@@ -413,7 +413,8 @@ fn databases_of_a_process_share_a_cache() {
     Cache::open_shared(&other).unwrap();
 }
 
-/// A host forks while the cache is open, and its child ends as a process does. The thread that writes is the parent's alone.
+/// A host forks while the cache is open, and its child ends as a process does. The thread that writes is the parent's
+/// alone.
 #[test]
 fn a_forked_child_closes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -463,7 +464,8 @@ fn nobody_else_reads_what_the_cache_writes() {
     }
 }
 
-/// One thread has the last of it and closes it, which takes as long as writing all that is left, while another opens it.
+/// One thread has the last of it and closes it, which takes as long as writing all that is left, while another opens
+/// it.
 #[test]
 fn a_cache_that_is_being_closed_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();

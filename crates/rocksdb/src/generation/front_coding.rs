@@ -1,7 +1,7 @@
 //! A token dictionary in which each token says how many bytes it shares with the one before.
 //!
-//! The list of tokens begins with the most used and is sorted behind them ([`Dictionary::sorted_behind`]), so that most tokens share half
-//! of their bytes: packed by zstd, such a list takes two thirds of what the plain one takes.
+//! The list of tokens begins with the most used and is sorted behind them ([`Dictionary::sorted_behind`]), so that most
+//! tokens share half of their bytes: packed by zstd, such a list takes two thirds of what the plain one takes.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -51,8 +51,8 @@ pub(super) fn front_coded(stored: &[u8]) -> Option<Vec<u8>> {
     Some([header, &shared, &rests, &ends, checksum].concat())
 }
 
-/// The stored dictionary again; nothing if that would be longer than `bytes_max` or the bytes are no front-coded dictionary. What is in it
-/// is not checked.
+/// The stored dictionary again; nothing if that would be longer than `bytes_max` or the bytes are no front-coded
+/// dictionary. What is in it is not checked.
 pub(super) fn restored(coded: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let Parts { header, count, list, checksum } = Parts::of(coded)?;
     let (shared, rest) = list.split_at_checked(count)?;

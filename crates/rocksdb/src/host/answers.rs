@@ -18,7 +18,8 @@ pub struct Values {
     pub(super) errors: Vec<*mut c_char>,
 }
 
-// SAFETY: what is pinned belongs to this alone, and may be freed by any thread; keys and errors are empty between calls.
+// SAFETY: what is pinned belongs to this alone, and may be freed by any thread; keys and errors are empty between
+// calls.
 unsafe impl Send for Values {}
 
 impl Values {
@@ -27,7 +28,8 @@ impl Values {
     pub fn get(&self, position: usize) -> Option<&[u8]> {
         let pinned = self.pinned.get(position).filter(|pinned| !pinned.is_null())?;
         let mut len = 0;
-        // SAFETY: it was pinned by the library that the functions are of, and is freed no sooner than this can be changed.
+        // SAFETY: it was pinned by the library that the functions are of, and is freed no sooner than this can be
+        // changed.
         let value = unsafe { (self.functions?.pinned_value)(*pinned, &mut len) };
         // SAFETY: the value has so many bytes, and lives as long as it is pinned.
         (!value.is_null()).then(|| unsafe { std::slice::from_raw_parts(value.cast(), len) })
@@ -70,7 +72,8 @@ impl Scan<'_> {
             return checked!(self.functions, "scan", iter_error(at)).map(|()| false);
         }
         let (mut key_len, mut value_len) = (0, 0);
-        // SAFETY: the iterator stands at a record, whose key and value stay where they are until it moves; it moves below.
+        // SAFETY: the iterator stands at a record, whose key and value stay where they are until it moves; it moves
+        // below.
         let (key, value) = unsafe {
             let key = (self.functions.iter_key)(at, &mut key_len);
             let value = (self.functions.iter_value)(at, &mut value_len);

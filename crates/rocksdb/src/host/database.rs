@@ -73,12 +73,14 @@ fn set_table(functions: &Functions, options: *mut Options, table: Table) {
 }
 
 impl Database {
-    /// Opens the database in `folder` with options as an OPTIONS file has them, separated by semicolons: of databases and column
-    /// families alike. Those of tables are given apart, since a block cache cannot be taken away by a string: with
-    /// `block_based_table_factory={no_block_cache=true}` version 11.8 writes that down, and keeps the cache of 32 MiB that it had.
+    /// Opens the database in `folder` with options as an OPTIONS file has them, separated by semicolons: of databases
+    /// and column families alike. Those of tables are given apart, since a block cache cannot be taken away by a
+    /// string: with `block_based_table_factory={no_block_cache=true}` version 11.8 writes that down, and keeps the
+    /// cache of 32 MiB that it had.
     ///
     /// # Errors
-    /// What RocksDB says, and [`Error::Ignored`] if it dropped the compression manager without a word, as it does with unknown ones.
+    /// What RocksDB says, and [`Error::Ignored`] if it dropped the compression manager without a word, as it does with
+    /// unknown ones.
     pub fn open(
         library: &'static Library,
         folder: &Path,
@@ -176,8 +178,8 @@ impl Database {
         checked!(self.functions, "delete a key", delete(at, write, key.as_ptr().cast(), key.len()))
     }
 
-    /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits what `value` has room
-    /// for is copied once.
+    /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits
+    /// what `value` has room for is copied once.
     ///
     /// # Errors
     /// What RocksDB says, such as corruption.
@@ -273,7 +275,8 @@ impl Database {
         flushed
     }
 
-    /// Flushes, compacts all keys into the lowest level that has any, and waits until nothing is left to do in the background.
+    /// Flushes, compacts all keys into the lowest level that has any, and waits until nothing is left to do in the
+    /// background.
     ///
     /// # Errors
     /// What RocksDB says.
@@ -341,7 +344,8 @@ impl Drop for Database {
     }
 }
 
-/// The name of the compression manager that a string of options has: `compression_manager=NAME` or `compression_manager={id=NAME;...}`.
+/// The name of the compression manager that a string of options has: `compression_manager=NAME` or
+/// `compression_manager={id=NAME;...}`.
 fn manager(options: &str) -> Option<&str> {
     let (_, value) = options.split_once("compression_manager=")?;
     let value = value.trim_start();

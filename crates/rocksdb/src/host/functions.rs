@@ -67,7 +67,8 @@ functions! {
     put = "rocksdb_put": fn(*mut Db, *const WriteOptions, *const c_char, usize, *const c_char, usize, Status);
     delete = "rocksdb_delete": fn(*mut Db, *const WriteOptions, *const c_char, usize, Status);
     get_into_buffer = "rocksdb_get_into_buffer":
-        fn(*mut Db, *const ReadOptions, *const c_char, usize, *mut c_char, usize, *mut usize, *mut c_uchar, Status) -> c_uchar;
+        fn(*mut Db, *const ReadOptions, *const c_char, usize, *mut c_char, usize, *mut usize, *mut c_uchar, Status)
+            -> c_uchar;
     multi_get = "rocksdb_batched_multi_get_cf_slice":
         fn(*mut Db, *const ReadOptions, *mut Family, usize, *const Slice, *mut *mut Pinned, *mut *mut c_char, bool);
     pinned_value = "rocksdb_pinnableslice_value": fn(*const Pinned, *mut usize) -> *const c_char;

@@ -36,8 +36,9 @@ impl std::fmt::Debug for Library {
 }
 
 impl Library {
-    /// The RocksDB of this process: the file `asked` for (an empty name counts as none), else `librocksdb.so` wherever the system's loader
-    /// finds it, else where `make setup-rocksdb` puts it. Loaded by the first call; later ones return the same, whatever they ask for.
+    /// The RocksDB of this process: the file `asked` for (an empty name counts as none), else `librocksdb.so` wherever
+    /// the system's loader finds it, else where `make setup-rocksdb` puts it. Loaded by the first call; later ones
+    /// return the same, whatever they ask for.
     ///
     /// # Errors
     /// [`Error::Missing`], with what was tried. The next call tries again.
@@ -68,7 +69,8 @@ impl Library {
 
     /// Loads the file for itself alone first, so that a library that does not serve leaves no names behind.
     fn open(path: &Path) -> Result<Functions, String> {
-        // SAFETY: the file is what the machine's owner installed or named as RocksDB, whose initialisers register its classes.
+        // SAFETY: the file is what the machine's owner installed or named as RocksDB, whose initialisers register its
+        // classes.
         let loaded = unsafe { Loaded::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(in_words)?;
         let functions = Functions::of(&loaded).map_err(|reason| format!("{}: {reason}", path.display()))?;
         // SAFETY: it is loaded; this only lets libraries that come later find its C++ names, as ziptier's classes must.
@@ -83,16 +85,19 @@ impl Library {
         &self.path
     }
 
-    /// Registers ziptier's classes with this RocksDB, so that option strings can name them. Doing it again changes nothing.
+    /// Registers ziptier's classes with this RocksDB, so that option strings can name them. Doing it again changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::Plugin`] if `libziptier_rocksdb.so` is not beside the executable, or says why it does not go with this RocksDB.
+    /// [`Error::Plugin`] if `libziptier_rocksdb.so` is not beside the executable, or says why it does not go with this
+    /// RocksDB.
     pub fn load_plugin(&self) -> Result<(), Error> {
         let plugin = Plugin::open()?;
         type Load = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
         // SAFETY: the library exports the function with this type.
         let load: Load = unsafe { plugin.function(c"ziptier_rocksdb_load") }?;
-        // SAFETY: the function writes at most as many bytes as it is told there are, and leaves one for the zero that ends them.
+        // SAFETY: the function writes at most as many bytes as it is told there are, and leaves one for the zero that
+        // ends them.
         answered(|message, room| unsafe { load(message, room) })
             .map(|_| ())
             .map_err(|reason| Error::Plugin { path: plugin.path, reason })
@@ -111,7 +116,8 @@ impl Library {
         Ok(whole(|text, room| unsafe { counters(text, room) }))
     }
 
-    /// How the files of the database in `folder` are packed, by column family and compression. The database may be in use.
+    /// How the files of the database in `folder` are packed, by column family and compression. The database may be in
+    /// use.
     ///
     /// # Errors
     /// As for [`Library::load_plugin`], and what RocksDB says.
@@ -134,12 +140,12 @@ impl Library {
         }
     }
 
-    /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own `compression`, by its
-    /// name in options (`kZSTD`), where the private format was asked for.
+    /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own
+    /// `compression`, by its name in options (`kZSTD`), where the private format was asked for.
     ///
     /// # Errors
-    /// As for [`Library::load_plugin`], and what RocksDB says: with the plugin the database is as readable as it was. What was refused was not changed; what
-    /// stopped in the midst says so.
+    /// As for [`Library::load_plugin`], and what RocksDB says: with the plugin the database is as readable as it was.
+    /// What was refused was not changed; what stopped in the midst says so.
     pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
         self.load_plugin()?;
         type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;

@@ -1,8 +1,9 @@
 //! RocksDB itself, found and loaded at run time: whoever builds this crate needs no RocksDB.
 //!
-//! It is driven through its C API, whose functions `functions` declares by hand, and everything that the C API has no function for
-//! goes through option strings, as in an OPTIONS file. [`Library::load`] finds it, [`Library::load_plugin`] adds ziptier's classes to it,
-//! and [`Database`] is a small safe wrapper of what a benchmark needs; those who want all of RocksDB take the crate `rocksdb`.
+//! It is driven through its C API, whose functions `functions` declares by hand, and everything that the C API has no
+//! function for goes through option strings, as in an OPTIONS file. [`Library::load`] finds it,
+//! [`Library::load_plugin`] adds ziptier's classes to it, and [`Database`] is a small safe wrapper of what a benchmark
+//! needs; those who want all of RocksDB take the crate `rocksdb`.
 //!
 //! ```no_run
 //! use ziptier_rocksdb::host::{Database, Library, Table, WriteLog};

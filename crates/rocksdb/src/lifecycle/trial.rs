@@ -10,10 +10,12 @@ use ziptier_codec::block;
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-/// Bytes of samples for each token: with fewer, files after the one that was sampled pay for tokens which they do not use.
+/// Bytes of samples for each token: with fewer, files after the one that was sampled pay for tokens which they do not
+/// use.
 const SAMPLE_BYTES_PER_TOKEN: usize = 48;
 
-/// Widths of tokens: the fewest are for files of 0.1 MB. More than the most made strangers larger at 16 KiB, and files carry them.
+/// Widths of tokens: the fewest are for files of 0.1 MB. More than the most made strangers larger at 16 KiB, and files
+/// carry them.
 const TOKEN_BITS: RangeInclusive<u32> = 10..=14;
 
 /// Bytes of a zstd dictionary.
@@ -22,8 +24,8 @@ const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 /// Bytes of history behind canned codes: the most there is.
 const CANNED_HISTORY_BYTES: usize = 4 << 10;
 
-/// One token in so many keeps its place among the most used, which share cache lines; the others are sorted, so that the dictionary packs
-/// better.
+/// One token in so many keeps its place among the most used, which share cache lines; the others are sorted, so that
+/// the dictionary packs better.
 const HOT_SHARE: usize = 16;
 
 /// Blocks of the samples that are packed in every way, to see which is best: an eighth of them, between these.
@@ -91,7 +93,8 @@ impl<'a> Trial<'a> {
         self.sample_bytes < SAMPLE_BYTES * 3 / 4
     }
 
-    /// The blocks that were not chosen, if they are most of all: what was trained on them is judged by blocks that it has not seen.
+    /// The blocks that were not chosen, if they are most of all: what was trained on them is judged by blocks that it
+    /// has not seen.
     pub(super) fn others<'b>(&self, blocks: &'b [&'b [u8]]) -> impl Iterator<Item = &'b [u8]> {
         let step = self.step;
         blocks.iter().enumerate().filter(move |(at, _)| step < 3 || at % step != 0).map(|(_, block)| *block)

@@ -1,7 +1,8 @@
 //! Synced records past the page cache.
 //!
-//! A record that is to be synced at once takes half the way if it goes to the device directly: no page is marked, looked for,
-//! locked and written back. The device takes whole blocks, so the last one is kept here and written again as it fills.
+//! A record that is to be synced at once takes half the way if it goes to the device directly: no page is marked,
+//! looked for, locked and written back. The device takes whole blocks, so the last one is kept here and written again
+//! as it fills.
 
 use std::sync::Arc;
 use ziptier_media::disk::{
@@ -16,7 +17,8 @@ const BUFFER_BYTES: usize = 16 * BLOCK_BYTES;
 pub(super) struct Direct {
     file: Arc<dyn DiskFile>,
     buffer: AlignedBytes,
-    /// Offset in the file behind what the buffer has; another one means that the file was written in another way meanwhile.
+    /// Offset in the file behind what the buffer has; another one means that the file was written in another way
+    /// meanwhile.
     next: u64,
 }
 
@@ -37,8 +39,8 @@ impl Direct {
         lead + count <= BUFFER_BYTES && (at + count as u64).next_multiple_of(BLOCK_BYTES as u64) <= file_bytes
     }
 
-    /// Writes bytes that [`Direct::takes`], and zeros up to the end of their last block. What lies before them in the first block is read
-    /// from `cached`, the same file, if this has not written it.
+    /// Writes bytes that [`Direct::takes`], and zeros up to the end of their last block. What lies before them in the
+    /// first block is read from `cached`, the same file, if this has not written it.
     pub(super) fn append(&mut self, cached: &dyn DiskFile, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let lead = at as usize % BLOCK_BYTES;
         let start = at - lead as u64;

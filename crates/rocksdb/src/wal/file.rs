@@ -23,16 +23,18 @@ const SYNCED_APPENDS: u32 = 8;
 
 /// A log file: appended to by one thread at a time, synced by any.
 ///
-/// Room is zeros, or what a former log left in a file that is used again; [`LogFile::close`] cuts it off. It is for appends that are each
-/// synced before the next one comes, and for mappings, whose stores are durable in their order. The system writes other pages back in
-/// any order, and a power cut would leave zeros before later records: RocksDB takes zeros for the end of a block, and goes on with the
-/// next. So a second append in a row without a sync leaves the room, and from there on the file grows as RocksDB's own does.
+/// Room is zeros, or what a former log left in a file that is used again; [`LogFile::close`] cuts it off. It is for
+/// appends that are each synced before the next one comes, and for mappings, whose stores are durable in their order.
+/// The system writes other pages back in any order, and a power cut would leave zeros before later records: RocksDB
+/// takes zeros for the end of a block, and goes on with the next. So a second append in a row without a sync leaves the
+/// room, and from there on the file grows as RocksDB's own does.
 pub struct LogFile {
     file: Arc<dyn DiskFile>,
     id: FileId,
     length: Arc<Length>,
     state: Mutex<State>,
-    /// Says to other processes that somebody writes. It was there before the file got its room, and ends when that is cut off.
+    /// Says to other processes that somebody writes. It was there before the file got its room, and ends when that is
+    /// cut off.
     _claim: Claim,
 }
 
@@ -60,7 +62,8 @@ impl LogFile {
         LogFile::begin_claimed(disk, path, Claim::lay(path, number_of(path).unwrap_or(0))?)
     }
 
-    /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the first moment on.
+    /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the
+    /// first moment on.
     ///
     /// # Errors
     ///
@@ -141,7 +144,8 @@ impl LogFile {
         }
     }
 
-    /// Cuts off what lies behind the log, after the records that lie in the room are durable: none of them may come to be behind later ones.
+    /// Cuts off what lies behind the log, after the records that lie in the room are durable: none of them may come to
+    /// be behind later ones.
     fn leave_room(&self, state: &mut State, at: u64) -> Result<(), DiskError> {
         if state.room_bytes <= at {
             return Ok(());
@@ -214,8 +218,8 @@ impl Drop for LogFile {
     }
 }
 
-/// Allocates a file up to `end` and writes zeros from `start` on, durably, so that syncing later writes touches no metadata. The new
-/// end.
+/// Allocates a file up to `end` and writes zeros from `start` on, durably, so that syncing later writes touches no
+/// metadata. The new end.
 fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
     file.preallocate(end)?;
     let zeros = vec![0; (end - start).min(1 << 20) as usize];
@@ -229,8 +233,9 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
     Ok(end)
 }
 
-/// Stores bytes so that a process that is killed meanwhile leaves no record half made: the head of the first one comes last, and until
-/// then a reader finds zeros there, the end of the log. The same for each block that begins in the midst, the last one first.
+/// Stores bytes so that a process that is killed meanwhile leaves no record half made: the head of the first one comes
+/// last, and until then a reader finds zeros there, the end of the log. The same for each block that begins in the
+/// midst, the last one first.
 fn store_heads_last(file: &dyn DiskFile, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let block_left = |start: usize| BLOCK_BYTES - (at as usize + start) % BLOCK_BYTES;
     let starts = iter::once(0).chain((block_left(0)..bytes.len()).step_by(BLOCK_BYTES));

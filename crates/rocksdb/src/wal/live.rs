@@ -1,7 +1,7 @@
 //! Where a log that is being written ends.
 //!
-//! Its file is longer than the log. Whoever reads it in this process, under whichever name, must not go beyond; so lengths are
-//! kept by inode, which links and renames leave as it is.
+//! Its file is longer than the log. Whoever reads it in this process, under whichever name, must not go beyond; so
+//! lengths are kept by inode, which links and renames leave as it is.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

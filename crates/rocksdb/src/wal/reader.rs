@@ -26,8 +26,8 @@ enum End {
 }
 
 impl LogReader {
-    /// Opens a log. None if the file can't be opened, or its name has no number and nobody in this process writes it: then it is no
-    /// business of ziptier's.
+    /// Opens a log. None if the file can't be opened, or its name has no number and nobody in this process writes it:
+    /// then it is no business of ziptier's.
     pub fn open(path: &Path) -> Option<LogReader> {
         let file = File::open(path).ok()?;
         let end = match live::length_in(&file.metadata().ok()?) {
@@ -70,10 +70,12 @@ static FOLLOWED: Mutex<Option<HashMap<FileId, PathBuf>>> = Mutex::new(None);
 /// What every folder of a database has.
 const NAME_OF_CURRENT: &str = "CURRENT";
 
-/// Ends the following of a database's logs: those that are opened from now on, and that nobody writes, are all of their files.
+/// Ends the following of a database's logs: those that are opened from now on, and that nobody writes, are all of their
+/// files.
 ///
-/// For whoever locks the database in `dir` and recovers it. Its logs lie there, or in a folder that is no database's: such folders are
-/// followed no longer unless somebody still writes there, who then is not of this database. Other databases are followed as before.
+/// For whoever locks the database in `dir` and recovers it. Its logs lie there, or in a folder that is no database's:
+/// such folders are followed no longer unless somebody still writes there, who then is not of this database. Other
+/// databases are followed as before.
 pub fn stop_following(dir: &Path) {
     let locked = fs::metadata(dir).ok().map(|found| id_of(&found));
     if let Some(folders) = &mut *FOLLOWED.lock() {
@@ -95,8 +97,8 @@ struct Follower {
     number: u32,
     folder: FileId,
     folder_path: PathBuf,
-    /// Since somebody was seen to write the log, or another one in its folder. It stays when the writer is gone: what was torn then, or is left of
-    /// a former log, is no part of what is followed.
+    /// Since somebody was seen to write the log, or another one in its folder. It stays when the writer is gone: what
+    /// was torn then, or is left of a former log, is no part of what is followed.
     walk: Option<Walk>,
 }
 
@@ -148,8 +150,8 @@ impl Follower {
         }
     }
 
-    /// How many of the bytes that were just found are the log's; none if that must be asked again, by a walk. Claims are looked at
-    /// after the bytes, for they are laid before the file gets room, or the bytes of a later log.
+    /// How many of the bytes that were just found are the log's; none if that must be asked again, by a walk. Claims
+    /// are looked at after the bytes, for they are laid before the file gets room, or the bytes of a later log.
     fn accepted<T: Default>(&mut self, file: &File, found: T) -> Option<T> {
         match self.writer(file) {
             Writer::OfALaterOne => Some(T::default()),

@@ -5,9 +5,10 @@
 //! ├ check 4 │ length 2 │ kind 1 │ (number 4) │ bytes ┤ ... ┤ zeros where no record fits ┤├ check ...
 //! ```
 //!
-//! The check is a masked CRC32C of what follows the length. Kinds of logs whose files are used again carry the log's number (its low four
-//! bytes), by which what a former log left is told. What a user wrote in one batch is one record, or a first, some middle and a
-//! last one. Nothing but the records says where a log ends: behind it lies whatever was in the file.
+//! The check is a masked CRC32C of what follows the length. Kinds of logs whose files are used again carry the log's
+//! number (its low four bytes), by which what a former log left is told. What a user wrote in one batch is one record,
+//! or a first, some middle and a last one. Nothing but the records says where a log ends: behind it lies whatever was
+//! in the file.
 
 use super::BLOCK_BYTES;
 
@@ -54,8 +55,8 @@ impl Walk {
         self.whole
     }
 
-    /// Goes on to the first record that is not whole: the bytes of the log up to the last batch that is there as a whole, never fewer
-    /// than before.
+    /// Goes on to the first record that is not whole: the bytes of the log up to the last batch that is there as a
+    /// whole, never fewer than before.
     ///
     /// `read` fills a buffer from an offset, as far as the file goes, and returns how many bytes it read.
     ///
@@ -85,7 +86,8 @@ impl Walk {
         }
     }
 
-    /// All records of a log carry its number, or none does; but for the one that names the compression of the others, and comes first.
+    /// All records of a log carry its number, or none does; but for the one that names the compression of the others,
+    /// and comes first.
     fn takes(&mut self, record: &Record) -> bool {
         if record.kind == kind::COMPRESSION {
             return self.at == 0;
@@ -93,8 +95,8 @@ impl Walk {
         *self.is_numbered.get_or_insert(record.is_numbered()) == record.is_numbered()
     }
 
-    /// Passes zeros up to the end of the block if they are no room: the next block begins with a record that did not fit here. A writer may be
-    /// ahead of this walk, so they are read once more after that record was seen.
+    /// Passes zeros up to the end of the block if they are no room: the next block begins with a record that did not
+    /// fit here. A writer may be ahead of this walk, so they are read once more after that record was seen.
     fn pass_padding<E>(
         &mut self,
         read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,

@@ -149,7 +149,8 @@ fn end(session: &mut Session<'_>, is_meant: impl Fn(&ClientInfo) -> bool) -> i64
     killed
 }
 
-/// Writes a line for each client, some at a time: connections come and go meanwhile. The page counts as memory that clients hold.
+/// Writes a line for each client, some at a time: connections come and go meanwhile. The page counts as memory that
+/// clients hold.
 fn list(session: &mut Session<'_>) -> Result<(), Refusal> {
     let shared = session.shared;
     let (mut held, mut page, mut after) = (shared.budget.hold(), String::new(), 0);

@@ -95,8 +95,8 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
 }
 
-/// Answers with the value of `key` and changes the key, with nothing in between. One that is missing may be deleted, too: a cache in a
-/// folder may have evicted it, and then it must not come back.
+/// Answers with the value of `key` and changes the key, with nothing in between. One that is missing may be deleted,
+/// too: a cache in a folder may have evicted it, and then it must not come back.
 fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],

@@ -70,9 +70,9 @@ pub(super) fn append(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     change(session, args.at(1), |old_len| old_len + tail.len(), |value| value.extend_from_slice(tail))
 }
 
-/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `len` tells how long
-/// it will be of how long it was, and `edit` changes it. What would be too long, here or when the store copies it, is
-/// refused before anything is read or allocated for it.
+/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `len` tells how
+/// long it will be of how long it was, and `edit` changes it. What would be too long, here or when the store copies it,
+/// is refused before anything is read or allocated for it.
 fn change(
     session: &mut Session<'_>,
     key: &[u8],

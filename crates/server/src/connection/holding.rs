@@ -50,7 +50,8 @@ impl Connection {
         is_taken
     }
 
-    /// Gives back what the connection has taken beyond `bytes`; where it took nothing for a few bytes, it takes them now.
+    /// Gives back what the connection has taken beyond `bytes`; where it took nothing for a few bytes, it takes them
+    /// now.
     pub(super) fn free(&mut self, bytes: usize, shared: &Shared) {
         match self.held_bytes.checked_sub(bytes) {
             Some(0) => return,

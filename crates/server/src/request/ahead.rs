@@ -39,8 +39,8 @@ impl<'a> Announced<'a> {
 }
 
 impl Parser {
-    /// Name and first argument of each whole request that comes next in `input`, until `found` is full or one is unusual;
-    /// how many. [`Parser::next`] still judges all of them.
+    /// Name and first argument of each whole request that comes next in `input`, until `found` is full or one is
+    /// unusual; how many. [`Parser::next`] still judges all of them.
     pub(crate) fn look_ahead<'a>(&self, input: &'a [u8], found: &mut [Announced<'a>]) -> usize {
         if !self.is_idle() {
             return 0;

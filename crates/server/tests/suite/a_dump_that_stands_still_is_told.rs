@@ -1,4 +1,5 @@
-//! A backup whose reader went to sleep keeps the log and all segments from being removed, until the disk is full. INFO tells.
+//! A backup whose reader went to sleep keeps the log and all segments from being removed, until the disk is full. INFO
+//! tells.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! A disk whose sync fails under a server: who wrote is told that the fate of the write is not known, and nobody is told `OK` for what
-//! may be lost; further writes are refused with the reason, and so are reads, which might answer with what is lost. INFO tells.
+//! A disk whose sync fails under a server: who wrote is told that the fate of the write is not known, and nobody is
+//! told `OK` for what may be lost; further writes are refused with the reason, and so are reads, which might answer
+//! with what is lost. INFO tells.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Ten thousand clients that each send a little and stay, or ask and never read, took the machine's memory: 737 MiB of a limit of 64.
-//! Whatever clients make the server hold is taken from one budget first. When it is used up, requests are refused, and those who hold
-//! most go.
+//! Ten thousand clients that each send a little and stay, or ask and never read, took the machine's memory: 737 MiB of
+//! a limit of 64. Whatever clients make the server hold is taken from one budget first. When it is used up, requests
+//! are refused, and those who hold most go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -204,7 +204,8 @@ fn a_worker_gives_back_what_a_long_list_took() {
     assert!(kept <= 256 << 10, "{kept} bytes are kept");
 }
 
-/// An `MSET` of many small pairs takes many times its text while it runs; one that is let in by its text takes that beyond the limit.
+/// An `MSET` of many small pairs takes many times its text while it runs; one that is let in by its text takes that
+/// beyond the limit.
 #[test]
 fn writes_of_many_keys_are_promised_what_they_take_before_they_begin() {
     const MIB: u64 = 1 << 20;

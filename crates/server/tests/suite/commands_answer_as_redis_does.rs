@@ -257,8 +257,8 @@ GET k
 QUIT
 ";
 
-/// Whether two replies are the seconds that are left of one time, which both servers were given within `passed`: the same
-/// as long as that is less than half a second.
+/// Whether two replies are the seconds that are left of one time, which both servers were given within `passed`: the
+/// same as long as that is less than half a second.
 fn are_left_alike(theirs: &[u8], ours: &[u8], passed: Duration) -> bool {
     let seconds = |reply| String::from_utf8_lossy(reply).strip_prefix(':')?.trim_end().parse::<u64>().ok();
     let (Some(theirs), Some(ours)) = (seconds(theirs), seconds(ours)) else { return false };

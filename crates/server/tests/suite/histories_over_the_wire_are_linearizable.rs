@@ -1,6 +1,7 @@
-//! Clients of a server meet at the same keys with SET, INCRBY, MSET, MSETNX, GETSET, GETDEL, RENAME, COPY and expiries. A checker looks for
-//! an order of all commands that explains every reply; a real Redis passes, too. `ZIPTIER_HISTORIES` says how many histories
-//! each server records at least, and `ZIPTIER_SEED` with which seed the first begins.
+//! Clients of a server meet at the same keys with SET, INCRBY, MSET, MSETNX, GETSET, GETDEL, RENAME, COPY and expiries.
+//! A checker looks for an order of all commands that explains every reply; a real Redis passes, too.
+//! `ZIPTIER_HISTORIES` says how many histories each server records at least, and `ZIPTIER_SEED` with which seed the
+//! first begins.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A large value is sent in pieces between other clients' requests, which `long_commands_stall_nobody.rs` asks for. It must be one
-//! value, even when somebody replaces it while it is on its way.
+//! A large value is sent in pieces between other clients' requests, which `long_commands_stall_nobody.rs` asks for. It
+//! must be one value, even when somebody replaces it while it is on its way.
 
 use std::io::Read;
 

@@ -1,5 +1,6 @@
-//! One client's `DEL` of a million keys stopped every other client of its worker for two seconds, and `SAVE` for as long as the disk
-//! took. Here the store holds up what a long command does, and another client of the only worker is served all the same.
+//! One client's `DEL` of a million keys stopped every other client of its worker for two seconds, and `SAVE` for as
+//! long as the disk took. Here the store holds up what a long command does, and another client of the only worker is
+//! served all the same.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Tests of the server through sockets. They are one program: the server is linked once, and each file is a module of it.
+//! Tests of the server through sockets. They are one program: the server is linked once, and each file is a module of
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 

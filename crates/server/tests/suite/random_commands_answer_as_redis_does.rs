@@ -50,8 +50,8 @@ fn elements(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Whether replies differ no more than they may when each request reaches both servers within `lag`.
 fn alike(theirs: &[u8], ours: &[u8], compare: Compare, lag: Duration) -> bool {
-    // Whoever is asked second was given the time later, too: both tell moments and what is left of them up to so much apart,
-    // and each reads its clock in milliseconds.
+    // Whoever is asked second was given the time later, too: both tell moments and what is left of them up to so much
+    // apart, and each reads its clock in milliseconds.
     let lag_ms = lag.as_millis() as i64 + 2;
     let are_near = |slack, horizon| match (integer(theirs), integer(ours)) {
         (Some(a), Some(b)) => a > 0 && b > 0 && ((a - b).abs() <= slack || (a > horizon && b > horizon)),

@@ -1,5 +1,5 @@
-//! Operators change limits of a server that they can't restart. A change that half happened, or that is shown and not in
-//! force, is worse than none.
+//! Operators change limits of a server that they can't restart. A change that half happened, or that is shown and not
+//! in force, is worse than none.
 
 use std::sync::Arc;
 

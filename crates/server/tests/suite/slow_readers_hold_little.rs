@@ -37,7 +37,8 @@ fn replies_that_nobody_takes_are_bounded(server: &TestServer) {
     });
 }
 
-/// One worker gives its clients turns, so each answer to one of them means another turn of the one that takes no replies.
+/// One worker gives its clients turns, so each answer to one of them means another turn of the one that takes no
+/// replies.
 #[test]
 fn who_takes_no_replies_is_served_no_more_however_many_turns_come() {
     let server = TestServer::start_with(Arc::new(MapBackend::default()), |config| config.threads = 1);

@@ -1,13 +1,15 @@
-//! Hit ratios: real and synthetic requests through a store that evicts, and through plain simulators of LRU, S3-FIFO and W-TinyLFU
-//! at equal bytes.
+//! Hit ratios: real and synthetic requests through a store that evicts, and through plain simulators of LRU, S3-FIFO
+//! and W-TinyLFU at equal bytes.
 //!
-//! All records have one size and do not compress, so that equal bytes are equally many records: the store runs first, within
-//! a limit in bytes, and the simulators get as many records as it held on average once it was full. What the store spends on
-//! keys, index, landings and eviction is therefore not part of the comparison; it is printed as bytes per record.
+//! All records have one size and do not compress, so that equal bytes are equally many records: the store runs first,
+//! within a limit in bytes, and the simulators get as many records as it held on average once it was full. What the
+//! store spends on keys, index, landings and eviction is therefore not part of the comparison; it is printed as bytes
+//! per record.
 //!
-//! `ZIPTIER_TRACES` names the folder of the traces OLTP and P3 (N. Megiddo and D. S. Modha, "ARC: A Self-Tuning, Low Overhead
-//! Replacement Cache", USENIX FAST 2003). Without it, or with `--synthetic`, only synthetic requests are replayed; names of series
-//! as arguments replay only these. With `--restart` each series meets a restart of the cache in the middle instead: see `restart`.
+//! `ZIPTIER_TRACES` names the folder of the traces OLTP and P3 (N. Megiddo and D. S. Modha, "ARC: A Self-Tuning, Low
+//! Overhead Replacement Cache", USENIX FAST 2003). Without it, or with `--synthetic`, only synthetic requests are
+//! replayed; names of series as arguments replay only these. With `--restart` each series meets a restart of the cache
+//! in the middle instead: see `restart`.
 
 mod policies;
 mod requests;
@@ -77,14 +79,16 @@ fn main() {
         for per_mille in SIZES_PER_MILLE {
             let store = replay(&requests, keys * per_mille / 1000);
             let lru = hit_pct(&mut Lru::new(store.records), &requests);
-            // The paper's text and its simulator differ in how often a record must be read to leave probation: the better counts.
+            // The paper's text and its simulator differ in how often a record must be read to leave probation: the
+            // better counts.
             let s3_fifo = [1, 2]
                 .map(|reads| hit_pct(&mut S3Fifo::new(store.records, reads), &requests))
                 .into_iter()
                 .fold(0.0, f64::max);
             let w_tiny_lfu = hit_pct(&mut WTinyLfu::new(store.records), &requests);
             println!(
-                "{name:<18}{:>9}{:>9} | {:>7.2}{lru:>8.2}{s3_fifo:>9.2}{w_tiny_lfu:>11.2} | {:>+8.2}{:>+8.2}{:>+8.2} | {:>7.0}{:>6.1}{:>7.0}{:>7.3}",
+                "{name:<18}{:>9}{:>9} | {:>7.2}{lru:>8.2}{s3_fifo:>9.2}{w_tiny_lfu:>11.2} | \
+                 {:>+8.2}{:>+8.2}{:>+8.2} | {:>7.0}{:>6.1}{:>7.0}{:>7.3}",
                 requests.len(),
                 store.records,
                 store.hit_pct,

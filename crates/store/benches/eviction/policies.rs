@@ -223,8 +223,8 @@ const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 
-/// W-TinyLFU (G. Einziger, R. Friedman and B. Manes, ACM Transactions on Storage 2017): a window of 1 %, of whose oldest records
-/// the more frequent stay, in a segmented LRU with four fifths protected.
+/// W-TinyLFU (G. Einziger, R. Friedman and B. Manes, ACM Transactions on Storage 2017): a window of 1 %, of whose
+/// oldest records the more frequent stay, in a segmented LRU with four fifths protected.
 pub(crate) struct WTinyLfu {
     window: usize,
     main: usize,

@@ -1,5 +1,5 @@
-//! What a restart costs a cache in a folder: hit ratios of the requests behind it, by a store that goes on instead, one that was stopped and
-//! opened anew, one that was killed, and an empty one.
+//! What a restart costs a cache in a folder: hit ratios of the requests behind it, by a store that goes on instead, one
+//! that was stopped and opened anew, one that was killed, and an empty one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -58,7 +58,8 @@ pub(crate) fn print_row(name: &str, requests: &[u64], records: usize) {
     let keys_killed = killed.len();
     let empty = Store::open(options(Some(limit_bytes))).expect("the limit is above the least");
     println!(
-        "{name:<18}{records:>9}{:>9} | {goes_on:>8.2}{:>8.2}{:>8.2}{:>8.2} | {keys_before:>8}{keys_stopped:>8}{keys_killed:>8}",
+        "{name:<18}{records:>9}{:>9} | {goes_on:>8.2}{:>8.2}{:>8.2}{:>8.2} | \
+         {keys_before:>8}{keys_stopped:>8}{keys_killed:>8}",
         behind.len(),
         hit_pct(&stopped),
         hit_pct(&killed),
@@ -66,7 +67,8 @@ pub(crate) fn print_row(name: &str, requests: &[u64], records: usize) {
     );
 }
 
-/// A cache in a folder. Its log grows to as many bytes as it may hold before there is a checkpoint, as that of a large one does.
+/// A cache in a folder. Its log grows to as many bytes as it may hold before there is a checkpoint, as that of a large
+/// one does.
 fn open(dir: &Path, limit_bytes: u64) -> Store {
     let mut durable = DurableOptions::new(dir);
     durable.durability = Durability::No;

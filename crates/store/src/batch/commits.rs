@@ -1,19 +1,22 @@
 //! Which batches exist.
 //!
-//! A batch takes a number before it appends its records, which carry it, and makes all of them exist at once by committing that number. A long batch
-//! appends for longer than a short one, so numbers are committed in any order.
+//! A batch takes a number before it appends its records, which carry it, and makes all of them exist at once by
+//! committing that number. A long batch appends for longer than a short one, so numbers are committed in any order.
 //!
 //! 1. `all_to` is the number up to which all batches exist. Nearly all records carry a number below it.
 //! 2. Each of the [`WINDOW`] numbers behind `all_to` has a bit, which says that its batch exists.
-//! 3. A commit sets the batch's bit, raises `all_to` over the bits that follow it without a gap, and then clears these bits for later numbers.
+//! 3. A commit sets the batch's bit, raises `all_to` over the bits that follow it without a gap, and then clears these
+//!    bits for later numbers.
 //!
-//! A lock makes the steps of a commit one, and keeps a number from being given out while its bit may be that of an older one. Readers take no lock.
+//! A lock makes the steps of a commit one, and keeps a number from being given out while its bit may be that of an
+//! older one. Readers take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use crate::sync::{Mutex, MutexGuard, back_off, interleave};
 
-/// How many numbers may be given out beyond the oldest that is not committed. When a batch takes very long, later ones wait here.
+/// How many numbers may be given out beyond the oldest that is not committed. When a batch takes very long, later ones
+/// wait here.
 const WINDOW: u64 = 4096;
 const WORD_BITS: u64 = u64::BITS as u64;
 
@@ -57,8 +60,8 @@ impl Commits {
         word.load(Acquire) & bit != 0 || number <= self.all_to.load(Acquire)
     }
 
-    /// The number of a batch that is about to append its records. The caller holds the locks of all its leaves, needs no other lock until it
-    /// commits the number, and commits it for certain: later batches may wait for that.
+    /// The number of a batch that is about to append its records. The caller holds the locks of all its leaves, needs
+    /// no other lock until it commits the number, and commits it for certain: later batches may wait for that.
     pub(crate) fn begin(&self) -> u64 {
         let mut round = 0;
         loop {

@@ -50,8 +50,8 @@ struct Carried {
 /// How an attempt ended.
 enum Tried {
     Ended(Transferred),
-    /// The source has a large value other than the one in [`Carried`], where it is put now: its bytes are to be read first. Or memory does not
-    /// know one of the keys any more.
+    /// The source has a large value other than the one in [`Carried`], where it is put now: its bytes are to be read
+    /// first. Or memory does not know one of the keys any more.
     Again,
     /// Somebody else has a leaf, and the caller may not wait for it.
     Busy,
@@ -69,7 +69,8 @@ impl Core {
         self.transfer_granted(source, target, keep_source, replace, &mut |_| true)
     }
 
-    /// As [`Core::transfer`], if `grant` says yes to all that it needs. After [`ATTEMPTS_MAX`] attempts other writers of `source` wait.
+    /// As [`Core::transfer`], if `grant` says yes to all that it needs. After [`ATTEMPTS_MAX`] attempts other writers
+    /// of `source` wait.
     pub(crate) fn transfer_granted(
         &self,
         source: &[u8],

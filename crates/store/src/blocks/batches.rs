@@ -13,7 +13,8 @@ pub(crate) enum BegunBlock {
 }
 
 impl BlockCoding {
-    /// Whether blocks packed with this effort are better packed side by side, by a device. Only where every frame is of one engine.
+    /// Whether blocks packed with this effort are better packed side by side, by a device. Only where every frame is of
+    /// one engine.
     pub(crate) fn packs_in_batches(&self, effort: Effort) -> bool {
         self.front.engine.is_asynchronous() && (effort == Effort::Fast || !self.has_background_codec())
     }
@@ -30,8 +31,8 @@ impl BlockCoding {
         BegunBlock::UnderWay(begun.expect(NO_MEMORY))
     }
 
-    /// Looks after the blocks that are under way, without waiting: those that take a device several steps go on. `false` if
-    /// nothing will happen to blocks that were begun before they are finished.
+    /// Looks after the blocks that are under way, without waiting: those that take a device several steps go on.
+    /// `false` if nothing will happen to blocks that were begun before they are finished.
     pub(crate) fn goes_on(&self, effort: Effort) -> bool {
         let looked = self.with_contexts(|contexts| {
             self.packing(contexts, effort)?.reap();
@@ -55,7 +56,8 @@ impl BlockCoding {
         finished.expect(NO_MEMORY)
     }
 
-    /// Whether several blocks are better unpacked side by side, by a device. Not where those of two engines lie in a body.
+    /// Whether several blocks are better unpacked side by side, by a device. Not where those of two engines lie in a
+    /// body.
     pub(crate) fn unpacks_in_batches(&self) -> bool {
         self.front.engine.is_asynchronous() && !self.has_background_codec()
     }

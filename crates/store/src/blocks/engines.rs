@@ -10,8 +10,8 @@ use super::RAW_BYTES_MAX;
 use super::totals::EngineTotals;
 use crate::sync::Mutex;
 
-/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as somebody has
-/// a context of it.
+/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as
+/// somebody has a context of it.
 pub(super) struct Dense {
     pub(super) setting: Setting,
     pub(super) engine: Mutex<Weak<dyn Engine>>,
@@ -31,8 +31,9 @@ pub(super) struct Context {
 impl Context {
     fn open(engine: Arc<dyn Engine>) -> Result<Self, BlockError> {
         let codec = engine.open()?;
-        // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move, and
-        // which this context keeps until after the codec is dropped (fields drop in the order of their declaration).
+        // SAFETY: only the lifetime changes. The codec borrows from the engine behind the `Arc`, which does not move,
+        // and which this context keeps until after the codec is dropped (fields drop in the order of their
+        // declaration).
         let codec = unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(codec) };
         Ok(Self { codec, batches: Batches::default(), _engine: engine })
     }
@@ -81,8 +82,8 @@ pub(super) fn opened(
     })
 }
 
-/// The setting's engine of that name, or the preferred one. Canned codes come with the first dictionary: before it, blocks have
-/// codes of their own.
+/// The setting's engine of that name, or the preferred one. Canned codes come with the first dictionary: before it,
+/// blocks have codes of their own.
 pub(super) fn engine_of(setting: &Setting, name: Option<&str>) -> Result<Arc<dyn Engine>, SettingError> {
     let named = |setting: &Setting| name.map_or_else(|| setting.engine(), |name| setting.engine_named(name));
     match named(setting) {

@@ -40,8 +40,8 @@ impl BlockCoding {
         bytes
     }
 
-    /// The coding that `bytes` describe, which may be any. Levels, engine and device are those of `options`, where these name the same
-    /// formats, and counters those of `first`, the coding that the store begins with.
+    /// The coding that `bytes` describe, which may be any. Levels, engine and device are those of `options`, where
+    /// these name the same formats, and counters those of `first`, the coding that the store begins with.
     pub(crate) fn from_bytes(
         bytes: &[u8],
         generation: u32,

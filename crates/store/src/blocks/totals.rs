@@ -1,4 +1,5 @@
-//! What the engines of a store have done, summed over all that it ever had: each generation of dictionaries brings its own.
+//! What the engines of a store have done, summed over all that it ever had: each generation of dictionaries brings its
+//! own.
 
 use std::sync::{Arc, Weak};
 

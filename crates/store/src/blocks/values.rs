@@ -48,8 +48,8 @@ fn address(frame: &[u8]) -> Address {
     (frame.as_ptr().addr(), frame.len())
 }
 
-/// Blocks that a device unpacked together, before they are asked for one by one. Of engines on the CPU there are none: what they unpack
-/// is used while it is in the cache.
+/// Blocks that a device unpacked together, before they are asked for one by one. Of engines on the CPU there are none:
+/// what they unpack is used while it is in the cache.
 #[derive(Default)]
 pub(crate) struct ReadAhead(Vec<(Address, Result<Vec<u8>, String>)>);
 
@@ -83,8 +83,8 @@ impl ReadAhead {
     }
 }
 
-/// Hands `take` the value of each, from blocks that a device unpacks together: in any order, with the index that was given with it, until
-/// it returns an error.
+/// Hands `take` the value of each, from blocks that a device unpacks together: in any order, with the index that was
+/// given with it, until it returns an error.
 pub(crate) fn take_values<'a, E>(
     packed: &mut Vec<(usize, PackedValue<'a>)>,
     mut take: impl FnMut(usize, Result<&[u8], String>) -> Result<(), E>,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::far::{FAR_SHARE_BYTES, FarBytes, FarMemory};
 
-/// Shared bytes that never change. The address stands here and not behind the owner, so that a read need not ask who that is.
+/// Shared bytes that never change. The address stands here and not behind the owner, so that a read need not ask who
+/// that is.
 pub(super) struct BodyBytes {
     /// In DRAM, what [`Arc::into_raw`] gave: this holds a share of it.
     bytes: NonNull<[u8]>,

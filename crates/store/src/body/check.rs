@@ -23,8 +23,8 @@ pub(crate) struct Referents {
 }
 
 impl Body {
-    /// A body of `bytes`, which may be anything: an error says what they break. Coded values and blocks are checked by those
-    /// who decode them.
+    /// A body of `bytes`, which may be anything: an error says what they break. Coded values and blocks are checked by
+    /// those who decode them.
     pub(crate) fn from_untrusted(bytes: &[u8], referents: Referents) -> Result<Self, &'static str> {
         let body = Self(BodyBytes::from(bytes));
         body.check(referents)?;

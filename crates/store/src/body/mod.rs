@@ -71,8 +71,8 @@ pub(crate) struct BodyLimits {
 }
 
 impl BodyLimits {
-    /// Two pages, or two blocks if these are larger: a body can be cut between blocks only. A look-up compares a fingerprint
-    /// for each record, which unpacking a block takes much longer than.
+    /// Two pages, or two blocks if these are larger: a body can be cut between blocks only. A look-up compares a
+    /// fingerprint for each record, which unpacking a block takes much longer than.
     pub(crate) fn of(options: &Options) -> Self {
         let packs = options.codec.block_format().is_some();
         let blocks = if packs { 2 * options.block.bytes.next_power_of_two() } else { 0 };

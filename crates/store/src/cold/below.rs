@@ -1,6 +1,7 @@
 //! What lies below a leaf on SSD: places of images in key order, compact.
 //!
-//! An image costs 20 bytes and what tells its lowest key from its neighbours'; a leaf of eight images costs about as much besides.
+//! An image costs 20 bytes and what tells its lowest key from its neighbours'; a leaf of eight images costs about as
+//! much besides.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -118,7 +119,8 @@ impl Below {
         Place { segment: segment.into(), offset, bytes }
     }
 
-    /// The lowest key that image `index` owns; of the first one nothing is known here, and behind the last one there is none.
+    /// The lowest key that image `index` owns; of the first one nothing is known here, and behind the last one there is
+    /// none.
     pub(crate) fn low(&self, index: usize) -> Option<Vec<u8>> {
         (1..self.len()).contains(&index).then(|| [self.prefix(), self.rest(index)].concat())
     }

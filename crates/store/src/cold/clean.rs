@@ -1,7 +1,8 @@
-//! Room on SSD: segments without live images go, and when the limit is near, the live images of the segment that has the fewest
-//! are appended anew and their leaves told.
+//! Room on SSD: segments without live images go, and when the limit is near, the live images of the segment that has
+//! the fewest are appended anew and their leaves told.
 //!
-//! Which leaves those are is asked of the leaves: a walk over lists in memory costs less than a segment takes to be written.
+//! Which leaves those are is asked of the leaves: a walk over lists in memory costs less than a segment takes to be
+//! written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Core {
         cleaned
     }
 
-    /// Cleans segments for a checkpoint: moves those images of the leaf of `cursor` that lie in `victims`. The caller holds no guard.
+    /// Cleans segments for a checkpoint: moves those images of the leaf of `cursor` that lie in `victims`. The caller
+    /// holds no guard.
     pub(crate) fn clean_leaf(&self, cursor: &[u8], victims: &BTreeSet<u64>) -> Result<(), SegmentError> {
         let Some(cold) = &self.cold else { return Ok(()) };
         if !victims.is_empty() {

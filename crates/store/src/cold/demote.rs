@@ -1,8 +1,8 @@
-//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above; the values
-//! themselves go when nobody has read them of late, wherever their records are.
+//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above;
+//! the values themselves go when nobody has read them of late, wherever their records are.
 //!
-//! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile, under the
-//! writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
+//! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile,
+//! under the writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,8 +114,8 @@ impl Went {
 }
 
 impl Core {
-    /// Sends what is in a leaf, of which the caller has a share, to the SSD: all records that are not large, and of the large values those
-    /// that `pick` picks. The caller holds no guard.
+    /// Sends what is in a leaf, of which the caller has a share, to the SSD: all records that are not large, and of the
+    /// large values those that `pick` picks. The caller holds no guard.
     ///
     /// # Errors
     /// A full SSD, or one that failed; what did not go is as it was.
@@ -123,7 +123,8 @@ impl Core {
         let Some(mut settled) = self.own_settled(leaf)? else { return Ok(Went::default()) };
         let mut large_bytes = 0;
         if pick.any(&settled.state, side) {
-            // Writers with two full landings wait for the owner, so that there must be none while large values are written.
+            // Writers with two full landings wait for the owner, so that there must be none while large values are
+            // written.
             drop(settled);
             large_bytes = self.send_larges(leaf, pick, side)?;
             match self.own_settled(leaf)? {
@@ -138,7 +139,8 @@ impl Core {
         Ok(Went { leaf: went, large_bytes })
     }
 
-    /// Owns a leaf that goes to the SSD, and settles it; `None` if somebody else maintains it or writes to it, or its body is damaged.
+    /// Owns a leaf that goes to the SSD, and settles it; `None` if somebody else maintains it or writes to it, or its
+    /// body is damaged.
     fn own_settled<'l>(&self, leaf: &'l Leaf) -> Result<Option<Settled<'l>>, SegmentError> {
         let Some(ownership) = leaf.try_own() else { return Ok(None) };
         if let Some(cold) = &self.cold
@@ -156,8 +158,8 @@ impl Core {
         Ok(Some(Settled { state, appends, _ownership: ownership }))
     }
 
-    /// Sends the records of a leaf that are not large, which the caller owns and whose state is `state`; `false` when somebody writes to it, or
-    /// there is nothing to send.
+    /// Sends the records of a leaf that are not large, which the caller owns and whose state is `state`; `false` when
+    /// somebody writes to it, or there is nothing to send.
     fn send_body(&self, leaf: &Leaf, state: &LeafState, appends: u64) -> Result<bool, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(false) };
         if state.below.is_some() {
@@ -189,8 +191,9 @@ impl Core {
         Ok(true)
     }
 
-    /// Sends large values of a leaf's body from a side of memory; how many bytes there are free when their last reader is gone. They are written,
-    /// unless they were before, and their chunks leave memory. The caller holds no guard and does not own the leaf: its records may go meanwhile.
+    /// Sends large values of a leaf's body from a side of memory; how many bytes there are free when their last reader
+    /// is gone. They are written, unless they were before, and their chunks leave memory. The caller holds no guard and
+    /// does not own the leaf: its records may go meanwhile.
     pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
         let larges = pick.of(leaf.state(&self.pin()), side);
@@ -232,8 +235,8 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is none that says
-    /// what the leaf says, and nothing else.
+    /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is
+    /// none that says what the leaf says, and nothing else.
     fn send_stored(
         &self,
         cold: &Cold,
@@ -273,8 +276,8 @@ impl Core {
         if self.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
     }
 
-    /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to, unless it is being
-    /// written to.
+    /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to,
+    /// unless it is being written to.
     pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
         let guard = self.pin();
         if leaf.state(&guard).closed {

@@ -1,5 +1,5 @@
-//! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back in memory, where one
-//! with many large values is cut.
+//! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back
+//! in memory, where one with many large values is cut.
 
 use ziptier_media::placement::Side;
 
@@ -8,8 +8,8 @@ use crate::core::Core;
 use crate::moving::Pick;
 
 impl Core {
-    /// Merges the upper body of a leaf that has outgrown what lies below, or brings that leaf back, if there is room; `true` when
-    /// there was one. The caller holds no guard.
+    /// Merges the upper body of a leaf that has outgrown what lies below, or brings that leaf back, if there is room;
+    /// `true` when there was one. The caller holds no guard.
     pub(crate) fn merge_grown(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };

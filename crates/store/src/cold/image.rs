@@ -1,4 +1,5 @@
-//! A body as an image on SSD: that of a leaf that has nothing else (`durable::image`), so that one serves checkpoints, too.
+//! A body as an image on SSD: that of a leaf that has nothing else (`durable::image`), so that one serves checkpoints,
+//! too.
 
 use super::Below;
 use crate::body::{Body, Referents};
@@ -12,8 +13,8 @@ pub(crate) struct Image {
     pub(crate) coding: Option<Coding>,
 }
 
-/// The bytes of an image in place of what is in `out`: of a body that owns its keys from `low` on and has `logical_bytes` of keys and
-/// values.
+/// The bytes of an image in place of what is in `out`: of a body that owns its keys from `low` on and has
+/// `logical_bytes` of keys and values.
 pub(crate) fn encode(
     low: &[u8],
     body: &Body,

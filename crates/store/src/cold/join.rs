@@ -1,5 +1,5 @@
-//! Neighbours on SSD become one leaf, and a leaf that has grown becomes two: their lists are put together or cut, and nothing is
-//! read or written.
+//! Neighbours on SSD become one leaf, and a leaf that has grown becomes two: their lists are put together or cut, and
+//! nothing is read or written.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::packing::generation;
 pub(crate) const JOINED_BYTES_MAX: u64 = 64 << 10;
 
 impl Core {
-    /// Joins a cold leaf, which the caller owns, with its right neighbour, if that is cold, too, and free; `false` when not.
+    /// Joins a cold leaf, which the caller owns, with its right neighbour, if that is cold, too, and free; `false` when
+    /// not.
     pub(crate) fn join_cold(&self, leaf: &Leaf, guard: &Guard) -> bool {
         if !fits(leaf.state(guard), guard) {
             return false;
@@ -75,7 +76,8 @@ impl Core {
         true
     }
 
-    /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no guard.
+    /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no
+    /// guard.
     pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
         let Some(before) = before else { return Some(leaf) };
         let guard = self.pin();
@@ -89,8 +91,8 @@ impl Core {
 }
 
 impl Core {
-    /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this moment. The
-    /// caller holds no guard.
+    /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this
+    /// moment. The caller holds no guard.
     pub(super) fn split_cold(&self, leaf: &Leaf) {
         let guard = self.pin();
         let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
@@ -99,8 +101,8 @@ impl Core {
         }
     }
 
-    /// Cuts the cold leaf of `key`, if an image but its first one begins there or has it, so that this one begins a leaf. The caller holds no
-    /// guard.
+    /// Cuts the cold leaf of `key`, if an image but its first one begins there or has it, so that this one begins a
+    /// leaf. The caller holds no guard.
     pub(crate) fn begin_leaf_at_image_of(&self, key: &[u8]) {
         self.with_leaf_of(key, |leaf, guard| {
             if let Some(below) = leaf.state(guard).below.clone()
@@ -112,8 +114,8 @@ impl Core {
         });
     }
 
-    /// Cuts a cold leaf, which the caller owns, in two, the second of which begins with image `from`, unless somebody writes to it at this
-    /// moment.
+    /// Cuts a cold leaf, which the caller owns, in two, the second of which begins with image `from`, unless somebody
+    /// writes to it at this moment.
     fn cut_cold(&self, leaf: &Leaf, below: &Arc<Below>, from: usize, guard: &Guard) {
         self.seal(leaf, guard);
         self.pack_sealed(leaf, guard);

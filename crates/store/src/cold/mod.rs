@@ -6,9 +6,9 @@
 //!                 └─ below ──► images  the rest, on SSD: each a body of about 8 KiB, read singly
 //! ```
 //!
-//! Landings and upper body shadow what lies below, record by record. So a write to a cold leaf costs no read, a get at most one,
-//! and neither holds an epoch while it waits for the disk. When the upper body has grown to a quarter of what lies below, the two
-//! are merged; when the leaf is read or written to much, it becomes ordinary leaves again.
+//! Landings and upper body shadow what lies below, record by record. So a write to a cold leaf costs no read, a get at
+//! most one, and neither holds an epoch while it waits for the disk. When the upper body has grown to a quarter of what
+//! lies below, the two are merged; when the leaf is read or written to much, it becomes ordinary leaves again.
 //!
 //! | module | claim |
 //! |---|---|

@@ -15,8 +15,8 @@ use crate::packing::{Goal, settled};
 use crate::record::{Kind, array};
 
 impl Core {
-    /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` when somebody else maintains it, or something
-    /// of it cannot be read. The caller holds no guard.
+    /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` when somebody else maintains it,
+    /// or something of it cannot be read. The caller holds no guard.
     pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
         let (state, below) = {

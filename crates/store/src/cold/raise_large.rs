@@ -1,7 +1,9 @@
-//! Large values up from the SSD: one that is read again while its first read is remembered is copied to memory, and read there.
+//! Large values up from the SSD: one that is read again while its first read is remembered is copied to memory, and
+//! read there.
 //!
-//! That is the rule of [`Recent`](super::recent), as for records of cold leaves. The copy costs no write, neither now nor when it goes: the
-//! pieces stay where they are, for checkpoints, cleaning and recovery as for any value on SSD. Walks over many keys do not come here.
+//! That is the rule of [`Recent`](super::recent), as for records of cold leaves. The copy costs no write, neither now
+//! nor when it goes: the pieces stay where they are, for checkpoints, cleaning and recovery as for any value on SSD.
+//! Walks over many keys do not come here.
 
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
@@ -12,8 +14,8 @@ use crate::record::key_hash;
 const READ_IN_PARTS_BYTES_MAX: u64 = 4 << 20;
 
 impl Core {
-    /// Copies those large values to memory that lie on SSD and were read from there a moment ago, too; they are about to be read by these keys.
-    /// The caller holds no guard.
+    /// Copies those large values to memory that lie on SSD and were read from there a moment ago, too; they are about
+    /// to be read by these keys. The caller holds no guard.
     pub(crate) fn raise_again<'a>(&self, larges: impl Iterator<Item = (&'a [u8], &'a Large)>) {
         let Some(cold) = &self.cold else { return };
         let again = larges.filter(|(key, large)| large.is_on_ssd() && cold.recent.is_again(key_hash(key)));
@@ -37,8 +39,8 @@ impl Core {
         }
     }
 
-    /// Where so many bytes from SSD are to lie, if there is room, which is kept for them. What lies at a set ratio never goes down, so
-    /// nothing comes up there.
+    /// Where so many bytes from SSD are to lie, if there is room, which is kept for them. What lies at a set ratio
+    /// never goes down, so nothing comes up there.
     fn place_above(&self, bytes: usize) -> Option<(ChunkPlace<'_>, Reserved<'_>)> {
         match self.chunk_place(bytes) {
             ChunkPlace::Ratio(..) => None,

@@ -1,7 +1,7 @@
 //! Look-ups that memory cannot answer: the guard goes, one image is read and checked, and the record is taken from it.
 //!
-//! Nothing keeps the places of a list from being released while they are read: a segment may be cleaned or removed under a
-//! reader. That is not damage, and the leaf has another list then: a read that fails is repeated if so.
+//! Nothing keeps the places of a list from being released while they are read: a segment may be cleaned or removed
+//! under a reader. That is not damage, and the leaf has another list then: a read that fails is repeated if so.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -102,8 +102,8 @@ impl Core {
         images
     }
 
-    /// Looks up keys, each given by its index, that memory says nothing of, and hands on what they have. Each image is read
-    /// once, all at the same time. Says whether all of them lay there; others were looked up once more.
+    /// Looks up keys, each given by its index, that memory says nothing of, and hands on what they have. Each image is
+    /// read once, all at the same time. Says whether all of them lay there; others were looked up once more.
     pub(crate) fn find_all_on_ssd<K: AsRef<[u8]>>(
         &self,
         keys: &[K],

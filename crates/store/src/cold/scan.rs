@@ -1,4 +1,5 @@
-//! Iterating, counting and drawing keys where some lie on SSD: memory is copied under the guard, then images are read without it.
+//! Iterating, counting and drawing keys where some lie on SSD: memory is copied under the guard, then images are read
+//! without it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -20,7 +21,8 @@ use crate::record::{Kind, Meta};
 const LARGES_AHEAD: usize = 16;
 const AHEAD_BYTES: u64 = 256 << 10;
 
-/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among them.
+/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among
+/// them.
 pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
     match &state.below {
         None => settled(state),
@@ -63,8 +65,8 @@ pub(crate) struct ColdPart<'a> {
 }
 
 impl Core {
-    /// Adds the records of an image to those of memory, in key order. `None` when the leaf is to be looked at again; what cannot
-    /// be read a second time, with the list that is noted in `failed`, is one record that says so.
+    /// Adds the records of an image to those of memory, in key order. `None` when the leaf is to be looked at again;
+    /// what cannot be read a second time, with the list that is noted in `failed`, is one record that says so.
     pub(crate) fn copy_cold(
         &self,
         part: ColdPart<'_>,
@@ -102,8 +104,8 @@ impl Core {
         Some(copies)
     }
 
-    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. What cannot be read stays as it is, and says so
-    /// when it is its turn.
+    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. What cannot be read
+    /// stays as it is, and says so when it is its turn.
     pub(crate) fn read_ahead_large(&self, copies: &mut VecDeque<Copy>) {
         let on_ssd = |copy: &Copy| match &copy.value {
             Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),

@@ -1,5 +1,5 @@
-//! Down again: the upper body of a cold leaf is merged with the images that its records lie above, and those are written anew.
-//! The others stay where they are, and so does an image that cannot be read, with what lies above it.
+//! Down again: the upper body of a cold leaf is merged with the images that its records lie above, and those are
+//! written anew. The others stay where they are, and so does an image that cannot be read, with what lies above it.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ struct Sunk<'t> {
 }
 
 impl Core {
-    /// Merges the upper body of a leaf, which the caller owns and whose state is `state`, with what lies below. The caller holds no
-    /// guard.
+    /// Merges the upper body of a leaf, which the caller owns and whose state is `state`, with what lies below. The
+    /// caller holds no guard.
     pub(super) fn sink(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
         let (Some(cold), Some(below)) = (&self.cold, &state.below) else { return Ok(false) };
         if state.body.is_empty() {
@@ -194,7 +194,8 @@ impl Core {
         sunk.changed.logical_bytes += after_bytes - before_bytes;
         self.account(&sunk.changed);
         let guard = self.pin();
-        // Who decides by what memory holds of a key does it under this lock, and must not find it gone between two looks.
+        // Who decides by what memory holds of a key does it under this lock, and must not find it gone between two
+        // looks.
         let writer = leaf.lock_writer();
         loop {
             let current = leaf.state(&guard);

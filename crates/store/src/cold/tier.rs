@@ -17,9 +17,10 @@ use crate::memory::Gauges;
 /// Where cold leaves go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdOptions {
-    /// The folder of segment files, which is made if it is missing. Without [`Options::durable`](crate::Options::durable) nothing in it
-    /// outlives the store: what is found there when the store opens is removed. With it, the folder belongs to that store, and
-    /// `None` is a folder within the store's own.
+    /// The folder of segment files, which is made if it is missing. Without
+    /// [`Options::durable`](crate::Options::durable) nothing in it outlives the store: what is found there when the
+    /// store opens is removed. With it, the folder belongs to that store, and `None` is a folder within the store's
+    /// own.
     pub path: Option<PathBuf>,
     /// Bytes of all segment files at most, 4 MiB at least.
     pub limit_bytes: u64,
@@ -97,7 +98,8 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// Opens the folder and empties it. The folder's lock goes with the store: readers of the epoch may hold the tier for longer.
+    /// Opens the folder and empties it. The folder's lock goes with the store: readers of the epoch may hold the tier
+    /// for longer.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         options: &SsdOptions,
@@ -172,8 +174,8 @@ impl Tier {
         self.check_room(self.kept_bytes() + 2 * self.segment_bytes)
     }
 
-    /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one, none of the old ones
-    /// could go.
+    /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one,
+    /// none of the old ones could go.
     pub(super) fn kept_bytes(&self) -> u64 {
         let part = self.limit_bytes / KEPT_PART;
         if self.files.outlive_the_process() { part + part.min(self.gauges.limit()) } else { 0 }

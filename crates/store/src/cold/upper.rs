@@ -1,5 +1,5 @@
-//! Packing a landing into the upper body of a cold leaf: as in any leaf, but nothing is read, and a record that ends (deleted or
-//! expired) leaves a tombstone, because what it shadowed lies below.
+//! Packing a landing into the upper body of a cold leaf: as in any leaf, but nothing is read, and a record that ends
+//! (deleted or expired) leaves a tombstone, because what it shadowed lies below.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::merge::{Newest, Pending, newest};
 use crate::packing::{Pieces, Scratch, raw_len};
 use crate::record::{Fields, Kind, array};
 
-/// Where memory is short, the upper body is merged with what lies below when it is larger than one part in this many of it: that
-/// writes about so many times what it frees.
+/// Where memory is short, the upper body is merged with what lies below when it is larger than one part in this many of
+/// it: that writes about so many times what it frees.
 const PAYING_SHARE: u64 = 4;
 /// It may have so many bytes in any case.
 const GROWN_BYTES_MIN: u64 = 4096;
 
-/// References to large values that leaves have together when they are joined. They are never merged: a leaf that has twice as many is cut.
+/// References to large values that leaves have together when they are joined. They are never merged: a leaf that has
+/// twice as many is cut.
 const LARGES_MAX: usize = 256;
 
 /// Whether the upper body is large enough for a merge; `factor` times less is asked for then.

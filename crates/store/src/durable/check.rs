@@ -273,7 +273,8 @@ impl LeafCheck<'_> {
         found
     }
 
-    /// Reads an image, all of whose keys lie from `low` on and below `high`; of a part of a list it is known how many `records` it has.
+    /// Reads an image, all of whose keys lie from `low` on and below `high`; of a part of a list it is known how many
+    /// `records` it has.
     fn image(
         &self,
         place: Place,

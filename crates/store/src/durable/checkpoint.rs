@@ -1,15 +1,16 @@
-//! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before goes.
+//! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before
+//! goes.
 //!
 //! 1. *s* is the number after the newest that the log has given out.
-//! 2. The leaves are walked in key order. Each one's writer lock is taken for a moment: what has a number below *s* is in the
-//!    leaf by then. A leaf that still says what its image says is passed over.
+//! 2. The leaves are walked in key order. Each one's writer lock is taken for a moment: what has a number below *s* is
+//!    in the leaf by then. A leaf that still says what its image says is passed over.
 //! 3. Generations of codings that no checkpoint has had are written, twice.
 //! 4. Segments are synced, and the log, so that no image is ahead of it.
 //! 5. The manifest is swapped.
 //! 6. The log before *s* is dropped, then what only the manifest before needed.
 //!
-//! Replay of the log from *s* over images taken later ends in the same state, for whatever it repeats it repeats to the end.
-//! No lock of a leaf and no epoch is held while anything is written.
+//! Replay of the log from *s* over images taken later ends in the same state, for whatever it repeats it repeats to the
+//! end. No lock of a leaf and no epoch is held while anything is written.
 //!
 //! Of a leaf on SSD the manifest lists the images that are there, and only what lies above them is written.
 
@@ -38,9 +39,9 @@ use crate::core::Core;
 use crate::image_files::ImageFiles;
 use attempt::{Attempt, Written};
 
-/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have, or all
-/// images, within these bounds: about when it is as long as one that says everything once. Writing images then costs no more
-/// than writing the log did, and a recovery reads 1 GiB of log at most.
+/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have,
+/// or all images, within these bounds: about when it is as long as one that says everything once. Writing images then
+/// costs no more than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
 /// Of the limit of segments, the part that must be dead for a checkpoint to be made because room is short.
@@ -49,7 +50,8 @@ const DEAD_PART: u64 = 32;
 const ROOM_AGAIN_FACTOR: u64 = 10;
 /// After so many in a row that gave no room nobody waits for another one, unless more has died.
 const VAIN_MAX: u32 = 2;
-/// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to replay.
+/// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to
+/// replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -127,8 +129,8 @@ pub struct CheckpointStats {
     pub last_took_ms: u64,
     /// Why the last one failed, if it did.
     pub last_error: Option<String>,
-    /// Checkpoints, the newest and those right before it, that could remove nothing, since a dump was reading the folder. If this only grows, a
-    /// dump stands still, and the log grows with it.
+    /// Checkpoints, the newest and those right before it, that could remove nothing, since a dump was reading the
+    /// folder. If this only grows, a dump stands still, and the log grows with it.
     pub kept_for_dump: u64,
     /// Images of leaves that were written.
     pub images: u64,
@@ -215,12 +217,14 @@ impl Checkpointer {
         self.is_awaited()
     }
 
-    /// Whether a checkpoint may be worth waiting for: the last ones that were made for room gave some, or more died since.
+    /// Whether a checkpoint may be worth waiting for: the last ones that were made for room gave some, or more died
+    /// since.
     pub(crate) fn gives_room(&self) -> bool {
         self.vain.load(Ordering::Relaxed) < VAIN_MAX
     }
 
-    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans nothing.
+    /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans
+    /// nothing.
     pub(crate) fn had_no_room(&self) -> bool {
         self.had_no_room.load(Ordering::Relaxed)
     }
@@ -267,13 +271,14 @@ impl Checkpointer {
         self.checkpoint_while(&may_go_on, core, journal)
     }
 
-    /// Has a checkpoint that is being made give up: the store ends, and the log is to be sealed before anybody loses patience.
+    /// Has a checkpoint that is being made give up: the store ends, and the log is to be sealed before anybody loses
+    /// patience.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long time. After a salvage that
-    /// left something out none is made: the next start may find it.
+    /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long
+    /// time. After a salvage that left something out none is made: the next start may find it.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
         if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             let deadline = Instant::now() + STOP_TIME_MAX;
@@ -385,7 +390,8 @@ impl Checkpointer {
         Ok(head)
     }
 
-    /// Drops what the checkpoint in force does not need, unless somebody is reading the folder; whether that gave room in segments.
+    /// Drops what the checkpoint in force does not need, unless somebody is reading the folder; whether that gave room
+    /// in segments.
     fn clear_up(
         &self,
         state: &mut State,
@@ -410,8 +416,8 @@ impl Checkpointer {
         Ok(has_gained)
     }
 
-    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with some, as long
-    /// as there is room for these, while room is short.
+    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with
+    /// some, as long as there is room for these, while room is short.
     fn victims(&self, core: &Core, budget_bytes: u64) -> BTreeSet<u64> {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
@@ -446,7 +452,8 @@ impl Checkpointer {
     pub(crate) fn stats(&self) -> CheckpointStats {
         let (segments, counts) = (self.files.segments.stats(), &self.counts);
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        // In the order in which they change, so that a checkpoint which is not seen to run any more is seen to have ended.
+        // In the order in which they change, so that a checkpoint which is not seen to run any more is seen to have
+        // ended.
         let is_running = self.is_wanted.load(Ordering::Acquire) || counts.is_running.load(Ordering::Acquire);
         CheckpointStats {
             checkpoints: get(&counts.checkpoints),

@@ -1,8 +1,8 @@
 //! A folder as one stream: the last checkpoint and the log behind it, also of a store that is open and written to.
 //!
-//! The checkpointer of an open store removes nothing while somebody holds the lock of the folder `backup`, so all that the
-//! manifest names stays where it is; the log only grows. Its end is read as after a crash: it ends with the last record that
-//! is whole, and what is before it is there.
+//! The checkpointer of an open store removes nothing while somebody holds the lock of the folder `backup`, so all that
+//! the manifest names stays where it is; the log only grows. Its end is read as after a crash: it ends with the last
+//! record that is whole, and what is before it is there.
 
 use std::io::Write;
 use std::path::Path;
@@ -43,8 +43,8 @@ pub struct DumpSummary {
     pub bytes: u64,
 }
 
-/// Writes what the folder of a store holds to a stream, from which [`restore`](crate::restore) makes a folder. The store may be open, in
-/// another process or in this one.
+/// Writes what the folder of a store holds to a stream, from which [`restore`](crate::restore) makes a folder. The
+/// store may be open, in another process or in this one.
 ///
 /// # Errors
 /// Damage, a folder that is not a store's or from which somebody else is dumping, or the stream's.

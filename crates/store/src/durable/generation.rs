@@ -1,7 +1,7 @@
 //! Generations of codings as files, each twice: without its generation no body can be read.
 //!
-//! What is stored is what decoders and encoders are rebuilt from. Two files hold the same bytes, so that damage to one of them
-//! loses nothing.
+//! What is stored is what decoders and encoders are rebuilt from. Two files hold the same bytes, so that damage to one
+//! of them loses nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -143,7 +143,8 @@ impl GenerationFiles {
         Ok(2 * bytes.len() as u64)
     }
 
-    /// Writes the damaged one of a generation's two files anew, durable when this returns. The whole one is not touched.
+    /// Writes the damaged one of a generation's two files anew, durable when this returns. The whole one is not
+    /// touched.
     pub(crate) fn mend(&mut self, number: u32, found: &FoundGeneration) -> Result<(), Error> {
         if let Some(Error::FileDamaged { path, .. }) = &found.damage {
             self.write_file(path, &found.bytes)?;
@@ -152,8 +153,8 @@ impl GenerationFiles {
         Ok(())
     }
 
-    /// Puts `bytes` in the place of what a file holds, all or nothing. What is cut off leaves a new file, which goes with those of other
-    /// generations.
+    /// Puts `bytes` in the place of what a file holds, all or nothing. What is cut off leaves a new file, which goes
+    /// with those of other generations.
     fn write_file(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let new = path.with_extension("new");
         match self.disk.remove(&new) {

@@ -334,7 +334,8 @@ impl Stored {
         self.at.get()
     }
 
-    /// Where the image lies, if the leaf still says the same. What changes the form of its records alone may have come between.
+    /// Where the image lies, if the leaf still says the same. What changes the form of its records alone may have come
+    /// between.
     pub(crate) fn current(&self, appends: u64, generation: Option<u32>) -> Option<&StoredAt> {
         self.at.get().filter(|at| self.appends == appends && at.generation == generation)
     }

@@ -1,8 +1,8 @@
 //! The log in the store's write path.
 //!
-//! A write takes its number (LSN) under the writer lock of its leaf, when it is certain to be applied and before any reader can
-//! see it. So the order of the log is that of the writes of a leaf, and whoever has seen a write finds its number at or
-//! below [`Journal::newest`].
+//! A write takes its number (LSN) under the writer lock of its leaf, when it is certain to be applied and before any
+//! reader can see it. So the order of the log is that of the writes of a leaf, and whoever has seen a write finds its
+//! number at or below [`Journal::newest`].
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -129,8 +129,8 @@ impl Journal {
         Ok(())
     }
 
-    /// As [`Journal::wait`], for what was only read: an end of the process loses none of that, so a failure tells nothing but where the
-    /// medium was promised to have it.
+    /// As [`Journal::wait`], for what was only read: an end of the process loses none of that, so a failure tells
+    /// nothing but where the medium was promised to have it.
     pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
         let waited = self.wait();
         if self.durability == Durability::Always { waited } else { Ok(()) }

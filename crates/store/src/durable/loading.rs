@@ -1,7 +1,7 @@
 //! From the images of a checkpoint to leaves, in key order.
 //!
-//! A leaf whose records lie in images of bodies alone need not be read: it begins as one on SSD, and so do leaves that were in memory
-//! once memory has no more room.
+//! A leaf whose records lie in images of bodies alone need not be read: it begins as one on SSD, and so do leaves that
+//! were in memory once memory has no more room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -60,11 +60,13 @@ pub(crate) struct LoadedLeaf {
     pub(crate) lost: Vec<String>,
 }
 
-/// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may have taken it.
+/// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may
+/// have taken it.
 pub(crate) type LoadedLarges = HashMap<Place, Weak<Large>>;
 
 impl Loading<'_> {
-    /// Loads every leaf. Background threads must keep off until this returns; `progress` is told the bytes that were read.
+    /// Loads every leaf. Background threads must keep off until this returns; `progress` is told the bytes that were
+    /// read.
     pub(crate) fn run(&self, manifest: &Manifest, mut progress: impl FnMut(u64)) -> Result<Loaded, Error> {
         let mut loaded = Loaded::default();
         let mut larges = LoadedLarges::new();
@@ -449,8 +451,8 @@ fn landing_of(
     (!laid_out.is_empty()).then(|| Arc::new(landing))
 }
 
-/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but what has no room in DRAM
-/// goes on between two leaves, to far memory or for good: none of them is held.
+/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but what has no
+/// room in DRAM goes on between two leaves, to far memory or for good: none of them is held.
 struct Chain<'a> {
     core: &'a Core,
     /// There is only the leaf of an empty store, which owns every key.

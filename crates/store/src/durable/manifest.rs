@@ -1,9 +1,9 @@
 //! The manifest: which images make up the last checkpoint, and where the log goes on from there.
 //!
-//! It is written whole to another name, made durable, and renamed: there is always one, of one checkpoint. A header, then
-//! chunks, each with a checksum that depends on its place and on the checkpoint, so that damage is found where it is.
-//! `docs/FORMATS.md` draws it. A store of much cold data has a long one: it is put together chunk by chunk, in the bytes of the file,
-//! and read in the same way. Without it nothing of a store can be read, so there is a copy.
+//! It is written whole to another name, made durable, and renamed: there is always one, of one checkpoint. A header,
+//! then chunks, each with a checksum that depends on its place and on the checkpoint, so that damage is found where it
+//! is. `docs/FORMATS.md` draws it. A store of much cold data has a long one: it is put together chunk by chunk, in the
+//! bytes of the file, and read in the same way. Without it nothing of a store can be read, so there is a copy.
 
 mod read;
 mod write;
@@ -37,8 +37,8 @@ const HAS_IMAGE: u8 = 1;
 const HAS_PARTS: u8 = 1 << 1;
 const IN_MEMORY: u8 = 1 << 2;
 
-/// What a leaf held that owned the keys from `low` on, up to the next entry's, when a checkpoint came by. Without image and without
-/// parts that is nothing.
+/// What a leaf held that owned the keys from `low` on, up to the next entry's, when a checkpoint came by. Without image
+/// and without parts that is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) low: Box<[u8]>,

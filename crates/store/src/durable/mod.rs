@@ -63,8 +63,8 @@ use crate::Error;
 /// When a write is durable; the names are Redis's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Before it is acknowledged it is on the medium: nothing acknowledged is lost, not even in a power cut. Reads, too, wait for
-    /// what they have seen.
+    /// Before it is acknowledged it is on the medium: nothing acknowledged is lost, not even in a power cut. Reads,
+    /// too, wait for what they have seen.
     Always,
     /// Before it is acknowledged the system has it, and within about a second it is on the medium: a power cut
     /// loses a second, the end of the process nothing.
@@ -116,18 +116,19 @@ pub struct DurableOptions {
     pub dir: PathBuf,
     /// When a write is durable.
     pub durability: Durability,
-    /// Whether every call waits itself until what it has written or seen is as durable as `durability` says. Otherwise the
-    /// caller calls [`Store::wait`](crate::Store::wait) before it tells anybody, once for many calls.
+    /// Whether every call waits itself until what it has written or seen is as durable as `durability` says. Otherwise
+    /// the caller calls [`Store::wait`](crate::Store::wait) before it tells anybody, once for many calls.
     pub waits: bool,
     /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
     pub salvage: bool,
     /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all keys
     /// and values have, or all images where that is more, but 64 MiB at least and 1 GiB at most.
     pub checkpoint_log_bytes: Option<u64>,
-    /// Where the segments are for [`check`], [`dump`] and [`restore`]; `None`: where the store had them, or within its folder. A store
-    /// that is opened has this in [`SsdOptions::path`](crate::SsdOptions::path).
+    /// Where the segments are for [`check`], [`dump`] and [`restore`]; `None`: where the store had them, or within its
+    /// folder. A store that is opened has this in [`SsdOptions::path`](crate::SsdOptions::path).
     pub segments_dir: Option<PathBuf>,
-    /// How segments of images are laid out, and how many bytes they may have in all, without [`Options::ssd`](crate::Options::ssd).
+    /// How segments of images are laid out, and how many bytes they may have in all, without
+    /// [`Options::ssd`](crate::Options::ssd).
     #[doc(hidden)]
     pub segments: SegmentOptions,
     /// How the log is laid out; its `first_lsn` and `salvage` are the store's to set.
@@ -205,7 +206,8 @@ pub struct Recovered {
 pub struct DurableStats {
     /// When a write is durable.
     pub durability: Durability,
-    /// What makes the log durable, in words: `fdatasync`, or instructions where its folder is on persistent memory with DAX.
+    /// What makes the log durable, in words: `fdatasync`, or instructions where its folder is on persistent memory with
+    /// DAX.
     pub durable_after: String,
     /// Records appended.
     pub log_records: u64,
@@ -221,10 +223,11 @@ pub struct DurableStats {
     pub last_lsn: Lsn,
     /// The newest durable record.
     pub durable_lsn: Lsn,
-    /// The first failure of a write or sync, after which every write is refused, and with [`Durability::Always`] every read that may see
-    /// what is not durable.
+    /// The first failure of a write or sync, after which every write is refused, and with [`Durability::Always`] every
+    /// read that may see what is not durable.
     pub failure: Option<String>,
-    /// Why the last write was refused for want of room, if it was: nothing is lost, and writes are taken when there is room again.
+    /// Why the last write was refused for want of room, if it was: nothing is lost, and writes are taken when there is
+    /// room again.
     pub refusal: Option<String>,
 }
 

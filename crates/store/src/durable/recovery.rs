@@ -111,8 +111,8 @@ impl Folder {
     }
 }
 
-/// Opens a folder's segments. A salvage takes them with whatever headers they have, notes what is wrong with these, and writes them
-/// anew where that is possible: bodies need none.
+/// Opens a folder's segments. A salvage takes them with whatever headers they have, notes what is wrong with these, and
+/// writes them anew where that is possible: bodies need none.
 fn open_segments(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -134,8 +134,8 @@ fn open_segments(
     Ok(segments)
 }
 
-/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if nothing can go
-/// elsewhere or be evicted.
+/// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if
+/// nothing can go elsewhere or be evicted.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
@@ -328,7 +328,8 @@ impl Core {
         }
     }
 
-    /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter whether they are whole.
+    /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter
+    /// whether they are whole.
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
         let mut cursor = low.to_vec();

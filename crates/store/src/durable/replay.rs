@@ -1,9 +1,9 @@
 //! Doing again what the log says, a window of records at a time.
 //!
-//! Of all that a window says of a key only the last word counts. Words are sorted by key, so that those for one leaf are
-//! appended under one lock and merged by one pack, and cut into parts, one for each thread; no key is in two of them. The next
-//! window is read and sorted meanwhile. So for each key the log's order is kept, and nobody sees more than one. What deletes
-//! ranges of keys is done alone, between two windows.
+//! Of all that a window says of a key only the last word counts. Words are sorted by key, so that those for one leaf
+//! are appended under one lock and merged by one pack, and cut into parts, one for each thread; no key is in two of
+//! them. The next window is read and sorted meanwhile. So for each key the log's order is kept, and nobody sees more
+//! than one. What deletes ranges of keys is done alone, between two windows.
 
 use std::iter::Peekable;
 use std::ops::Range;

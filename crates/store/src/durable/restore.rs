@@ -25,14 +25,16 @@ use crate::options::{KEY_BYTES_MAX, Options};
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;
 
-/// Is in a folder until everything was restored, and has the number of the store that it is to be. It goes when the manifest is there.
+/// Is in a folder until everything was restored, and has the number of the store that it is to be. It goes when the
+/// manifest is there.
 pub(super) const RESTORING: &str = "RESTORING";
 
-/// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty, or one in which a restore has not ended.
+/// Makes a folder of what [`dump`](crate::dump) wrote; the folder is new or empty, or one in which a restore has not
+/// ended.
 ///
 /// # Errors
-/// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is empty then, as far as the disk
-/// allows, or says that a restore has not ended; the restore can be repeated either way.
+/// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is empty then,
+/// as far as the disk allows, or says that a restore has not ended; the restore can be repeated either way.
 pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;

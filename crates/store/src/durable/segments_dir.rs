@@ -1,5 +1,6 @@
-//! Whose a folder of segments is: a file in it has the number of the store, which the store's manifest has, too. The folder may lie on
-//! another disk than the store's, and be moved; the segments of another store, or of none, are refused before anything is changed.
+//! Whose a folder of segments is: a file in it has the number of the store, which the store's manifest has, too. The
+//! folder may lie on another disk than the store's, and be moved; the segments of another store, or of none, are
+//! refused before anything is changed.
 
 use std::path::{Path, PathBuf};
 
@@ -34,8 +35,8 @@ pub(crate) fn remembered(dir: &Path, segments_dir: &Path) -> Option<PathBuf> {
     (segments_dir != dir.join(DIR)).then(|| segments_dir.to_path_buf())
 }
 
-/// Refuses a folder that is not that of the store in `dir`, which may have no manifest yet; changes nothing. Whether the folder is to be
-/// given to it: it has nothing, and no image is missing.
+/// Refuses a folder that is not that of the store in `dir`, which may have no manifest yet; changes nothing. Whether
+/// the folder is to be given to it: it has nothing, and no image is missing.
 pub(crate) fn is_new(
     disk: &dyn Disk,
     path: &Path,

@@ -25,8 +25,9 @@ pub(super) enum Kind {
     Generation,
     /// A piece of a large value; pieces are numbered from 0 on.
     Piece,
-    /// The key that the leaf begins with (its length in 4 bytes, then itself), whether its parts were in memory, too (1), bytes of keys and
-    /// values of its parts (8), and its image if it has one. The places of pieces are their numbers.
+    /// The key that the leaf begins with (its length in 4 bytes, then itself), whether its parts were in memory, too
+    /// (1), bytes of keys and values of its parts (8), and its image if it has one. The places of pieces are their
+    /// numbers.
     Leaf,
     /// LSN (8 bytes), and the record.
     Record,

@@ -1,7 +1,7 @@
 //! Beginning and ending eviction while the store runs.
 //!
-//! 1. A pack that began before eviction did gives its records no marks, and `remember` takes the leaf up. So every leaf that is
-//!    published from then on has marks.
+//! 1. A pack that began before eviction did gives its records no marks, and `remember` takes the leaf up. So every leaf
+//!    that is published from then on has marks.
 //! 2. The thread that begins eviction comes to every leaf, waits for its owner, and takes up what lies there.
 //! 3. The thread that ends eviction does the same and drops the marks. A pack that began before may still evict, but it
 //!    owns its leaf: nothing is evicted once the last leaf was visited.
@@ -77,7 +77,8 @@ impl Core {
         Ok(())
     }
 
-    /// Does `work` on every leaf, owned, in key order. What is cut off a leaf while it waits for its visit is visited after it.
+    /// Does `work` on every leaf, owned, in key order. What is cut off a leaf while it waits for its visit is visited
+    /// after it.
     fn visit_all(&self, work: impl Fn(&Leaf, &Guard)) {
         let mut cursor = Some(Vec::new());
         while let Some(low) = cursor {

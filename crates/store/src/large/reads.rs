@@ -165,7 +165,8 @@ impl Large {
         Ok(())
     }
 
-    /// Copies values that lie on SSD to memory, each to its place; how many. Of one that cannot be read, its reader will say so.
+    /// Copies values that lie on SSD to memory, each to its place; how many. Of one that cannot be read, its reader
+    /// will say so.
     pub(crate) fn raise(larges: Vec<(&Self, ChunkPlace<'_>, Reserved<'_>)>) -> u64 {
         let mut reads = PieceReads::default();
         let on_ssd = reads.want_all(larges.iter().map(|(large, ..)| *large));

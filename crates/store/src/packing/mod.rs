@@ -148,8 +148,8 @@ pub(crate) enum Goal {
     Heat,
 }
 
-/// What happens to a pack of which more bytes would come than the memory limit has room for, since a body grows by a size class of the
-/// allocator.
+/// What happens to a pack of which more bytes would come than the memory limit has room for, since a body grows by a
+/// size class of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     /// It is done: somebody waits for it, or the body is on its way out of memory.
@@ -223,9 +223,9 @@ impl Core {
         self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ());
     }
 
-    /// As [`Core::pack`], for work in the background: given up where the memory limit has no room for what would come of it, with other work
-    /// while a device packs the blocks, though none where they are packed by this thread, or where writers wait for the leaf. `false` when the leaf
-    /// is as it was.
+    /// As [`Core::pack`], for work in the background: given up where the memory limit has no room for what would come
+    /// of it, with other work while a device packs the blocks, though none where they are packed by this thread, or
+    /// where writers wait for the leaf. `false` when the leaf is as it was.
     pub(crate) fn pack_while(
         &self,
         leaf: &Leaf,
@@ -290,7 +290,8 @@ impl Core {
         true
     }
 
-    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. Nothing is evicted for that.
+    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. Nothing
+    /// is evicted for that.
     fn may_grow(&self, leaves: &[&LeafState], landing_bytes: u64, pieces: &Pieces) -> bool {
         let held_bytes = |body: &Body| allocated_bytes(body.dram_bytes());
         let before =
@@ -299,8 +300,8 @@ impl Core {
         after <= before || self.has_room_for_growth(after - before)
     }
 
-    /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired: none while another landing
-    /// changes the expiry of any, since that must not lie above nothing.
+    /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired:
+    /// none while another landing changes the expiry of any, since that must not lie above nothing.
     pub(crate) fn expired_by_ms(
         &self,
         leaf: &Leaf,
@@ -312,8 +313,8 @@ impl Core {
         if !newest.expires(&state.body, now_ms) {
             return 0;
         }
-        // Under this lock it is made sure that a key is there whose expiry is changed. So whoever did before that time is seen, and whoever
-        // does from now on finds the key gone.
+        // Under this lock it is made sure that a key is there whose expiry is changed. So whoever did before that time
+        // is seen, and whoever does from now on finds the key gone.
         drop(leaf.lock_writer());
         let is_merged =
             |landing: &Landing| state.sealed.as_deref().is_some_and(|sealed| std::ptr::eq(sealed, landing));
@@ -345,8 +346,8 @@ impl Core {
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
-    /// Moves the bodies of `pieces` to where the leaves lie that they were made from, if that is far memory and it has room. Of two places it
-    /// is far memory when DRAM is short. What is heated belongs in DRAM.
+    /// Moves the bodies of `pieces` to where the leaves lie that they were made from, if that is far memory and it has
+    /// room. Of two places it is far memory when DRAM is short. What is heated belongs in DRAM.
     pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
         if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {

@@ -48,8 +48,8 @@ impl Core {
         records <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
-    /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a device packs
-    /// their blocks.
+    /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a
+    /// device packs their blocks.
     pub(crate) fn plan<'a>(
         &self,
         leaves: &'a [(&'a LeafState, Newest<'a>)],
@@ -199,8 +199,8 @@ impl Core {
         pieces
     }
 
-    /// Codes the large value of a record that stays with another dictionary: its new reference, or `None` when it stays as it is. The old
-    /// one goes with the pack.
+    /// Codes the large value of a record that stays with another dictionary: its new reference, or `None` when it stays
+    /// as it is. The old one goes with the pack.
     pub(super) fn recode_reference(
         &self,
         reference: &[u8],
@@ -240,7 +240,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     if let Some(known) = old.recoded(generation) {
         return known;
     }
-    // What goes back to SSD is not to be written there again, and names that share a value need no second one beside it.
+    // What goes back to SSD is not to be written there again, and names that share a value need no second one beside
+    // it.
     if old.is_copied() || old.generation().is_none() && old.is_shared() {
         return None;
     }

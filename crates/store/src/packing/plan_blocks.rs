@@ -1,7 +1,7 @@
 //! Planning a pack of leaves whose values are packed in blocks: merging, packing and cutting between blocks.
 //!
-//! A block all of whose records stay, with none between them, is copied as it lies, if its generation stays, too. Only the others
-//! are unpacked.
+//! A block all of whose records stay, with none between them, is copied as it lies, if its generation stays, too. Only
+//! the others are unpacked.
 
 use std::sync::Arc;
 

@@ -49,7 +49,8 @@ impl Core {
         self.restructure(leaf, Span::One, goal, growth, guard, scratch)
     }
 
-    /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing changed.
+    /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing
+    /// changed.
     fn restructure(
         &self,
         leaf: &Leaf,
@@ -147,9 +148,9 @@ impl Core {
         true
     }
 
-    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling `removed`, if that is given
-    /// with its closed state, and brings the index up to date. Each new leaf, and the number of its first record, is shown to
-    /// `each` before anybody else comes to it. Returns how many leaves are new.
+    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling
+    /// `removed`, if that is given with its closed state, and brings the index up to date. Each new leaf, and the
+    /// number of its first record, is shown to `each` before anybody else comes to it. Returns how many leaves are new.
     pub(crate) fn replace(
         &self,
         leaf: &Leaf,

@@ -1,7 +1,9 @@
-//! The hands: one goes round the leaves in key order for DRAM, one for far memory, and each sends what is least missed down from there.
+//! The hands: one goes round the leaves in key order for DRAM, one for far memory, and each sends what is least missed
+//! down from there.
 //!
-//! A hand is choosy at first: it takes settled leaves that are read less than others. A lap that gave little makes it less so, one that gave
-//! more makes it choosier again. It is nobody's while a thread moves it, and no lock or guard is held while a leaf is written to SSD.
+//! A hand is choosy at first: it takes settled leaves that are read less than others. A lap that gave little makes it
+//! less so, one that gave more makes it choosier again. It is nobody's while a thread moves it, and no lock or guard is
+//! held while a leaf is written to SSD.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,8 +19,8 @@ use crate::packing::Goal;
 use crate::sync::Mutex;
 use crate::tierer::heat;
 
-/// Leaves that are looked at, and bytes that are sent down, before somebody else may have the hand: what is sent is free only some steps of
-/// the epoch later.
+/// Leaves that are looked at, and bytes that are sent down, before somebody else may have the hand: what is sent is
+/// free only some steps of the epoch later.
 const STEP_LEAVES: usize = 256;
 const STEP_BYTES_MIN: u64 = 16 << 10;
 const STEP_BYTES_MAX: u64 = 256 << 10;

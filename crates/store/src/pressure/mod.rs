@@ -13,11 +13,11 @@
 //! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
 //! | `Core::make_room` | a writer | its record does not fit below the limit |
 //!
-//! A store without a place below packs what it holds raw before it evicts or refuses anything (`squeeze`): a writer that waits for room
-//! does that work itself, and so writes no faster than the store packs.
+//! A store without a place below packs what it holds raw before it evicts or refuses anything (`squeeze`): a writer
+//! that waits for room does that work itself, and so writes no faster than the store packs.
 //!
-//! The first three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the business of `moving` for far
-//! memory and of `cold` for the SSD, which both have ways back up, too.
+//! The first three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the
+//! business of `moving` for far memory and of `cold` for the SSD, which both have ways back up, too.
 
 mod hand;
 mod retired;
@@ -36,25 +36,26 @@ pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, Source};
 use squeeze::Squeeze;
 
-/// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little room bridges the time
-/// until the background thread is awake.
+/// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little
+/// room bridges the time until the background thread is awake.
 const LOW_PART: u64 = 10;
 const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
-/// What comes up at a time is one part in so many of the limit at most, and its reader moves the hand so many steps at most.
+/// What comes up at a time is one part in so many of the limit at most, and its reader moves the hand so many steps at
+/// most.
 const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// Laps of the hand that a writer waits for in vain, each after all readers of the one before have gone. A hand that was choosy needs
-/// two more to come to every leaf.
+/// Laps of the hand that a writer waits for in vain, each after all readers of the one before have gone. A hand that
+/// was choosy needs two more to come to every leaf.
 const LAPS_IN_VAIN: u32 = 4;
 /// New expiries take one part in so many of the limit beyond it.
 const IN_TIME_PART: u64 = 128;
 /// How often a large value tries to reserve room that others reserve, too.
 const RESERVING_ROUNDS_MAX: u32 = 1000;
-/// Steps that make room for others, who are quicker each time, before a writer is refused. Waiting for another thread, for readers or for
-/// a checkpoint is no step, however long it takes.
+/// Steps that make room for others, who are quicker each time, before a writer is refused. Waiting for another thread,
+/// for readers or for a checkpoint is no step, however long it takes.
 const ROUNDS_MAX: u32 = if cfg!(test) { 1_000 } else { 20_000 };
 
 /// A round of backing off that gives the processor away once.
@@ -184,7 +185,8 @@ impl Core {
             .sum()
     }
 
-    /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far memory takes them.
+    /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
+    /// memory takes them.
     pub(crate) fn movable_bytes(&self) -> u64 {
         let can_move = self.has_background && self.far.as_ref().is_some_and(|far| !far.is_full());
         if can_move { self.body_bytes() / 4 } else { 0 }
@@ -217,7 +219,8 @@ impl Core {
 
 /// The three steps.
 impl Core {
-    /// Does a part of what is to be done for the places, on a background thread; `false` when there is nothing. The caller holds no guard.
+    /// Does a part of what is to be done for the places, on a background thread; `false` when there is nothing. The
+    /// caller holds no guard.
     pub(crate) fn relieve(&self) -> bool {
         if !self.has_place_below() {
             return false;
@@ -306,7 +309,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether new expiries may be held, for which there is a little room beyond the limit: what is short-lived makes room in time.
+    /// Whether new expiries may be held, for which there is a little room beyond the limit: what is short-lived makes
+    /// room in time.
     pub(crate) fn admit_in_time(&self) -> Result<(), Error> {
         let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
         match used_bytes > limit_bytes.saturating_add(limit_bytes / IN_TIME_PART) {
@@ -315,8 +319,8 @@ impl Core {
         }
     }
 
-    /// Bytes of DRAM that packing `leaves` takes beyond what their landings have: those of bodies that lie in far memory, where a slot of their new size is
-    /// not to be had.
+    /// Bytes of DRAM that packing `leaves` takes beyond what their landings have: those of bodies that lie in far
+    /// memory, where a slot of their new size is not to be had.
     pub(crate) fn bytes_to_raise(&self, leaves: &[&LeafState]) -> usize {
         let Some(far) = &self.far else { return 0 };
         let far_bytes: usize = leaves.iter().map(|state| state.body.far_bytes()).sum();
@@ -334,7 +338,8 @@ impl Core {
         far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
     }
 
-    /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard and no lock.
+    /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard
+    /// and no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.pin();
@@ -419,7 +424,8 @@ impl Core {
         self.admit(bytes)
     }
 
-    /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard and no lock.
+    /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard
+    /// and no lock.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
         let mut round = 0;
         loop {
@@ -434,21 +440,23 @@ impl Core {
         }
     }
 
-    /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two take the same room.
+    /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two
+    /// take the same room.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
         let _one_at_a_time = (self.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
         self.admit(bytes).map(|()| self.gauges.reserve(bytes))
     }
 
-    /// How often a writer that lacks `bytes` waits for readers after a step that found nothing to send or to evict: another thread may have
-    /// had the leaf that would go.
+    /// How often a writer that lacks `bytes` waits for readers after a step that found nothing to send or to evict:
+    /// another thread may have had the leaf that would go.
     fn laps_in_vain_max(&self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
         let may_evict = self.evicts() && bytes as u64 <= self.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
 
-    /// Whether a writer waits for a checkpoint: what died on SSD is free after one, and so is what that holds while it writes.
+    /// Whether a writer waits for a checkpoint: what died on SSD is free after one, and so is what that holds while it
+    /// writes.
     fn awaits_checkpoint(&self, moved: Moved) -> bool {
         self.checkpointer.get().is_some_and(|checkpointer| {
             let is_near = checkpointer.is_awaited() || (moved == Moved::Stuck && checkpointer.is_running());
@@ -456,8 +464,8 @@ impl Core {
         })
     }
 
-    /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes without asking. The
-    /// caller holds no guard.
+    /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes
+    /// without asking. The caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
         self.send_down_all();
         self.evict_for_all(0);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::core::Core;
 use crate::sync::back_off;
 
-/// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at most.
+/// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at
+/// most.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
 const RETIRED_LIMIT_PART: u64 = 64;
 /// The part of a memory limit that they may be while twice as much is free.
@@ -19,8 +20,9 @@ const RETIRED_ROUNDS_MAX: u32 = 20_000;
 impl Core {
     /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
     ///
-    /// While the memory limit has room, retired bytes may take half of it, up to an eighth of the limit: a batch of hundreds of thousands of records
-    /// is packed for a third of a second under one epoch, and writers of other leaves go on.
+    /// While the memory limit has room, retired bytes may take half of it, up to an eighth of the limit: a batch of
+    /// hundreds of thousands of records is packed for a third of a second under one epoch, and writers of other leaves
+    /// go on.
     ///
     /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
     /// at it all the time.

@@ -2,11 +2,11 @@
 //!
 //! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
 //! 2. Whoever needs room walks the leaves once for each dictionary, and packs those that hold raw or older bodies.
-//! 3. A store that would refuse settles and fills all leaves, too: once, and again when a part of its limit lies in landings, or was
-//!    deleted, since.
+//! 3. A store that would refuse settles and fills all leaves, too: once, and again when a part of its limit lies in
+//!    landings, or was deleted, since.
 //!
-//! One thread walks at a time; others that need room wait for its next step. So writers are slowed down to what the store packs, by
-//! work and never by time. A store with a place below sends leaves there instead.
+//! One thread walks at a time; others that need room wait for its next step. So writers are slowed down to what the
+//! store packs, by work and never by time. A store with a place below sends leaves there instead.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,8 +21,8 @@ const STEP_LEAVES: usize = 256;
 const STEP_PACKS: usize = 4;
 /// Leaves that are settled in a step.
 const STEP_SETTLED: usize = 16;
-/// All leaves are settled again when one part in so many of the limit may be gained: less, and a store that is really full would settle
-/// its leaves for every few hundred writes.
+/// All leaves are settled again when one part in so many of the limit may be gained: less, and a store that is really
+/// full would settle its leaves for every few hundred writes.
 const GAIN_PART: u64 = 8;
 /// Laps that settle all leaves: the second fills each from a neighbour that is settled, too.
 const LAPS: u32 = 2;
@@ -86,14 +86,16 @@ impl<T: Default> Walk<T> {
 }
 
 impl Core {
-    /// Takes a step of packing before anything is evicted or refused; `false` when there is nothing to gain. The caller holds no guard.
+    /// Takes a step of packing before anything is evicted or refused; `false` when there is nothing to gain. The caller
+    /// holds no guard.
     pub(super) fn squeeze(&self, over_bytes: u64) -> bool {
         // So much is not to be had by packing.
         let may_give = over_bytes <= self.gauges.limit() / 2;
         may_give && (self.squeeze_stale() || (!self.evicts() && self.squeeze_loose()))
     }
 
-    /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds no guard.
+    /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds
+    /// no guard.
     pub(crate) fn squeeze_stale(&self) -> bool {
         if self.has_place_below() || self.recovering() {
             return false;
@@ -147,7 +149,8 @@ impl Core {
         }
     }
 
-    /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller holds no guard.
+    /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller
+    /// holds no guard.
     fn squeeze_loose(&self) -> bool {
         if self.has_place_below() || self.recovering() {
             return false;

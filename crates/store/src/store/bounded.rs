@@ -20,7 +20,8 @@ pub enum OldValue<'a> {
 }
 
 impl Store {
-    /// As [`Store::update`], but a large value is opened and not read, so that `decide` may see first whether there is room for it.
+    /// As [`Store::update`], but a large value is opened and not read, so that `decide` may see first whether there is
+    /// room for it.
     ///
     /// # Errors
     /// As [`Store::update`].
@@ -48,7 +49,8 @@ impl Store {
 
     /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
     /// another batch and before it reads a large value for the log. `grant` runs under no lock, and may be asked more
-    /// than once. It must not write to this store: other writers of `source` may be waiting for this call. Where it says no, the outcome is [`Transferred::NotGranted`].
+    /// than once. It must not write to this store: other writers of `source` may be waiting for this call. Where it
+    /// says no, the outcome is [`Transferred::NotGranted`].
     ///
     /// # Errors
     /// As [`Store::rename`].
@@ -68,8 +70,8 @@ impl Store {
         self.core.gauges.open.get()
     }
 
-    /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that and none on SSD.
-    /// Otherwise the error is the number of settled records, which is near it.
+    /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that
+    /// and none on SSD. Otherwise the error is the number of settled records, which is near it.
     pub fn len_if_quick(&self) -> Result<u64, u64> {
         let count = self.core.count_keys_of(QUICK_LEAVES_MAX).ok_or(self.core.gauges.records.get());
         let _no_key_is_told = self.core.wait_for_seen();

@@ -6,8 +6,9 @@ use crate::Error;
 use crate::Options;
 
 impl Store {
-    /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to use for a moment;
-    /// `false` when so much is not to be had, when others are as quick to use what becomes free, or when the store may do neither.
+    /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to
+    /// use for a moment; `false` when so much is not to be had, when others are as quick to use what becomes free, or
+    /// when the store may do neither.
     pub fn make_room(&self, bytes: u64) -> bool {
         self.core.can_make_room() && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
     }
@@ -25,8 +26,9 @@ impl Store {
         self.core.may_evict()
     }
 
-    /// Begins or ends eviction at the memory limit; [`Options::eviction`] says what a store begins with. Records that are there count as
-    /// not read so far. Once the call has ended eviction nothing is evicted, and writes are refused at the limit. It visits every leaf.
+    /// Begins or ends eviction at the memory limit; [`Options::eviction`] says what a store begins with. Records that
+    /// are there count as not read so far. Once the call has ended eviction nothing is evicted, and writes are refused
+    /// at the limit. It visits every leaf.
     ///
     /// # Errors
     /// As [`Store::may_evict`].

@@ -17,7 +17,8 @@ fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
     assert!(packs <= u64::from(writes) / 9, "{packs}");
 }
 
-/// A key of a leaf of 20 is given another expiry in the open landing, and outlives the first one; the leaf is packed then.
+/// A key of a leaf of 20 is given another expiry in the open landing, and outlives the first one; the leaf is packed
+/// then.
 #[test]
 #[cfg(not(miri))]
 fn what_is_given_more_time_in_the_open_landing_stays() {

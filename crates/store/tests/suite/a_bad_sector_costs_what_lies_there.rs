@@ -1,6 +1,6 @@
-//! Some bytes of one file cannot be read any more. What is there twice is taken from the other file; a start says in a sentence what
-//! cannot be read and what to do, and a salvage leaves out what lies there and nothing else. Nothing that is whole goes for it: the
-//! bytes may be read again tomorrow.
+//! Some bytes of one file cannot be read any more. What is there twice is taken from the other file; a start says in a
+//! sentence what cannot be read and what to do, and a salvage leaves out what lies there and nothing else. Nothing that
+//! is whole goes for it: the bytes may be read again tomorrow.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -87,8 +87,8 @@ fn checked(disk: impl Disk + 'static) -> CheckReport {
     check(&on(disk).durable.unwrap()).unwrap()
 }
 
-/// A start refuses in a sentence that names the file, the first bad byte or what begins before it, and what to do; `check` goes on
-/// behind it.
+/// A start refuses in a sentence that names the file, the first bad byte or what begins before it, and what to do;
+/// `check` goes on behind it.
 fn is_refused_and_listed(disk: &FailingDisk, path: &Path) {
     let refused = Store::open(on(disk.clone())).err().unwrap().to_string();
     assert!(has(path, "segments/STORE") || refused.contains("cannot be read"), "{refused}");
@@ -120,7 +120,8 @@ fn salvaged(disk: &FailingDisk, path: &Path) -> Contents {
     readable(&store)
 }
 
-/// Who starts and stops with salvage, though a checkpoint would be due, and then without, when all can be read again, has lost nothing.
+/// Who starts and stops with salvage, though a checkpoint would be due, and then without, when all can be read again,
+/// has lost nothing.
 fn is_left_as_it_was(disk: &RecordingDisk, failing: &FailingDisk) {
     let mut options = salvaging(failing.clone());
     options.durable.as_mut().unwrap().checkpoint_log_bytes = Some(64 << 10);

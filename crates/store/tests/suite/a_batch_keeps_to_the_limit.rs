@@ -1,5 +1,5 @@
-//! Batches into one leaf keep to the memory limit. Alone in its process: a second one fits once the memory of the first is free, for which
-//! no reader may stand still.
+//! Batches into one leaf keep to the memory limit. Alone in its process: a second one fits once the memory of the first
+//! is free, for which no reader may stand still.
 
 use ziptier::{Batch, CodecChoice, Options, Store};
 

@@ -1,5 +1,6 @@
-//! A cache that is kept in a folder may lose keys, for it evicts them. What it must not do is bring back a value that was replaced, or a
-//! key that was deleted or has expired: all of them may lie in a checkpoint, or earlier in the log, from before the key was evicted.
+//! A cache that is kept in a folder may lose keys, for it evicts them. What it must not do is bring back a value that
+//! was replaced, or a key that was deleted or has expired: all of them may lie in a checkpoint, or earlier in the log,
+//! from before the key was evicted.
 //!
 //! `ZIPTIER_IMAGES=n` recovers so many crash images of each run, `ZIPTIER_SEED=n` makes other runs.
 
@@ -236,8 +237,8 @@ fn no_old_value_and_no_deleted_key_comes_back_whenever_the_power_goes() {
     }
 }
 
-/// Recovers a disk, and again after more writes and after another crash, with memory for everything; how many records the first
-/// recovery evicted.
+/// Recovers a disk, and again after more writes and after another crash, with memory for everything; how many records
+/// the first recovery evicted.
 fn goes_on(
     disk: &RecordingDisk,
     codec: CodecChoice,

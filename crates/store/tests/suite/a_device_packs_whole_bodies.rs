@@ -1,5 +1,6 @@
-//! A device that packs the blocks of a body side by side gives them back in any order. A store that mixed them up would answer with
-//! the value of another key: every answer is compared here, while leaves are written, settled and packed densely.
+//! A device that packs the blocks of a body side by side gives them back in any order. A store that mixed them up would
+//! answer with the value of another key: every answer is compared here, while leaves are written, settled and packed
+//! densely.
 
 use ziptier::{
     BlockOptions, CodecChoice, DeviceSource, Error, Huffman, ModelOptions, Options, Path, Store, Values,

@@ -1,5 +1,5 @@
-//! A backup that cannot be restored, or that lacks what was acknowledged before it was taken, is found out too late. Here dumps are
-//! taken of closed stores and of stores under load, restored, and compared.
+//! A backup that cannot be restored, or that lacks what was acknowledged before it was taken, is found out too late.
+//! Here dumps are taken of closed stores and of stores under load, restored, and compared.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -155,7 +155,8 @@ fn what_is_no_dump_and_what_is_no_empty_folder_is_refused() {
     assert!(refused.contains("version 3") && refused.contains("versions 1 to 2"), "{refused}");
 }
 
-/// A restore that fails leaves a folder in which it can be repeated; one that is killed leaves one that says so, or that is whole.
+/// A restore that fails leaves a folder in which it can be repeated; one that is killed leaves one that says so, or
+/// that is whole.
 #[test]
 fn a_restore_that_did_not_end_can_be_repeated() {
     let disk = RecordingDisk::new();

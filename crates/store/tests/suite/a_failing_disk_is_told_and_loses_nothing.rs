@@ -1,5 +1,5 @@
-//! A disk that fails at its n-th operation, for every n: the store says so, refuses what it cannot keep, still answers, and
-//! what it had acknowledged is there when it is opened again.
+//! A disk that fails at its n-th operation, for every n: the store says so, refuses what it cannot keep, still answers,
+//! and what it had acknowledged is there when it is opened again.
 
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ fn live_on(
     has_failed()
 }
 
-/// The process was killed, and another one goes on with what the system has: what that one has seen is durable from then on.
+/// The process was killed, and another one goes on with what the system has: what that one has seen is durable from
+/// then on.
 fn go_on(disk: &RecordingDisk, histories: &[History], nth: u64, durability: Durability, what: &str) {
     let start = disk.position();
     let store = check(disk, start, histories, durability, what);

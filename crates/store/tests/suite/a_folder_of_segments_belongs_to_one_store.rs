@@ -1,5 +1,5 @@
-//! Two stores that are told to keep their segments in one folder: the second must be refused before it claims the folder, or the first one's
-//! next start is.
+//! Two stores that are told to keep their segments in one folder: the second must be refused before it claims the
+//! folder, or the first one's next start is.
 
 use std::path::Path;
 use std::sync::Arc;

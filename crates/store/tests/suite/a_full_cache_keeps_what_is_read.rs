@@ -1,5 +1,5 @@
-//! A cache that refuses writes when it is full, outgrows its memory, forgets what everybody reads, or answers with what was
-//! replaced long ago, is none.
+//! A cache that refuses writes when it is full, outgrows its memory, forgets what everybody reads, or answers with what
+//! was replaced long ago, is none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

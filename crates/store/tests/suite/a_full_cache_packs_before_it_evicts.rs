@@ -1,5 +1,6 @@
-//! A cache that was filled beyond its limit emptied itself while nobody wrote: leaves that were joined kept their bodies, and others were
-//! evicted to make room for those. One that was filled faster than it packed evicted what would have fitted.
+//! A cache that was filled beyond its limit emptied itself while nobody wrote: leaves that were joined kept their
+//! bodies, and others were evicted to make room for those. One that was filled faster than it packed evicted what would
+//! have fitted.
 
 use std::path::Path;
 
@@ -116,7 +117,8 @@ fn what_fits_once_it_is_packed_is_neither_evicted_nor_refused() {
     }
 }
 
-/// What was written before there was a dictionary lies raw, and leaves have room: without both there would be 86,000 records.
+/// What was written before there was a dictionary lies raw, and leaves have room: without both there would be 86,000
+/// records.
 #[test]
 fn a_store_that_keeps_everything_packs_all_of_it_before_it_refuses() {
     let store = open(LIMIT_BYTES, Options { eviction: false, ..cache() });

@@ -1,5 +1,6 @@
-//! A replay that mixes up the order of a key's records, or loses some where one part of the log ends and the next begins, brings
-//! back an old value. Here logs of many such parts are replayed by several threads, with all that a record can say.
+//! A replay that mixes up the order of a key's records, or loses some where one part of the log ends and the next
+//! begins, brings back an old value. Here logs of many such parts are replayed by several threads, with all that a
+//! record can say.
 
 use std::sync::Arc;
 

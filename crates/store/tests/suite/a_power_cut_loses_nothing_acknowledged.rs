@@ -1,5 +1,5 @@
-//! A store whose power is cut: at every step of several threads' writes, with what was not synced lost, torn, or out of order,
-//! it comes back with all that was acknowledged, with batches whole, and with nothing that was never written.
+//! A store whose power is cut: at every step of several threads' writes, with what was not synced lost, torn, or out of
+//! order, it comes back with all that was acknowledged, with batches whole, and with nothing that was never written.
 
 use std::sync::Arc;
 

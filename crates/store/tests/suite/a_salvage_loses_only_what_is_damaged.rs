@@ -1,5 +1,5 @@
-//! A start over damaged segments: what was logged since the checkpoint is done again as far as it needs nothing that is damaged, and a
-//! salvage leaves out the rest, value by value, and says so.
+//! A start over damaged segments: what was logged since the checkpoint is done again as far as it needs nothing that is
+//! damaged, and a salvage leaves out the rest, value by value, and says so.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ use ziptier_media::testing::RecordingDisk;
 
 use crate::durable::{options, value};
 
-/// One test at a time: stores of a process share an epoch, so that what another one keeps from being freed decides which leaves a start has room for in memory.
+/// One test at a time: stores of a process share an epoch, so that what another one keeps from being freed decides
+/// which leaves a start has room for in memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,5 @@
-//! A start mends what is damaged and removes what nothing needs. It may fail or be cut off at any operation, and what it found may not
-//! have been durable: the next start must still find everything.
+//! A start mends what is damaged and removes what nothing needs. It may fail or be cut off at any operation, and what
+//! it found may not have been durable: the next start must still find everything.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A disk that is full when a store is started: its owner needs to read it most then, and could not even do that. It is read, refuses writes
-//! with the reason, and takes them when there is room again.
+//! A disk that is full when a store is started: its owner needs to read it most then, and could not even do that. It is
+//! read, refuses writes with the reason, and takes them when there is room again.
 
 use std::sync::Arc;
 

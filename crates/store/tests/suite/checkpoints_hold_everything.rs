@@ -1,5 +1,6 @@
-//! A checkpoint that leaves out a leaf, cuts one wrong, or lets go of a dictionary loses what the log no longer has. Here
-//! everything must be there again after checkpoints, with every codec, while leaves are split, joined, recoded and written to.
+//! A checkpoint that leaves out a leaf, cuts one wrong, or lets go of a dictionary loses what the log no longer has.
+//! Here everything must be there again after checkpoints, with every codec, while leaves are split, joined, recoded and
+//! written to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! A client that may only SET stored values that look like the log's own entries; segments were used again with these values in them, and the
-//! next start after a kill took the log for damaged.
+//! A client that may only SET stored values that look like the log's own entries; segments were used again with these
+//! values in them, and the next start after a kill took the log for damaged.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use ziptier_media::testing::RecordingDisk;
 
 use crate::durable::{contents, options};
 
-/// Headers of entries as a client can forge them: long records, appended when all before was durable, with the numbers that come next.
+/// Headers of entries as a client can forge them: long records, appended when all before was durable, with the numbers
+/// that come next.
 fn forged(next_lsn: u64, length: u32) -> Vec<u8> {
     let header = |ahead: u64| {
         let lsn = next_lsn + ahead;

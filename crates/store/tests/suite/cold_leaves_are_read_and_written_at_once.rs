@@ -1,5 +1,5 @@
-//! Leaves go to SSD and come back while they are read, written, scanned and cleaned. No version may be lost, torn or come back
-//! from the dead, no segment may be missed while its images are live, and memory stays within its limit.
+//! Leaves go to SSD and come back while they are read, written, scanned and cleaned. No version may be lost, torn or
+//! come back from the dead, no segment may be missed while its images are live, and memory stays within its limit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! A damaged or failing SSD: the keys of the block that is hit get an error that names file and offset, and everything else goes on.
+//! A damaged or failing SSD: the keys of the block that is hit get an error that names file and offset, and everything
+//! else goes on.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Disks return wrong bytes now and then. After a clean stop every file of the folder is damaged, one bit at a time: the check must
-//! name the damage, or the store must hold what it held, because nothing of that bit is needed. It never panics, and it never
-//! holds anything else.
+//! Disks return wrong bytes now and then. After a clean stop every file of the folder is damaged, one bit at a time:
+//! the check must name the damage, or the store must hold what it held, because nothing of that bit is needed. It never
+//! panics, and it never holds anything else.
 //!
 //! `ZIPTIER_FLIPS=n` flips so many bits, 5,000 by default, `ZIPTIER_SEED=n` others.
 

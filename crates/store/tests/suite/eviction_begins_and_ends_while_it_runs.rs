@@ -1,5 +1,5 @@
-//! A server that is told to evict and refuses writes all the same, or that is told to stop and goes on losing keys, would have to be
-//! restarted when it is needed most.
+//! A server that is told to evict and refuses writes all the same, or that is told to stop and goes on losing keys,
+//! would have to be restarted when it is needed most.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};

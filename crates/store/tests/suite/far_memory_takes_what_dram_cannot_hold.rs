@@ -1,5 +1,6 @@
-//! A limit of DRAM that refuses writes while far memory is empty wastes it, one that is passed meets the kernel's killer, and a block that is
-//! never freed fills the medium in a week. So stores with little DRAM are filled here with many times as much, and emptied.
+//! A limit of DRAM that refuses writes while far memory is empty wastes it, one that is passed meets the kernel's
+//! killer, and a block that is never freed fills the medium in a week. So stores with little DRAM are filled here with
+//! many times as much, and emptied.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

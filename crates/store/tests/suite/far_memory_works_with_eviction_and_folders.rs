@@ -1,5 +1,5 @@
-//! Far memory beside a cache that evicts, and beside a folder: what was to be kept must not be evicted while a place below has room, writes must be
-//! taken when none has, and a start must find everything, wherever it was.
+//! Far memory beside a cache that evicts, and beside a folder: what was to be kept must not be evicted while a place
+//! below has room, writes must be taken when none has, and a start must find everything, wherever it was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -78,7 +78,8 @@ fn a_cache_whose_places_are_full_takes_writes_without_end() {
     }
 }
 
-/// Bodies of a cache become smaller as their records go, and its large values have all sizes: slots of one size may not be held by what is far smaller.
+/// Bodies of a cache become smaller as their records go, and its large values have all sizes: slots of one size may not
+/// be held by what is far smaller.
 #[test]
 fn far_memory_of_a_cache_is_full_of_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +96,8 @@ fn far_memory_of_a_cache_is_full_of_what_it_holds() {
     assert!(held_bytes > memory.far_limit_bytes / 10 * 6, "{memory:?}");
 }
 
-/// Coded, the records take a fifth of their bytes: the limit is below that. It has room for the third of all large values that a ratio of 1:2 keeps in DRAM.
+/// Coded, the records take a fifth of their bytes: the limit is below that. It has room for the third of all large
+/// values that a ratio of 1:2 keeps in DRAM.
 fn durable_store(disk: &RecordingDisk, far: Option<FarOptions>, far_ratio: Option<FarRatio>) -> Store {
     durable_store_of(CodecChoice::Auto, LIMIT_BYTES / 8 * 3, disk, far, far_ratio)
 }

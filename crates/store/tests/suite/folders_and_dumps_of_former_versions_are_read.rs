@@ -1,6 +1,7 @@
-//! A folder or a dump that only the program that wrote it can read is lost with the next upgrade. `fixtures/N` has a folder as a clean
-//! stop left it, one as a kill left it, and a dump, all of the formats of set N (`docs/COMPATIBILITY.md`); `fixtures/N/cold` has the same of a
-//! store with a token dictionary and with leaves on SSD. Every one is opened, compared, written to, and opened again.
+//! A folder or a dump that only the program that wrote it can read is lost with the next upgrade. `fixtures/N` has a
+//! folder as a clean stop left it, one as a kill left it, and a dump, all of the formats of set N
+//! (`docs/COMPATIBILITY.md`); `fixtures/N/cold` has the same of a store with a token dictionary and with leaves on SSD.
+//! Every one is opened, compared, written to, and opened again.
 //!
 //! After a format has changed, and before that is merged, this makes the fixtures that the new set does not have yet:
 //! `ZIPTIER_WRITE_FIXTURES=N cargo test -p ziptier-store --test suite folders_and_dumps_of_former_versions_are_read`.
@@ -59,7 +60,8 @@ impl Kind {
     }
 }
 
-/// The same writes in every set: values of all lengths, a large one, flags, expiries, deletes and a batch, before a checkpoint and behind it.
+/// The same writes in every set: values of all lengths, a large one, flags, expiries, deletes and a batch, before a
+/// checkpoint and behind it.
 fn fill(store: &Store) {
     let key = |n: u64| format!("key:{n:06}").into_bytes();
     for n in 0..KEYS {
@@ -220,7 +222,8 @@ fn sets() -> Vec<u32> {
     sets
 }
 
-/// Columns of the table of sets, the source that has the format's version, and a file of that format whose bytes 8 to 11 are the version.
+/// Columns of the table of sets, the source that has the format's version, and a file of that format whose bytes 8 to
+/// 11 are the version.
 const FORMATS: [(&str, &str, Option<&str>); 8] = [
     ("log", "../media/src/log/format.rs", Some("killed/log/log-")),
     ("manifest", "src/durable/manifest.rs", Some("killed/MANIFEST")),

@@ -1,7 +1,7 @@
-//! An acknowledged write was once undone by an update that had decided before it. So clients update, batch, rename, copy, expire and
-//! delete the same eight keys, while leaves split, join, move between places and are evicted, and a checker looks for an order
-//! of all calls that explains every answer. `ZIPTIER_HISTORIES` says how many histories each store records, and
-//! `ZIPTIER_SEED` with which seed the first begins.
+//! An acknowledged write was once undone by an update that had decided before it. So clients update, batch, rename,
+//! copy, expire and delete the same eight keys, while leaves split, join, move between places and are evicted, and a
+//! checker looks for an order of all calls that explains every answer. `ZIPTIER_HISTORIES` says how many histories each
+//! store records, and `ZIPTIER_SEED` with which seed the first begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -171,7 +171,8 @@ fn churn(store: &Store, random: &mut fastrand::Rng) {
     }
 }
 
-/// Records histories while `disturb` works beside the clients, and has each checked; further ones until the store has done what it is there for.
+/// Records histories while `disturb` works beside the clients, and has each checked; further ones until the store has
+/// done what it is there for.
 fn check(
     options: Options,
     loss: Loss,

@@ -1,6 +1,6 @@
-//! A large value that went to SSD must come back when it is read again and again, or each of its reads waits for the disk for good. What
-//! comes up is a copy: it must go down again for nothing, must not be lost, must not outlive its record, must stay when something walks
-//! over all keys, and must not take more memory than there is.
+//! A large value that went to SSD must come back when it is read again and again, or each of its reads waits for the
+//! disk for good. What comes up is a copy: it must go down again for nothing, must not be lost, must not outlive its
+//! record, must stay when something walks over all keys, and must not take more memory than there is.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,7 +105,8 @@ fn what_is_read_twice_comes_up_and_goes_down_for_nothing() {
             warm(&store, set);
             assert!(store.stats().values_raised > HOT * (set + 1) * 4 / 5, "{:?}", store.stats());
         }
-        // All of memory was filled and left again several times. Of what was sent before, up to 1 MiB was not yet written.
+        // All of memory was filled and left again several times. Of what was sent before, up to 1 MiB was not yet
+        // written.
         let again = store.ssd().unwrap().written_bytes - written;
         assert!(again < 2 << 20, "{again} bytes were written");
         drop(store);

@@ -144,7 +144,8 @@ fn values_stay_whole_while_leaves_change_form_under_writers() {
                 }
             });
             let _ends = SetOnDrop(stop);
-            // Each round sees a set of leaves become hot, writes and leaves that change their form, however busy the machine is.
+            // Each round sees a set of leaves become hot, writes and leaves that change their form, however busy the
+            // machine is.
             for _ in 0..ROUNDS {
                 let now = || (reads.load(Ordering::Relaxed), writes.load(Ordering::Relaxed));
                 let (read, written) = now();

@@ -1,5 +1,5 @@
-//! A batch gives its leaf a landing as large as itself. Packing thousands of records at once, none of which shrinks, into
-//! blocks and bodies whose counts and ends are small integers must cut them in time.
+//! A batch gives its leaf a landing as large as itself. Packing thousands of records at once, none of which shrinks,
+//! into blocks and bodies whose counts and ends are small integers must cut them in time.
 
 use ziptier::{Batch, BlockOptions, CodecChoice, Options, Store};
 

@@ -1,5 +1,5 @@
-//! Values that live outside their leaf, several times what memory holds: they must be read, changed, compared and kept from SSD as from
-//! memory, with a folder and without.
+//! Values that live outside their leaf, several times what memory holds: they must be read, changed, compared and kept
+//! from SSD as from memory, with a folder and without.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -221,7 +221,8 @@ fn many_names_of_a_value_share_it_on_ssd() {
         for n in 0..20 {
             store.copy(b"first", format!("key:{:06}/name", n * 150).as_bytes(), true).unwrap();
         }
-        // A leaf that is being packed is sent later, and what they shared in memory is free when its last reader is gone.
+        // A leaf that is being packed is sent later, and what they shared in memory is free when its last reader is
+        // gone.
         until("all large values are on SSD", || {
             store.settle().unwrap();
             store.send_to_ssd(|| true).unwrap();

@@ -1,5 +1,5 @@
-//! A 100 MB value that is written or read must not hold up anybody else. The tests of `large/reads.rs` count what reading a part of a value
-//! decodes.
+//! A 100 MB value that is written or read must not hold up anybody else. The tests of `large/reads.rs` count what
+//! reading a part of a value decodes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -33,7 +33,8 @@ fn small_operations_go_on_beside_a_hundred_megabytes() {
                 operations.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Where the others waited for the large value it would be one or two. Their thread may have no processor for a while.
+        // Where the others waited for the large value it would be one or two. Their thread may have no processor for a
+        // while.
         let goes_on_beside = |work: &dyn Fn()| {
             let before = operations.load(Ordering::Relaxed);
             work();

@@ -1,5 +1,5 @@
-//! Three places, each too small for the data: what memory has no room for goes to far memory, and what that has no room for to SSD. Nothing may be
-//! lost or refused on the way while the last place has room, and no limit passed.
+//! Three places, each too small for the data: what memory has no room for goes to far memory, and what that has no room
+//! for to SSD. Nothing may be lost or refused on the way while the last place has room, and no limit passed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

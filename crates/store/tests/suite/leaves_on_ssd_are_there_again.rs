@@ -1,5 +1,5 @@
-//! A store with a folder and an SSD: leaves on SSD must be there again after a start, without being read and without being written
-//! twice, within the memory limit; and what a checkpoint needs must not go with a segment.
+//! A store with a folder and an SSD: leaves on SSD must be there again after a start, without being read and without
+//! being written twice, within the memory limit; and what a checkpoint needs must not go with a segment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Tests of the store through its public types. They are one program: the store is linked once, and each file is a module of it.
-//! Those that need an allocator of their own stand beside this folder.
+//! Tests of the store through its public types. They are one program: the store is linked once, and each file is a
+//! module of it. Those that need an allocator of their own stand beside this folder.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 

@@ -1,5 +1,6 @@
-//! Each part of a durable store survives a power cut alone. Here the power is cut while several threads write, checkpoints are made one
-//! after the other, and leaves go to SSD and come back; nothing is ever evicted, so whatever was acknowledged must be there.
+//! Each part of a durable store survives a power cut alone. Here the power is cut while several threads write,
+//! checkpoints are made one after the other, and leaves go to SSD and come back; nothing is ever evicted, so whatever
+//! was acknowledged must be there.
 //!
 //! `ZIPTIER_IMAGES=n` recovers so many crash images.
 
@@ -131,7 +132,8 @@ fn every_acknowledged_write_is_in_every_image() {
     assert!(has_checkpoints, "no run had several checkpoints");
 }
 
-/// The process is killed, another one goes on, checkpoints, and then the power is cut: what the second one has seen is there.
+/// The process is killed, another one goes on, checkpoints, and then the power is cut: what the second one has seen is
+/// there.
 #[test]
 fn what_was_seen_after_a_kill_is_in_every_later_image() {
     let recorded = run(7);

@@ -1,5 +1,5 @@
-//! A segment that is removed too early, a manifest that is swapped before what it names is durable, or a log that is dropped
-//! before that shows only when the power goes at that moment. Here it goes at every moment.
+//! A segment that is removed too early, a manifest that is swapped before what it names is durable, or a log that is
+//! dropped before that shows only when the power goes at that moment. Here it goes at every moment.
 //!
 //! `ZIPTIER_IMAGES=n` recovers so many crash images.
 

@@ -1,7 +1,8 @@
 //! A store that loses a key in a split, keeps a deleted one, or iterates out of order passes many a benchmark. Here
 //! random operations run against the store and a `BTreeMap` at once, and every answer must be the same.
 //!
-//! `ZIPTIER_SEED=n` repeats the run of one seed; a failure names its seed. `ZIPTIER_RUNS=n` makes so many, from that seed on.
+//! `ZIPTIER_SEED=n` repeats the run of one seed; a failure names its seed. `ZIPTIER_RUNS=n` makes so many, from that
+//! seed on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -441,7 +442,8 @@ fn store_with_little_far_memory_and_an_ssd_agrees_with_a_btreemap() {
     agrees(6, Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true, durable: false });
 }
 
-/// Of a run, unless `ZIPTIER_STEPS` says otherwise: enough for thousands of records, dictionaries and several checkpoints.
+/// Of a run, unless `ZIPTIER_STEPS` says otherwise: enough for thousands of records, dictionaries and several
+/// checkpoints.
 const STEPS: u64 = 12_000;
 
 /// So many runs in CI, each with the next seed: six have every codec once.

@@ -1,5 +1,5 @@
-//! Blocks of two formats lie side by side in a body that one codec packs where values are written and another one in the
-//! background. A block that is read by the wrong one is lost.
+//! Blocks of two formats lie side by side in a body that one codec packs where values are written and another one in
+//! the background. A block that is read by the wrong one is lost.
 
 use ziptier::{BlockOptions, CodecChoice, Error, Options, Store};
 

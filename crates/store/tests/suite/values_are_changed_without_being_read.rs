@@ -1,5 +1,5 @@
-//! A server that read a value of 400 MB to give it another expiry took four times its memory limit. What is changed by its length, its
-//! expiry or a part of it is opened, and whoever opened it decides what is read.
+//! A server that read a value of 400 MB to give it another expiry took four times its memory limit. What is changed by
+//! its length, its expiry or a part of it is opened, and whoever opened it decides what is read.
 
 use ziptier::{OldValue, Options, PutMeta, Store, Update};
 

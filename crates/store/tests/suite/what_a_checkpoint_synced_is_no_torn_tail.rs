@@ -1,6 +1,6 @@
-//! A checkpoint syncs the log up to its end before its manifest is in force, but the records that were written meanwhile do not know that.
-//! A damaged one among them is damage, not the torn tail of a crash: the start is refused and leaves the folder as it was, and a
-//! salvage loses that record alone.
+//! A checkpoint syncs the log up to its end before its manifest is in force, but the records that were written
+//! meanwhile do not know that. A damaged one among them is damage, not the torn tail of a crash: the start is refused
+//! and leaves the folder as it was, and a salvage loses that record alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

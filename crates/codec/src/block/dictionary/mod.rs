@@ -1,8 +1,9 @@
 //! Dictionaries of blocks: bytes that every block may refer to as if they stood before it.
 //!
 //! Small blocks have little to repeat; a dictionary gives them what their neighbours have in common. It is trained on
-//! samples, stored with its generation, and shared read-only by all threads. A block can be read only with the dictionary
-//! it was written with: its fingerprint goes into the checksum of a [frame](super::frame), so that another one is noticed.
+//! samples, stored with its generation, and shared read-only by all threads. A block can be read only with the
+//! dictionary it was written with: its fingerprint goes into the checksum of a [frame](super::frame), so that another
+//! one is noticed.
 //!
 //! | format | content | at most |
 //! |---|---|---|
@@ -10,7 +11,8 @@
 //! | `zstd` | tables for literals and sequences, then bytes | 128 KiB |
 //! | `deflate` | bytes, the most useful last; trained ones have canned codes besides | 4 KiB |
 //!
-//! What an encoder needs of it depends on the level and lies in the [engine](super::Engine); what decoding needs is here.
+//! What an encoder needs of it depends on the level and lies in the [engine](super::Engine); what decoding needs is
+//! here.
 
 mod error;
 mod serial;
@@ -68,13 +70,13 @@ impl Dictionary {
 
     /// Trains a dictionary of at most `max_bytes` on `samples`, which should look like the blocks to come.
     ///
-    /// The samples should be some 20 to 100 times as large as the dictionary; 1 to 4 MiB are plenty, and time grows with
-    /// them (20 to 90 ms per MiB). `max_bytes` above what the format can use is cut to that. `generation` is
-    /// the caller's number and is stored with it. The same samples give the same dictionary.
+    /// The samples should be some 20 to 100 times as large as the dictionary; 1 to 4 MiB are plenty, and time grows
+    /// with them (20 to 90 ms per MiB). `max_bytes` above what the format can use is cut to that. `generation` is the
+    /// caller's number and is stored with it. The same samples give the same dictionary.
     ///
     /// Source of the method: zstd's trainer (COVER: Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
-    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` takes the bytes that it chose, without zstd's tables. `deflate` has a trainer
-    /// of its own, of the same kind, which also gives canned codes for blocks of the samples' size.
+    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` takes the bytes that it chose, without zstd's tables. `deflate` has a
+    /// trainer of its own, of the same kind, which also gives canned codes for blocks of the samples' size.
     pub fn train(
         format: Format,
         samples: &[&[u8]],

@@ -1,9 +1,9 @@
 //! Format `deflate`, engine `iaa`: Intel's In-Memory Analytics Accelerator by its own work queues, or a model of it.
 //!
-//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on; with its
-//! canned codes it does both. On the path `auto` that engine does what the device cannot, without an error, and it is counted;
-//! on the path of the hardware there is no engine without a device, and what the device cannot do is an error that says so and nothing
-//! against the data.
+//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on;
+//! with its canned codes it does both. On the path `auto` that engine does what the device cannot, without an error,
+//! and it is counted; on the path of the hardware there is no engine without a device, and what the device cannot do is
+//! an error that says so and nothing against the data.
 
 mod devices;
 mod sessions;
@@ -69,7 +69,8 @@ impl Iaa {
         Iaa::with(setting, devices)
     }
 
-    /// An engine on these queues, whatever the setting says about devices. A job that takes longer than `job_time_max` has failed.
+    /// An engine on these queues, whatever the setting says about devices. A job that takes longer than `job_time_max`
+    /// has failed.
     ///
     /// # Errors
     /// The setting's.
@@ -230,8 +231,8 @@ fn compressed(result: Result<usize, JobError>) -> Result<Option<usize>, JobError
     }
 }
 
-/// What its answer to a decompression means. On the path `auto` a device's word against the data is the failure of a device: a flaky one
-/// would have people throw sound blocks away, so the CPU has the last word.
+/// What its answer to a decompression means. On the path `auto` a device's word against the data is the failure of a
+/// device: a flaky one would have people throw sound blocks away, so the CPU has the last word.
 fn decompressed(
     result: Result<usize, JobError>,
     packed_bytes: usize,

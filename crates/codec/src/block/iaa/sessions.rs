@@ -32,7 +32,8 @@ impl Sessions {
         Sessions { devices, small: None, large: None, seen: Seen::default() }
     }
 
-    /// Whether a job of a batch finds no room before others have ended. Those that a device does not end are not waited for.
+    /// Whether a job of a batch finds no room before others have ended. Those that a device does not end are not waited
+    /// for.
     pub(super) fn is_full(&self) -> bool {
         self.small.as_ref().is_some_and(|session| session.room() == 0 && session.under_way() > 0)
     }

@@ -1,7 +1,9 @@
-//! Jobs on a device: submitted one after the other, they run side by side while their owner goes on, for no longer than a limit.
+//! Jobs on a device: submitted one after the other, they run side by side while their owner goes on, for no longer than
+//! a limit.
 //!
-//! A device that ends no job must not hold its caller for ever, as the library's own waiting call does: a job is given up after a
-//! while. The device may still use the buffers of such a job, so they are kept until it has ended, and the caller gets copies.
+//! A device that ends no job must not hold its caller for ever, as the library's own waiting call does: a job is given
+//! up after a while. The device may still use the buffers of such a job, so they are kept until it has ended, and the
+//! caller gets copies.
 
 use super::library::{COMPRESS, DECOMPRESS, Functions, Job, JobPath, LEVEL_DEFAULT, status};
 use super::{How, NAME, Outcome, Path, QplCoder, TRIES_MAX, bound, sizes};
@@ -20,8 +22,8 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// Jobs of the process that were given up and have not ended. With so many of them, devices get no more.
 const GIVEN_UP_MAX: usize = 64;
 
-/// A context whose jobs are under way on the device. What the device cannot do, the CPU does on the path `auto`; on the path of the
-/// hardware it is an error.
+/// A context whose jobs are under way on the device. What the device cannot do, the CPU does on the path `auto`; on the
+/// path of the hardware it is an error.
 pub(super) struct Batch<'a> {
     software: Context<'a, QplCoder<'a>>,
     how: How,
@@ -106,7 +108,8 @@ impl<'a> Batch<'a> {
         };
         let mut begun = status::QUEUES_ARE_BUSY;
         for _ in 0..TRIES_MAX {
-            // SAFETY: the buffers belong to the job, which is kept and left alone until it is done; moving it moves no buffer.
+            // SAFETY: the buffers belong to the job, which is kept and left alone until it is done; moving it moves no
+            // buffer.
             begun = unsafe {
                 job.prepare(operation, flags, level, source, target);
                 job.submit()
@@ -305,7 +308,8 @@ mod tests {
         block::Job { tag, task, input: b"bytes".to_vec(), output: b"before".to_vec() }
     }
 
-    /// The device copies into the buffers of jobs that were given up: were they freed, it would write into others' memory.
+    /// The device copies into the buffers of jobs that were given up: were they freed, it would write into others'
+    /// memory.
     #[test]
     fn a_device_that_ends_no_job_holds_nobody_and_its_buffers_are_kept() {
         for path in [Path::Auto, Path::Hardware] {
@@ -409,7 +413,8 @@ mod tests {
         assert_eq!(given_up(None), 0);
     }
 
-    /// On a machine without a device the library's software runs through the same interface: it is done when it is submitted.
+    /// On a machine without a device the library's software runs through the same interface: it is done when it is
+    /// submitted.
     #[test]
     #[cfg_attr(miri, ignore = "a library in C")]
     fn a_batch_gives_back_every_job_once_with_its_bytes() {

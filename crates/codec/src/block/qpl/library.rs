@@ -1,7 +1,7 @@
 //! Intel's Query Processing Library as it is installed: found at run time, its job interface declared here.
 //!
-//! The layout of a job is that of the library's header `qpl/c_api/job.h`; it is the same in releases 1.0 to 1.6, and other
-//! major versions are refused.
+//! The layout of a job is that of the library's header `qpl/c_api/job.h`; it is the same in releases 1.0 to 1.6, and
+//! other major versions are refused.
 
 #[cfg(test)]
 pub(super) mod fake;
@@ -28,7 +28,8 @@ pub(super) mod status {
     /// What is wrong with the data: error codes of the device's interface, from 1 on.
     pub(in super::super) const DATA_ERRORS: std::ops::RangeInclusive<u32> = 201..=236;
     pub(in super::super) const DESTINATION_IS_SHORT: u32 = 225;
-    /// Among the data errors, those that blame device or library: no progress, a bad engine state, a failed verification.
+    /// Among the data errors, those that blame device or library: no progress, a bad engine state, a failed
+    /// verification.
     pub(in super::super) const NOT_THE_DATA: [u32; 3] = [219, 222, 229];
 }
 
@@ -119,8 +120,8 @@ fn load() -> Result<Functions, String> {
     let names = names(named.as_deref(), is_privileged);
     let mut tried = Vec::new();
     for name in &names {
-        // SAFETY: the file is what the machine's owner installed or named as Intel's library, whose initialisers only set up
-        // tables of functions.
+        // SAFETY: the file is what the machine's owner installed or named as Intel's library, whose initialisers only
+        // set up tables of functions.
         match unsafe { Library::new(*name) } {
             Ok(library) => return bind(library).map_err(|reason| format!("{name}: {reason}")),
             Err(error) => {
@@ -259,8 +260,8 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // SAFETY: the job was made by `new` with this layout, and is not used afterwards. One that could not be initialised
-        // is zero, or marked as software's, for which the library does nothing here.
+        // SAFETY: the job was made by `new` with this layout, and is not used afterwards. One that could not be
+        // initialised is zero, or marked as software's, for which the library does nothing here.
         unsafe {
             (self.functions.finish)(self.at.as_ptr());
             dealloc(self.at.as_ptr().cast(), self.layout);

@@ -1,12 +1,13 @@
-//! Format `deflate`, engine `qpl`: Intel's Query Processing Library, for who has it installed. It drives Intel's accelerator,
-//! and does the same in software.
+//! Format `deflate`, engine `qpl`: Intel's Query Processing Library, for who has it installed. It drives Intel's
+//! accelerator, and does the same in software.
 //!
 //! The library is looked for when an engine is made (`libqpl.so.1`, `libqpl.so`, or what the environment names in
-//! [`LIBRARY_VARIABLE`]); without it there is no engine, and nothing else misses it. Its history window is 4 KiB, and its
-//! streams are what every engine reads. It has no preset history outside the newest devices, and its Huffman tables for canned
-//! blocks are made from histograms by its own rules, so that ours cannot be given to it: both are refused.
+//! [`LIBRARY_VARIABLE`]); without it there is no engine, and nothing else misses it. Its history window is 4 KiB, and
+//! its streams are what every engine reads. It has no preset history outside the newest devices, and its Huffman tables
+//! for canned blocks are made from histograms by its own rules, so that ours cannot be given to it: both are refused.
 //!
-//! Jobs are verified by nobody here: a frame's checksum guards what was stored, and what the device made is taken as it is.
+//! Jobs are verified by nobody here: a frame's checksum guards what was stored, and what the device made is taken as it
+//! is.
 
 mod batch;
 mod library;
@@ -27,8 +28,8 @@ pub const LEVELS: RangeInclusive<i32> = 1..=9;
 
 const NAME: &str = "qpl";
 
-/// Tries to hand a job to busy queues, before the CPU does it or it is an error. The library itself goes round all queues in
-/// each.
+/// Tries to hand a job to busy queues, before the CPU does it or it is an error. The library itself goes round all
+/// queues in each.
 const TRIES_MAX: u32 = 64;
 
 /// The stream of no bytes: one final block with fixed codes. The library refuses to make it.
@@ -107,7 +108,8 @@ impl Engine for Qpl {
         if self.how.has_device { "hardware" } else { "software" }
     }
 
-    /// The library is content when the target is full, and counts its whole input as taken, wherever the stream ended in it.
+    /// The library is content when the target is full, and counts its whole input as taken, wherever the stream ended
+    /// in it.
     fn checks_end(&self) -> bool {
         false
     }
@@ -150,8 +152,8 @@ struct QplCoder<'a> {
     counters: ContextCounters<'a>,
 }
 
-// SAFETY: the library counts in `total_out` the bytes that it wrote from the start of the target, and decompressing succeeds
-// only if these are as many as the target has.
+// SAFETY: the library counts in `total_out` the bytes that it wrote from the start of the target, and decompressing
+// succeeds only if these are as many as the target has.
 unsafe impl Coder for QplCoder<'_> {
     type Error = Failure;
 

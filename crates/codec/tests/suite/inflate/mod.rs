@@ -1,5 +1,5 @@
-//! An inflate of our own, written from RFC 1951 and slow, that also says what a stream uses: how far back it refers, and
-//! which kinds of blocks it has. No other decoder tells that.
+//! An inflate of our own, written from RFC 1951 and slow, that also says what a stream uses: how far back it refers,
+//! and which kinds of blocks it has. No other decoder tells that.
 
 /// What a stream held.
 #[derive(Debug, Default, PartialEq, Eq)]

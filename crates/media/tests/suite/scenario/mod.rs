@@ -20,7 +20,8 @@ pub(crate) fn payload(lsn: Lsn) -> Vec<u8> {
     (0..length).map(|i| (mixed >> (i % 56)) as u8 ^ i as u8).collect()
 }
 
-/// What was promised at a position: records up to `synced` are there, from `dropped` on at the latest, and none behind `appended`.
+/// What was promised at a position: records up to `synced` are there, from `dropped` on at the latest, and none behind
+/// `appended`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Promise {
     pub(crate) position: usize,
@@ -30,7 +31,8 @@ pub(crate) struct Promise {
     pub(crate) sealed: bool,
 }
 
-/// Opens and replays a log whose records are all checked against [`payload`]; the first LSN and the one behind the last.
+/// Opens and replays a log whose records are all checked against [`payload`]; the first LSN and the one behind the
+/// last.
 pub(crate) fn check(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Replay, Lsn), LogError> {
     let mut replay = Log::open(disk, Path::new(DIR), options)?;
     let first = replay.first_lsn();
@@ -83,7 +85,8 @@ pub(crate) fn run(
             log.seal()?;
             (promise.synced, promise.sealed) = (log.last_lsn(), true);
         } else {
-            // Killed with records that the system has and the medium may not: the next round reads them, so they must stay.
+            // Killed with records that the system has and the medium may not: the next round reads them, so they must
+            // stay.
             log.write(log.last_lsn())?;
         }
         promise.position = position();

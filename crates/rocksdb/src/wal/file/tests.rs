@@ -194,7 +194,8 @@ fn a_file_is_used_again_and_the_former_log_does_not_cut_it() {
     }
 }
 
-/// What a cut and an append through the page cache left is not written over with what was there before, at the same length.
+/// What a cut and an append through the page cache left is not written over with what was there before, at the same
+/// length.
 #[test]
 fn a_cut_log_keeps_what_came_after_the_cut() {
     for folder in folders() {

@@ -53,7 +53,8 @@ fn a_log_is_followed_to_its_last_whole_batch_from_before_its_beginning_to_behind
     assert!(read(&reader, (first.len() + second.len()) as u64).is_empty());
 }
 
-/// What was torn is told by those who come later, as RocksDB wants it, and is no part of the log for those who followed it.
+/// What was torn is told by those who come later, as RocksDB wants it, and is no part of the log for those who followed
+/// it.
 #[test]
 fn a_log_that_nobody_writes_is_all_of_its_file() {
     let folder = tempfile::tempdir().unwrap();

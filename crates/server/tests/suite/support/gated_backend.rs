@@ -1,4 +1,5 @@
-//! A store whose calls a test can hold up, and count. So a test says what others get meanwhile, whatever the machine does.
+//! A store whose calls a test can hold up, and count. So a test says what others get meanwhile, whatever the machine
+//! does.
 
 use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -209,8 +209,8 @@ impl Connection {
         bytes
     }
 
-    /// The system's row of the server's end of this connection, in the columns of `/proc/net/tcp`. The table changes while
-    /// it is read, so that a row may be missing.
+    /// The system's row of the server's end of this connection, in the columns of `/proc/net/tcp`. The table changes
+    /// while it is read, so that a row may be missing.
     pub(crate) fn servers_end(&self) -> Option<Vec<String>> {
         let (server, client) = (self.stream.peer_addr().unwrap(), self.stream.local_addr().unwrap());
         let port = |address: SocketAddr| format!(":{:04X}", address.port());
@@ -282,8 +282,8 @@ pub(crate) fn program(name: &str) -> Command {
     Command::new(name)
 }
 
-/// Asks both the same lines, of words between blanks: `~` is an empty argument, and `_` a blank in one. Tells which replies
-/// differ, except to lines that are `unlike` each other by nature.
+/// Asks both the same lines, of words between blanks: `~` is an empty argument, and `_` a blank in one. Tells which
+/// replies differ, except to lines that are `unlike` each other by nature.
 pub(crate) fn differences(
     theirs: &mut Connection,
     ours: &mut Connection,

@@ -70,8 +70,8 @@ enum Found {
 
 /// An image of what is damaged would be taken for sound, and the log that has it would go.
 fn damaged_in_far() -> Error {
-    let reason = "a checkpoint was given up: bytes in far memory are no longer what was put there; the checkpoint before and the log \
-                  still have them, so stop the store and open it anew";
+    let reason = "a checkpoint was given up: bytes in far memory are no longer what was put there; the \
+                  checkpoint before and the log still have them, so stop the store and open it anew";
     Error::Far { reason: reason.to_owned() }
 }
 
@@ -140,7 +140,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Looks at the leaf that owns `cursor`, and copies it if its image is not current. The error is its lowest key, if that is another one.
+    /// Looks at the leaf that owns `cursor`, and copies it if its image is not current. The error is its lowest key, if
+    /// that is another one.
     fn visit(&self, cursor: &[u8]) -> Result<Visit, Vec<u8>> {
         let mut round = 0;
         loop {
@@ -195,8 +196,8 @@ impl<'a> Attempt<'a> {
         !self.victims.is_empty() && at.segments().any(|segment| self.victims.contains(&segment))
     }
 
-    /// Whether large values of a leaf are to be moved: they may lie elsewhere than its image says, if they went to SSD while that was
-    /// being made.
+    /// Whether large values of a leaf are to be moved: they may lie elsewhere than its image says, if they went to SSD
+    /// while that was being made.
     fn has_victims(&self, state: &LeafState) -> bool {
         let lies_there =
             |large: LargeHandle<'_>| large.places().is_some_and(|pieces| self.lies_there(&pieces));

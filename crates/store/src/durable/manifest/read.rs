@@ -51,7 +51,8 @@ impl Manifest {
     /// The folder's manifest, from whichever of its two files is whole; `None` if it has neither.
     ///
     /// # Errors
-    /// Files of another version or none of ours ([`Error::FileForeign`]), damage of both ([`Error::FileDamaged`]), or the disk's.
+    /// Files of another version or none of ours ([`Error::FileForeign`]), damage of both ([`Error::FileDamaged`]), or
+    /// the disk's.
     pub(crate) fn load(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, Error> {
         let unlike = |name, damage| Some(Unlike { name, damage });
         let copy = Self::read(disk, dir.join(COPY_NAME));

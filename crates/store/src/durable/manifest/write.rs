@@ -71,7 +71,8 @@ impl Entries {
 }
 
 impl Head {
-    /// Writes a manifest and its copy durably under other names; the bytes that were written. The folder's manifest is as it was.
+    /// Writes a manifest and its copy durably under other names; the bytes that were written. The folder's manifest is
+    /// as it was.
     pub(crate) fn prepare(&self, entries: &Entries, disk: &dyn Disk, dir: &Path) -> Result<u64, Error> {
         let mut written = 0;
         for name in [NAME, COPY_NAME] {
@@ -82,8 +83,8 @@ impl Head {
         Ok(written)
     }
 
-    /// Makes what was prepared the folder's manifest, durably. After an error, or a crash on the way, the one before or this one is in force,
-    /// and what either needs must still be there.
+    /// Makes what was prepared the folder's manifest, durably. After an error, or a crash on the way, the one before or
+    /// this one is in force, and what either needs must still be there.
     pub(crate) fn commit(&self, disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         for name in [COPY_NAME, NAME] {
             disk.rename(&new_path(dir, name), &dir.join(name))?;

@@ -63,8 +63,8 @@ pub(crate) fn value(n: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// One of two writers beside checkpoints: puts ascending versions under random keys of its own, `key:` and a number, and notes by that number
-/// which one was acknowledged. There are as many keys as numbers in `acknowledged`.
+/// One of two writers beside checkpoints: puts ascending versions under random keys of its own, `key:` and a number,
+/// and notes by that number which one was acknowledged. There are as many keys as numbers in `acknowledged`.
 pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64]) {
     let mut random = fastrand::Rng::with_seed(writer);
     for version in 1..25_000_u64 {

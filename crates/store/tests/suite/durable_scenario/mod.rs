@@ -1,7 +1,7 @@
 //! A durable store that several threads write to, and the model that every state of its disk is compared with.
 //!
-//! Each thread has keys of its own, so what it has done is one sequence. Of that, a recovered store must hold a prefix: all that
-//! was acknowledged when the power was cut, and nothing that was not begun.
+//! Each thread has keys of its own, so what it has done is one sequence. Of that, a recovered store must hold a prefix:
+//! all that was acknowledged when the power was cut, and nothing that was not begun.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,8 +123,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Makes a write and notes it. A disk that has no file for the log, or no room in one, refuses it, which is no error here: it changes nothing,
-    /// or it has its place in the log and is not acknowledged.
+    /// Makes a write and notes it. A disk that has no file for the log, or no room in one, refuses it, which is no
+    /// error here: it changes nothing, or it has its place in the log and is not acknowledged.
     pub(crate) fn make(
         &mut self,
         store: &Store,

@@ -56,6 +56,7 @@ const ATTACKS: &[(&str, u64, Needs, Attack)] = &[
     ("4,000 clients with names of 3 KiB, 40 lists of them", 64, Needs::Connections(4_040), names),
     ("MSET of 500,000 pairs, 4 clients", 256, Needs::Nothing, |server| many_pairs(server, "MSET")),
     ("MSETNX of 500,000 pairs, 4 clients", 512, Needs::Nothing, |server| many_pairs(server, "MSETNX")),
+    ("MSET of 500,000 pairs beside SETs of the same keys", 512, Needs::Nothing, same_keys),
     ("COMMAND DOCS of 1,000,000 names", 64, Needs::Nothing, documents),
     ("KEYS of 100,000 keys, pattern of 3 KB and class of 1 MB", 256, Needs::Nothing, patterns),
     ("MSET and DEL of 500,000 keys, EXISTS of 1,000,000", 512, Needs::Nothing, many_keys),
@@ -293,6 +294,27 @@ fn many_pairs(server: &Server, name: &str) {
         let mut client = server.connect();
         client.send(&keyed(name, ["one", "two", "few", "all"][number], 500_000, true));
         println!("  {}", client.line().trim());
+    });
+}
+
+fn same_keys(server: &Server) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (done, key) = (&done, format!("one:{:07}", part(500_000) / 8 * number));
+            scope.spawn(move || {
+                let mut client = server.connect();
+                while !done.load(Relaxed) {
+                    client.ask(&[b"SET", key.as_bytes(), b"v"]);
+                }
+            });
+        }
+        for _ in 0..4 {
+            let mut client = server.connect();
+            client.send(&keyed("MSET", "one", 500_000, true));
+            println!("  {}", client.line().trim());
+        }
+        done.store(true, Relaxed);
     });
 }
 

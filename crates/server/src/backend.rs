@@ -296,6 +296,12 @@ pub trait Backend: Send + Sync {
         self.write(operations).map(Some)
     }
 
+    /// Whether a write of `key` would wait for a long write of several keys. A store where it would must do better than
+    /// this default.
+    fn holds_up(&self, _key: &[u8]) -> bool {
+        false
+    }
+
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
     fn keys_from(
         &self,

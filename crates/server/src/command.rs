@@ -184,6 +184,14 @@ impl Command {
         }
     }
 
+    /// Whether it writes to a key that a long write of several keys has: a worker's other clients would wait, too.
+    fn is_held_up(&self, args: &Args<'_>, shared: &Shared) -> bool {
+        let (first, last, step) = self.keys;
+        let last = if last < 0 { args.len() as i32 + last } else { last };
+        let mut keys = (first..=last).step_by(step.max(1) as usize).map(|index| args.at(index as usize));
+        self.is("write") && keys.any(|key| shared.backend.holds_up(key))
+    }
+
     /// Bytes that a run takes besides the request, the store and the reply to a read.
     fn bytes_needed(&self, args: &Args<'_>, shared: &Shared) -> usize {
         let text = args.text_len();
@@ -398,9 +406,12 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             session.counters.writes.add(u64::from(admitted.is_ok() && command.is("write")));
             match admitted {
                 Ok(()) => {
-                    session.client.deferred = command.runs_apart(args).filter(|_| session.request.is_none());
-                    if session.client.deferred.is_some() {
-                        return;
+                    if session.request.is_none() {
+                        let waits = || command.is_held_up(args, session.shared).then_some(Length::Long);
+                        session.client.deferred = command.runs_apart(args).or_else(waits);
+                        if session.client.deferred.is_some() {
+                            return;
+                        }
                     }
                     command.run(session, args)
                 }

@@ -239,6 +239,10 @@ impl Backend for StoreBackend {
         Ok(self.store.write_if_free(&batch(operations))?)
     }
 
+    fn holds_up(&self, key: &[u8]) -> bool {
+        self.store.holds_up(key)
+    }
+
     fn keys_from(
         &self,
         from: Bound<&[u8]>,

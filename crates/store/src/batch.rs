@@ -221,6 +221,11 @@ impl Core {
         }
     }
 
+    /// Whether a write of `key` would wait for a long batch.
+    pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
+        self.long_batches.is_locked() && self.lock_leaf_if_free(key, &self.pin()).is_none()
+    }
+
     /// Packs the leaf of `key`, or waits a moment for whoever does. The caller holds no guard and no lock.
     fn pack_full(&self, key: &[u8], round: u32) -> Result<(), Error> {
         let guard = self.pin();
@@ -573,7 +578,10 @@ mod tests {
             value
         };
         assert_eq!((value(10), value(11)), (b"new".to_vec(), b"new".to_vec()));
+        // Single writes ask before they wait.
+        assert!(core.is_held_up(&[0]) && !core.is_held_up(&[11]));
         core.commit(number, vec![locked], &guard);
+        assert!(!core.is_held_up(&[0]));
     }
 
     /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.

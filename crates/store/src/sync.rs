@@ -53,6 +53,10 @@ mod explored {
             self.0.try_lock().ok()
         }
 
+        pub(crate) fn is_locked(&self) -> bool {
+            self.try_lock().is_none()
+        }
+
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("no holder of a store's lock panics")
         }

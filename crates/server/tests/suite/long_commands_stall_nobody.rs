@@ -90,6 +90,26 @@ fn a_request_of_some_milliseconds_waits_for_none_of_seconds() {
 }
 
 #[test]
+fn a_write_to_keys_that_a_long_one_has_waits_on_a_thread_of_its_own() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("SET small value"), "+OK\r\n");
+    gate.close("put");
+    let mut long = server.connect();
+    long.send(&request(&[b"SET", b"large", &vec![b'v'; 300 << 10]]));
+    gate.wait();
+    let mut waiting = server.connect();
+    waiting.send(b"SET small new\r\nGET small\r\n");
+    until("both writes wait", || {
+        assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n");
+        gate.calls().iter().filter(|&&call| call == "put").count() == 2
+    });
+    gate.open();
+    assert_eq!(long.reply(), b"+OK\r\n");
+    assert_eq!((waiting.reply(), waiting.reply()), (b"+OK\r\n".to_vec(), b"$3\r\nnew\r\n".to_vec()));
+}
+
+#[test]
 fn a_worker_waits_for_no_other_write_of_several_keys() {
     let (server, gate) = started();
     let mut other = server.connect();

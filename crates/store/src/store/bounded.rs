@@ -38,8 +38,8 @@ impl Store {
         }))
     }
 
-    /// As [`Store::write`], but never waits for another batch, rename or copy that takes long: `None` says that one is
-    /// being written, and that nothing was changed.
+    /// As [`Store::write`], but never waits for others who write to the same leaves and take long: `None` says that
+    /// somebody does, and that nothing was changed.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -47,10 +47,15 @@ impl Store {
         self.written(self.core.write_waiting(batch, false))
     }
 
+    /// Whether a write of `key` would wait for a long batch, which has its leaf just now.
+    pub fn holds_up(&self, key: &[u8]) -> bool {
+        self.core.is_held_up(key)
+    }
+
     /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
-    /// another batch and before it reads a large value for the log. `grant` runs under no lock, and may be asked more
-    /// than once. It must not write to this store: other writers of `source` may be waiting for this call. Where it
-    /// says no, the outcome is [`Transferred::NotGranted`].
+    /// others who write to the same leaves, and before it reads a large value for the log. `grant` runs under no lock,
+    /// and may be asked more than once. It must not write to this store: other writers of `source` may be waiting for
+    /// this call. Where it says no, the outcome is [`Transferred::NotGranted`].
     ///
     /// # Errors
     /// As [`Store::rename`].

@@ -188,6 +188,11 @@ impl Backend for GatedBackend {
         self.map.write(operations)
     }
 
+    /// All keys, while a `put` is held up.
+    fn holds_up(&self, _key: &[u8]) -> bool {
+        self.gate.holds("put")
+    }
+
     fn keys_from(
         &self,
         from: Bound<&[u8]>,

@@ -221,9 +221,17 @@ impl Core {
         }
     }
 
-    /// Whether a write of `key` would wait for a long batch.
+    /// Whether a write of `key` would wait for a long batch: it has the leaf's lock, or packs the landing that grew for
+    /// it.
     pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
-        self.long_batches.is_locked() && self.lock_leaf_if_free(key, &self.pin()).is_none()
+        if !self.long_batches.is_locked() {
+            return false;
+        }
+        let guard = self.pin();
+        let (leaf, _) = self.locate(key, &guard);
+        let state = leaf.state(&guard);
+        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.is_grown(sealed));
+        state.closed || leaf.try_lock_writer().is_none() || is_packed()
     }
 
     /// Packs the leaf of `key`, or waits a moment for whoever does. The caller holds no guard and no lock.
@@ -582,6 +590,13 @@ mod tests {
         assert!(core.is_held_up(&[0]) && !core.is_held_up(&[11]));
         core.commit(number, vec![locked], &guard);
         assert!(!core.is_held_up(&[0]));
+        // A landing that grew for a batch takes as long to pack, and single writes would wait for that, too.
+        core.put(&[0], b"small", PutMeta::default()).expect("there is room");
+        let locked = core.lock_leaf(&[0], &guard);
+        core.grow_landing(locked.leaf, 100_000, &guard);
+        assert!(core.seal_grown(locked.leaf, &guard));
+        drop(locked);
+        assert!(core.is_held_up(&[0]));
     }
 
     /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.

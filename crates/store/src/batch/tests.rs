@@ -1,0 +1,82 @@
+//! Batches step by step, at moments that schedules do not find.
+
+use super::*;
+
+#[test]
+fn a_batch_that_no_landing_could_hold_is_refused() {
+    assert_eq!(check_landed_bytes(LANDED_BYTES_MAX), Ok(()));
+    let error = check_landed_bytes(LANDED_BYTES_MAX + 1).unwrap_err();
+    assert!(error.to_string().contains("write several"), "{error}");
+}
+
+/// A long batch holds the locks of its leaves for a second: others must not wait for it.
+#[test]
+#[cfg(not(shuttle))]
+fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        memory_limit_bytes: Some(64 << 20),
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    // More than one body.
+    (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("there is room"));
+    let guard = core.pin();
+    let _one_long = core.long_batches.lock();
+    let locked = core.lock_leaf(&[0], &guard);
+    assert!(!locked.leaf.state(&guard).covers(&[11]));
+    let number = core.commits.begin();
+    let other = Batch::new().put(&[10], b"new").put(&[11], b"new");
+    assert_eq!(core.write_waiting(&other, false), Ok(Some(true)));
+    let transferred = core.transfer_granted(&[10], &[11], true, true, &mut |_| false);
+    assert_eq!(transferred, Ok(Transferred::Done));
+    let value = |key: u8| {
+        let mut value = Vec::new();
+        core.read(&[key], &mut value).expect("nothing is damaged").expect("it was put");
+        value
+    };
+    assert_eq!((value(10), value(11)), (b"new".to_vec(), b"new".to_vec()));
+    // Single writes ask before they wait.
+    assert!(core.is_held_up(&[0]) && !core.is_held_up(&[11]));
+    core.commit(number, vec![locked], &guard);
+    assert!(!core.is_held_up(&[0]));
+    // A landing that grew for a batch takes as long to pack, and single writes would wait for that, too.
+    core.put(&[0], b"small", PutMeta::default()).expect("there is room");
+    let locked = core.lock_leaf(&[0], &guard);
+    core.grow_landing(locked.leaf, 100_000, &guard);
+    assert!(core.seal_grown(locked.leaf, &guard));
+    drop(locked);
+    assert!(core.is_held_up(&[0]));
+}
+
+/// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
+#[test]
+#[cfg(not(shuttle))]
+fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    core.put(b"key", b"old", PutMeta::default()).expect("no limit is set");
+    let guard = core.pin();
+    let locked = core.lock_leaf(b"key", &guard);
+    let number = core.commits.begin();
+    let mut record = RecordBytes::default();
+    let fields = Fields { batch: Some(number), ..Fields::default() };
+    NewValue::Inline(b"batch").lay_out(&mut record, fields, b"key", Kind::Raw);
+    core.append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
+    let mut uncommitted = Some(vec![locked]);
+    let mut seen_values = Vec::new();
+    let updated = core.modify(b"key", true, |seen| {
+        if let Some(locked) = uncommitted.take() {
+            core.commit(number, locked, &guard);
+        }
+        seen_values.push(seen.map(|(value, _)| value.to_vec()).unwrap_or_default());
+        crate::update::Update::Put(b"update".to_vec(), PutMeta::default())
+    });
+    assert!(updated.is_ok());
+    assert_eq!(seen_values, [&b"old"[..], b"batch"]);
+}

@@ -77,7 +77,7 @@ steady: setup-test setup-rocksdb ## every test ROUNDS times idle and ROUNDS time
 	@scripts/steady $(ROUNDS)
 
 test-model: setup setup-nextest ## the store's tests with the modelled accelerator behind its blocks
-	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo nextest run --locked --package ziptier-store
+	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo nextest run --locked --package ziptier
 
 test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its \
   figures: PROFILE=release
@@ -95,7 +95,7 @@ bench-server: release ## CPU time per operation and memory of the server beside 
 	  --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) --out $(TARGET_DIR)/bench-server.tsv
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
-	cargo bench --locked --package ziptier-store --bench eviction
+	cargo bench --locked --package ziptier --bench eviction
 
 bench-rocksdb: rocksdb-plugin rocksdb-tools ## RocksDB's own db_bench with ziptier's compression, log and cache, and \
   without: ROUNDS=3
@@ -122,7 +122,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, documentation, and
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
-	  "ziptier-deflate ziptier-accel ziptier-codec ziptier-store ziptier-server ziptier-media" \
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media" \
 	  scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
@@ -137,18 +137,18 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
   IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
-	cargo run --release --locked -p ziptier-store --example store_crash_images -- $(IMAGES)
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	cargo run --release --locked -p ziptier --example store_crash_images -- $(IMAGES)
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  power_cuts_during_checkpoints_lose_nothing:: --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing:: --nocapture
-	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier-store --test suite -- \
+	ZIPTIER_FLIPS=$(FLIPS) cargo test --release --locked -p ziptier --test suite -- \
 	  every_flipped_bit_is_found:: --nocapture
-	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-store --test suite -- \
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  a_power_cut_loses_nothing_acknowledged:: --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib \
 	  a_power_cut_leaves_all_that_was_synced -- --nocapture
-	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier-store --test suite -- \
+	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier --test suite -- \
 	  store_agrees_with_a_btreemap:: --nocapture
 	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- \
 	  malformed_input_never_stops_the_server:: --nocapture
@@ -156,18 +156,18 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	scripts/run-tsan
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
 	scripts/refuse-fault $(HISTORIES)
-	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-store --test suite -- \
+	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier --test suite -- \
 	  histories_are_linearizable::
 	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier-server --test suite -- \
 	  histories_over_the_wire_are_linearizable::
-	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier --test suite -- \
+	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier-cli --test suite -- \
 	  a_killed_server_loses_nothing_acknowledged:: --nocapture
 
 soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: \
   OPERATIONS=20000000 FAR=a file
-	cargo run --release --locked -p ziptier-store --example far_pressure -- $(OPERATIONS) 64 $(FAR)
+	cargo run --release --locked -p ziptier --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
-	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier --test suite -- \
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
 	  the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(ZIPTIER_CORPUS)/calgary/book1
@@ -189,7 +189,7 @@ million: setup ## pack and unpack a million blocks across software and the model
 	cargo run --release --locked --package ziptier-accel --example blocks_across_engines
 
 release: setup
-	cargo build --release --locked --package ziptier
+	cargo build --release --locked --package ziptier-cli
 
 setup:
 	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config

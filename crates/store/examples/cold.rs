@@ -1,6 +1,6 @@
 //! What an SSD below memory costs: write amplification, reads per get, memory over its limit, and the index.
 //!
-//! `cargo run --release -p ziptier-store --example cold -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES] [text|noise]`:
+//! `cargo run --release -p ziptier --example cold -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES] [text|noise]`:
 //! loads `TIMES` as many bytes as there is memory, replaces each key once in random order, then reads at random.
 
 use std::path::PathBuf;

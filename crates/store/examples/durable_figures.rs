@@ -1,9 +1,9 @@
 //! What durability costs: bytes written for bytes accepted, and the time to recover.
 //!
 //! ```text
-//! cargo run --release -p ziptier-store --example durable_figures -- \
+//! cargo run --release -p ziptier --example durable_figures -- \
 //!   amplification DIR KEYS UPDATES VALUE_BYTES [uniform|skewed] [MEMORY_MIB]
-//! cargo run --release -p ziptier-store --example durable_figures -- \
+//! cargo run --release -p ziptier --example durable_figures -- \
 //!   recovery DIR KEYS LOG_MIB VALUE_BYTES [MEMORY_MIB]
 //! ```
 //!

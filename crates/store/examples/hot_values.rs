@@ -1,7 +1,7 @@
 //! What reads of large values cost where most of them lie on SSD: gets per CPU-second, reads of the SSD per get, bytes
 //! written meanwhile.
 //!
-//! `cargo run --release -p ziptier-store --example hot_values -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES]`: puts half
+//! `cargo run --release -p ziptier --example hot_values -- FOLDER [MEMORY_MIB] [TIMES] [VALUE_BYTES]`: puts half
 //! as many bytes as there is memory and reads them at random; puts `TIMES` as many, and reads at random a set that is a
 //! quarter of memory, then all.
 

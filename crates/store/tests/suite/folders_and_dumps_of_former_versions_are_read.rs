@@ -4,7 +4,7 @@
 //! Every one is opened, compared, written to, and opened again.
 //!
 //! After a format has changed, and before that is merged, this makes the fixtures that the new set does not have yet:
-//! `ZIPTIER_WRITE_FIXTURES=N cargo test -p ziptier-store --test suite folders_and_dumps_of_former_versions_are_read`.
+//! `ZIPTIER_WRITE_FIXTURES=N cargo test -p ziptier --test suite folders_and_dumps_of_former_versions_are_read`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -115,11 +115,12 @@ figures: release ## measure every figure of docs/MEASUREMENTS.md
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup setup-rocksdb ## formatting, 120 columns, clippy, documentation, and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, documentation, and that aarch64 compiles
 	cargo fmt --all --check
 	@scripts/setup python3:python3
 	scripts/lint-columns
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	scripts/lint-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
 	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media" \
@@ -154,6 +155,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	  malformed_input_never_stops_the_server:: --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
 	scripts/run-tsan
+	scripts/test-aarch64
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
 	scripts/refuse-fault $(HISTORIES)
 	ZIPTIER_HISTORIES=$(HISTORIES) cargo test --release --locked -p ziptier --test suite -- \

@@ -1,9 +1,10 @@
 //! CRC32C, and the 16-bit check that every coded value carries.
 //!
-//! CRC32C (Castagnoli) because x86-64 and aarch64 compute it in hardware, eight bytes per instruction; elsewhere a
-//! table of 8 x 256 entries does the same. The 16-bit check is the exclusive-or of the two halves of a CRC32C.
-//! A fold of a CRC is linear, so a single flipped bit changes the check by a value that depends on its distance from
-//! the end alone; a test walks through all of them and shows that none is zero up to [`SINGLE_BIT_SURE_BYTES`].
+//! CRC32C (Castagnoli) because x86-64 (SSE4.2) and aarch64 (CRC) compute it in hardware, eight bytes per instruction.
+//! The processor is asked at run time; without such an instruction a table of 8 x 256 entries does the same. The 16-bit
+//! check is the exclusive-or of the two halves of a CRC32C. A fold of a CRC is linear, so a single flipped bit changes
+//! the check by a value that depends on its distance from the end alone; a test walks through all of them and shows
+//! that none is zero up to [`SINGLE_BIT_SURE_BYTES`].
 
 /// Up to this many coded bytes *every* single flipped bit changes the 16-bit check.
 ///
@@ -24,15 +25,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// CRC32C of some bytes, whose checksum is `before`, and of `bytes` after them.
 pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
-    let mut state = !before;
-    let mut words = bytes.chunks_exact(8);
-    for word in &mut words {
-        state = step_u64(state, le_u64(word));
-    }
-    for &byte in words.remainder() {
-        state = (state >> 8) ^ TABLES[0][((state ^ u32::from(byte)) & 0xff) as usize];
-    }
-    !state
+    crc32c::crc32c_append(before, bytes)
 }
 
 /// The 16-bit check of `bytes` under a `seed` (the fingerprint of a dictionary).
@@ -40,10 +33,38 @@ pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
 /// The length takes part, so that a run of zero bytes at the end is not free to grow or shrink.
 #[inline]
 pub fn check16(seed: u32, bytes: &[u8]) -> u16 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the processor has SSE4.2.
+        return unsafe { check16_sse42(seed, bytes) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    if std::arch::is_aarch64_feature_detected!("crc") {
+        // SAFETY: the processor has the CRC instructions.
+        return unsafe { check16_crc(seed, bytes) };
+    }
+    check16_by(seed, bytes, step_by_tables)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+fn check16_sse42(seed: u32, bytes: &[u8]) -> u16 {
+    check16_by(seed, bytes, |state, word| core::arch::x86_64::_mm_crc32_u64(u64::from(state), word) as u32)
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "crc")]
+fn check16_crc(seed: u32, bytes: &[u8]) -> u16 {
+    check16_by(seed, bytes, |state, word| core::arch::aarch64::__crc32cd(state, word))
+}
+
+/// The check by a `step` that advances the CRC register by eight bytes, the first in the lowest bits.
+#[inline(always)]
+fn check16_by(seed: u32, bytes: &[u8], step: impl Fn(u32, u64) -> u32) -> u16 {
     let mut state = seed ^ (bytes.len() as u32).wrapping_mul(0x9E37_79B1);
     let mut words = bytes.chunks_exact(8);
     for word in &mut words {
-        state = step_u64(state, le_u64(word));
+        state = step(state, le_u64(word));
     }
     let rest = words.remainder();
     if !rest.is_empty() {
@@ -52,7 +73,7 @@ pub fn check16(seed: u32, bytes: &[u8]) -> u16 {
             Some(at) => le_u64(&bytes[at..]) >> (64 - 8 * rest.len()),
             None => rest.iter().rev().fold(0, |word, &byte| (word << 8) | u64::from(byte)),
         };
-        state = step_u64(state, tail);
+        state = step(state, tail);
     }
     fold(state)
 }
@@ -69,37 +90,7 @@ fn le_u64(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Advances the CRC register by eight bytes, the first in the lowest bits.
-#[cfg(all(target_arch = "x86_64", target_feature = "sse4.2", not(miri)))]
-#[inline]
-fn step_u64(state: u32, word: u64) -> u32 {
-    // SAFETY: the instruction needs SSE4.2, which the `cfg` above says is there.
-    unsafe { core::arch::x86_64::_mm_crc32_u64(u64::from(state), word) as u32 }
-}
-
-/// Advances the CRC register by eight bytes, the first in the lowest bits.
-#[cfg(all(target_arch = "aarch64", target_feature = "crc", not(miri)))]
-#[inline]
-fn step_u64(state: u32, word: u64) -> u32 {
-    // SAFETY: the instruction needs the CRC extension, which the `cfg` above says is there.
-    unsafe { core::arch::aarch64::__crc32cd(state, word) }
-}
-
-/// Advances the CRC register by eight bytes, the first in the lowest bits.
-#[cfg(any(
-    miri,
-    not(any(
-        all(target_arch = "x86_64", target_feature = "sse4.2"),
-        all(target_arch = "aarch64", target_feature = "crc")
-    ))
-))]
-#[inline]
-fn step_u64(state: u32, word: u64) -> u32 {
-    step_u64_portable(state, word)
-}
-
-#[cfg_attr(not(test), allow(dead_code))]
-fn step_u64_portable(state: u32, word: u64) -> u32 {
+fn step_by_tables(state: u32, word: u64) -> u32 {
     let bytes = (word ^ u64::from(state)).to_le_bytes();
     (0..8).fold(0, |next, i| next ^ TABLES[7 - i][bytes[i] as usize])
 }
@@ -150,13 +141,19 @@ mod tests {
 
     #[test]
     fn hardware_and_tables_agree() {
-        let mut state = 1;
-        let mut word = 0x0123_4567_89AB_CDEF_u64;
-        for _ in 0..100 {
-            assert_eq!(step_u64(state, word), step_u64_portable(state, word));
-            state = step_u64(state, word);
-            word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(13);
+        let bytes: Vec<u8> = (0..100_u8).map(|i| i.wrapping_mul(151)).collect();
+        for len in 0..=bytes.len() {
+            let seed = len as u32 * 0x9E37;
+            assert_eq!(check16(seed, &bytes[..len]), check16_by(seed, &bytes[..len], step_by_tables));
         }
+    }
+
+    #[test]
+    fn checks_are_those_that_were_stored() {
+        // The folds of CRC32C registers that begin with the seed and the length; bodies and files hold them.
+        assert_eq!(check16(0, b""), 0);
+        let register = !crc32c_append(!(7 ^ 8_u32.wrapping_mul(0x9E37_79B1)), b"12345678");
+        assert_eq!(check16(7, b"12345678"), fold(register));
     }
 
     /// The register after one wrong bit and `k` further zero bits, for every `k`: the fold of none is zero.

@@ -35,6 +35,20 @@ impl Format {
     /// Every format, in the order in which they are listed to people.
     pub const ALL: &[Format] = &[Format::None, Format::Token, Format::Lz4, Format::Zstd, Format::Deflate];
 
+    /// Whether this program can read and write the format: the blocks of each are a Cargo feature of its name.
+    pub fn is_built(self) -> bool {
+        match self {
+            Format::None | Format::Token => true,
+            Format::Lz4 => cfg!(feature = "lz4"),
+            Format::Zstd => cfg!(feature = "zstd"),
+            Format::Deflate => cfg!(feature = "deflate"),
+        }
+    }
+
+    pub(crate) fn write_not_built(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program was built without format {self}: build it with the feature {self} of ziptier")
+    }
+
     /// The name that is used on every surface: options, tables and files.
     pub fn name(self) -> &'static str {
         match self {

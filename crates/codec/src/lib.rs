@@ -22,6 +22,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Features
+//!
+//! Tokens are always there. `lz4`, `zstd` and `deflate`, which are on by default, are the formats of blocks;
+//! `libdeflate`, `zlib`, `qpl` and `iaa` are engines of `deflate`; `analytics` and `doctor` are the modules of those
+//! names; `all` is everything. What was left out is refused by name.
+//!
 //! # Map
 //!
 //! | module | what it owns |
@@ -36,10 +42,12 @@
 
 #![deny(missing_docs)]
 
+#[cfg(feature = "analytics")]
 pub mod analytics;
 pub mod block;
 pub mod checksum;
 pub mod conformance;
+#[cfg(feature = "doctor")]
 pub mod doctor;
 mod envelope;
 pub mod format;

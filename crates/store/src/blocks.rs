@@ -18,9 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::setting::SettingError;
-use ziptier_codec::block::{
-    BlockError, DeviceSource, Dictionary, Engine, Huffman, ModelOptions, Path, Setting, frame,
-};
+use ziptier_codec::block::{BlockError, DeviceSource, Dictionary, Engine, Huffman, Path, Setting, frame};
 use ziptier_codec::format::Format;
 
 use crate::Error;
@@ -131,7 +129,9 @@ impl BlockCoding {
         };
         let dense = Some(dense).filter(|dense| (dense.format, dense.level) != (front.format, front.level));
         let coding = Self::new(block.clone(), front, dense, 0, Arc::default()).map_err(|error| match error {
-            SettingError::Unavailable { .. } => Error::EngineUnavailable { reason: error.to_string() },
+            SettingError::Unavailable { .. } | SettingError::NotBuilt { .. } => {
+                Error::EngineUnavailable { reason: error.to_string() }
+            }
             error => refused(error.to_string()),
         });
         coding.map(|coding| Some(Arc::new(coding)))
@@ -406,10 +406,12 @@ fn misses_model(options: &Options) -> Option<String> {
 
 /// Where devices come from: what was asked for, or a model under tests that ask for one in the environment.
 fn device_of(options: &BlockOptions) -> DeviceSource {
-    let is_open = options.device == DeviceSource::Discovered && options.engine.is_none();
-    let asked = || std::env::var("ZIPTIER_TEST_ENGINE").is_ok_and(|name| name == "model");
-    if cfg!(debug_assertions) && is_open && asked() {
-        return DeviceSource::Modelled(ModelOptions::default());
+    #[cfg(all(debug_assertions, feature = "iaa"))]
+    if options.device == DeviceSource::Discovered
+        && options.engine.is_none()
+        && std::env::var("ZIPTIER_TEST_ENGINE").is_ok_and(|name| name == "model")
+    {
+        return DeviceSource::Modelled(ziptier_codec::block::ModelOptions::default());
     }
     options.device.clone()
 }

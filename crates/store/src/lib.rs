@@ -14,6 +14,22 @@
 //! # Ok::<(), ziptier::Error>(())
 //! ```
 //!
+//! # Features
+//!
+//! Values that are coded one by one need no feature. A store that is asked for a form that was left out refuses to
+//! open, and names the feature.
+//!
+//! | feature | default | builds |
+//! |---|---|---|
+//! | `lz4`, `zstd` | yes | packed bodies in these formats, by the C libraries; `lz4` needs `zstd`, whose trainer it uses |
+//! | `deflate` | yes | packed bodies of DEFLATE, by a coder in Rust |
+//! | `libdeflate` | no | libdeflate for blocks of DEFLATE without a dictionary |
+//! | `zlib`, `qpl` | no | the system's libz, and Intel's QPL if it is installed |
+//! | `iaa` | no | Intel's accelerator, and a model of it in software |
+//! | `all` | no | everything above; the command and the server have it |
+//!
+//! # Modules
+//!
 //! | module | claim |
 //! |---|---|
 //! | `store` | what users call |
@@ -109,5 +125,7 @@ pub use record::{Meta, PutMeta};
 pub use stats::Stats;
 pub use store::{OldValue, Store};
 pub use update::Update;
-pub use ziptier_codec::block::{DeviceSource, Huffman, ModelOptions, Path};
+#[cfg(feature = "iaa")]
+pub use ziptier_codec::block::ModelOptions;
+pub use ziptier_codec::block::{DeviceSource, Huffman, Path};
 pub use ziptier_media::far::{FarOptions, FarPlace};

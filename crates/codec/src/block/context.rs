@@ -26,6 +26,7 @@ impl Damage {
 #[derive(Debug)]
 pub(super) enum Failure {
     Damage(Damage),
+    #[cfg_attr(not(feature = "qpl"), allow(dead_code, reason = "other coders always can"))]
     Engine(String),
 }
 

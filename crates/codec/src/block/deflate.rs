@@ -1,17 +1,20 @@
 //! Format `deflate`, engine `software`: our own coder, for what libdeflate cannot do: fixed codes only, a preset
-//! dictionary, and canned codes.
+//! dictionary, and canned codes. Without the feature `libdeflate` it does all the work.
 //!
 //! History and codes are prepared once per dictionary and shared by all contexts: a block loads nothing and, unless it
 //! has codes of its own, builds no tables.
 
 use super::context::{Coder, Context, Damage};
-use super::libdeflate::LEVELS;
 use super::setting::{Huffman, SettingError};
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use ziptier_deflate as deflate;
+
+/// Levels of engine `software`: those of libdeflate, without its level 0, which only stores.
+pub const LEVELS: RangeInclusive<i32> = 1..=12;
 
 /// Makes the checksum of a canned block differ from that of another block with the same dictionary, since neither
 /// can be read as the other.

@@ -6,7 +6,7 @@
 //! is [`deflate`](super::deflate).
 
 use super::context::{Coder, Context, Damage};
-use super::deflate::{bound, copied, raw_bytes_max};
+use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
 use super::heap;
 use super::setting::SettingError;
 use super::{BlockCodec, BlockError, Counters, Engine};
@@ -14,12 +14,8 @@ use crate::format::Format;
 use libdeflate_sys as ffi;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::ops::RangeInclusive;
 use std::ptr::NonNull;
 use ziptier_deflate as deflate;
-
-/// Levels of the library, without its level 0, which only stores.
-pub const LEVELS: RangeInclusive<i32> = 1..=12;
 
 /// The engine `software` of format `deflate`.
 pub struct Libdeflate {

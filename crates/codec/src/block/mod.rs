@@ -25,31 +25,44 @@
 mod batch;
 mod context;
 pub mod counters;
+#[cfg(feature = "deflate")]
 pub mod deflate;
+mod device;
 pub mod dictionary;
 mod error;
 pub mod frame;
+#[cfg(any(feature = "libdeflate", feature = "zlib"))]
 mod heap;
+#[cfg(feature = "iaa")]
 pub mod iaa;
+#[cfg(feature = "libdeflate")]
 pub mod libdeflate;
+#[cfg(feature = "lz4")]
 pub mod lz4;
 pub mod none;
+#[cfg(feature = "libdeflate")]
 pub mod parts;
 mod path;
+#[cfg(feature = "zlib")]
 mod preload;
+#[cfg(feature = "qpl")]
 pub mod qpl;
 pub mod setting;
+#[cfg(feature = "zlib")]
 pub mod zlib;
+#[cfg(feature = "zstd")]
 pub mod zstd;
 
 pub use batch::{Batches, Begun};
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
+pub use device::DeviceSource;
 pub use dictionary::Dictionary;
 pub use error::BlockError;
-pub use iaa::DeviceSource;
 pub use path::Path;
+#[cfg(feature = "zlib")]
 pub use preload::Preloaded;
 pub use setting::{Huffman, Setting};
+#[cfg(feature = "iaa")]
 pub use ziptier_accel::{ModelOptions, ModelOptionsError};
 
 use crate::format::Format;

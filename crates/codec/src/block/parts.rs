@@ -9,8 +9,8 @@
 //! stream.
 
 use super::context::{Coder, Context, Damage};
-use super::deflate::{bound, copied, raw_bytes_max};
-use super::libdeflate::{Decompressor, LEVELS, Own};
+use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
+use super::libdeflate::{Decompressor, Own};
 use super::setting::SettingError;
 use super::{BlockCodec, BlockError, Counters, Engine};
 use crate::format::Format;

@@ -1,14 +1,9 @@
 //! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
 
-use super::deflate::Deflate;
-use super::iaa::{DeviceSource, Iaa};
-use super::libdeflate::{self, Libdeflate};
-use super::lz4::{self, Lz4};
+#[cfg(feature = "deflate")]
+use super::deflate;
 use super::none::Copying;
-use super::qpl::{self, Qpl};
-use super::zlib::{self, Zlib};
-use super::zstd::{self, Zstd};
-use super::{Dictionary, Engine, Path};
+use super::{DeviceSource, Dictionary, Engine, Path};
 use crate::format::Format;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -142,17 +137,23 @@ impl Setting {
         Setting { dictionary: Some(dictionary), ..self }
     }
 
-    /// The levels of an engine for a format, `None` if there is no such engine. Level 0 belongs to none of them: in
-    /// every library it means something else.
+    /// The levels of an engine for a format, `None` if there is no such engine in this program. Level 0 belongs to none
+    /// of them: in every library it means something else.
     pub fn levels(format: Format, engine: &str) -> Option<RangeInclusive<i32>> {
         match (format, engine) {
             (Format::None, "cpu") => Some(0..=0),
-            (Format::Lz4, "cpu") => Some(lz4::LEVELS),
-            (Format::Zstd, "cpu") => Some(zstd::LEVELS),
-            (Format::Deflate, "software") => Some(libdeflate::LEVELS),
-            (Format::Deflate, "zlib") => Some(zlib::LEVELS),
-            (Format::Deflate, "iaa") => Some(libdeflate::LEVELS),
-            (Format::Deflate, "qpl") => Some(qpl::LEVELS),
+            #[cfg(feature = "lz4")]
+            (Format::Lz4, "cpu") => Some(super::lz4::LEVELS),
+            #[cfg(feature = "zstd")]
+            (Format::Zstd, "cpu") => Some(super::zstd::LEVELS),
+            #[cfg(feature = "deflate")]
+            (Format::Deflate, "software") => Some(deflate::LEVELS),
+            #[cfg(feature = "zlib")]
+            (Format::Deflate, "zlib") => Some(super::zlib::LEVELS),
+            #[cfg(feature = "iaa")]
+            (Format::Deflate, "iaa") => Some(deflate::LEVELS),
+            #[cfg(feature = "qpl")]
+            (Format::Deflate, "qpl") => Some(super::qpl::LEVELS),
             _ => None,
         }
     }
@@ -193,8 +194,10 @@ impl Setting {
 
     /// The engine of that name, or why it cannot do this.
     pub fn engine_named(&self, name: &str) -> Result<Arc<dyn Engine>, SettingError> {
+        let known =
+            |format, name| Setting::engine_names(format).iter().find(|engine| **engine == name).copied();
         if self.path == Path::Hardware
-            && let Some(engine) = Setting::engine_names(self.format).iter().find(|engine| **engine == name)
+            && let Some(engine) = known(self.format, name)
             && !Setting::has_hardware(engine)
         {
             return Err(SettingError::NoHardware { engine });
@@ -205,22 +208,35 @@ impl Setting {
             (Format::Token, _) => Err(SettingError::NoBlocks { format: self.format }),
             (Format::None, "cpu") if dictionary.is_some() => Err(cannot("cpu", "a dictionary")),
             (Format::None, "cpu") => Ok(Arc::new(Copying::new())),
-            (Format::Lz4, "cpu") => Ok(Arc::new(Lz4::new(self.level, dictionary)?)),
-            (Format::Zstd, "cpu") => Ok(Arc::new(Zstd::new(self.level, dictionary)?)),
+            #[cfg(feature = "lz4")]
+            (Format::Lz4, "cpu") => Ok(Arc::new(super::lz4::Lz4::new(self.level, dictionary)?)),
+            #[cfg(feature = "zstd")]
+            (Format::Zstd, "cpu") => Ok(Arc::new(super::zstd::Zstd::new(self.level, dictionary)?)),
+            #[cfg(feature = "libdeflate")]
             (Format::Deflate, "software") if self.huffman == Huffman::Dynamic && dictionary.is_none() => {
-                Ok(Arc::new(Libdeflate::new(self.level)?))
+                Ok(Arc::new(super::libdeflate::Libdeflate::new(self.level)?))
             }
+            #[cfg(feature = "deflate")]
             (Format::Deflate, "software") => {
-                Ok(Arc::new(Deflate::new(self.level, self.huffman, dictionary)?))
+                Ok(Arc::new(deflate::Deflate::new(self.level, self.huffman, dictionary)?))
+            }
+            #[cfg(feature = "iaa")]
+            (Format::Deflate, "iaa") => Ok(Arc::new(super::iaa::Iaa::new(self)?)),
+            #[cfg(feature = "qpl")]
+            (Format::Deflate, "qpl") => {
+                Ok(Arc::new(super::qpl::Qpl::new(self.level, self.huffman, dictionary, self.path)?))
             }
             (Format::Deflate, "zlib") if self.huffman == Huffman::Canned => {
                 Err(cannot("zlib", "canned codes"))
             }
-            (Format::Deflate, "iaa") => Ok(Arc::new(Iaa::new(self)?)),
-            (Format::Deflate, "qpl") => {
-                Ok(Arc::new(Qpl::new(self.level, self.huffman, dictionary, self.path)?))
+            #[cfg(feature = "zlib")]
+            (Format::Deflate, "zlib") => {
+                Ok(Arc::new(super::zlib::Zlib::new(self.level, self.huffman, dictionary)?))
             }
-            (Format::Deflate, "zlib") => Ok(Arc::new(Zlib::new(self.level, self.huffman, dictionary)?)),
+            (format, name) if let Some(engine) = known(format, name) => {
+                let feature = if format.is_built() { engine } else { format.name() };
+                Err(SettingError::NotBuilt { engine, format, feature })
+            }
             (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
         }
     }
@@ -280,6 +296,15 @@ pub enum SettingError {
     NoHardware {
         /// The engine's name.
         engine: &'static str,
+    },
+    /// The program was built without the engine.
+    NotBuilt {
+        /// The engine's name.
+        engine: &'static str,
+        /// The format.
+        format: Format,
+        /// The Cargo feature that builds it.
+        feature: &'static str,
     },
     /// The engine cannot work on this machine.
     Unavailable {
@@ -342,6 +367,10 @@ impl fmt::Display for SettingError {
                     f,
                     "engine {engine} cannot be told to use a device: choose another engine, or the path auto"
                 )
+            }
+            SettingError::NotBuilt { engine, format, feature } => {
+                write!(f, "the program was built without engine {engine} of format {format}: ")?;
+                write!(f, "build it with the feature {feature} of ziptier")
             }
             SettingError::Unavailable { engine, reason } => {
                 write!(f, "engine {engine} cannot work here: {reason}")

@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// Levels of the library, without its level 0, which only stores.
 pub const LEVELS: RangeInclusive<i32> = 1..=9;
 
-/// The history window: what Intel's accelerator has.
-pub const WINDOW_BYTES: usize = 4096;
+/// The history window.
+pub const WINDOW_BYTES: usize = super::dictionary::DEFLATE_WINDOW_BYTES;
 
 /// Negative: a raw stream, without zlib's header and checksum.
 const WINDOW_BITS: c_int = -12;

@@ -395,19 +395,39 @@ fn equal_bytes(bytes: &[u8], wanted: u8, count: usize) -> u32 {
     if count < LANES { mask & ((1 << count) - 1) } else { mask }
 }
 
+// Each x86-64 processor has SSE2 and each aarch64 one has NEON, so nothing is asked at run time.
+
 #[inline]
-#[cfg(all(target_feature = "avx2", not(miri)))]
+#[cfg(target_arch = "x86_64")]
 fn equal_lanes(bytes: &[u8; LANES], wanted: u8) -> u32 {
-    use std::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8};
-    // SAFETY: 32 bytes are in bounds, and the build requires AVX2.
-    unsafe {
-        let lanes = _mm256_loadu_si256(bytes.as_ptr().cast());
-        _mm256_movemask_epi8(_mm256_cmpeq_epi8(lanes, _mm256_set1_epi8(wanted as i8))) as u32
-    }
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
+    let half = |at: usize| {
+        // SAFETY: 16 bytes from 0 and from 16 are in bounds, and SSE2 is part of x86-64.
+        unsafe {
+            let lanes = _mm_loadu_si128(bytes.as_ptr().add(at).cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(lanes, _mm_set1_epi8(wanted as i8))) as u32
+        }
+    };
+    half(0) | half(16) << 16
 }
 
 #[inline]
-#[cfg(not(all(target_feature = "avx2", not(miri))))]
+#[cfg(target_arch = "aarch64")]
+fn equal_lanes(bytes: &[u8; LANES], wanted: u8) -> u32 {
+    use std::arch::aarch64::{vaddv_u8, vand_u8, vceq_u8, vdup_n_u8, vld1_u8};
+    const BITS: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+    bytes.chunks_exact(8).rev().fold(0, |mask, lanes| {
+        // SAFETY: eight bytes are in bounds of either, and NEON is part of aarch64.
+        let byte = unsafe {
+            let equal = vceq_u8(vld1_u8(lanes.as_ptr()), vdup_n_u8(wanted));
+            vaddv_u8(vand_u8(equal, vld1_u8(BITS.as_ptr())))
+        };
+        mask << 8 | u32::from(byte)
+    })
+}
+
+#[inline]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn equal_lanes(bytes: &[u8; LANES], wanted: u8) -> u32 {
     bytes.iter().rev().fold(0, |mask, byte| mask << 1 | u32::from(*byte == wanted))
 }

@@ -28,6 +28,11 @@ pub enum TrainError {
         /// What the trainer said.
         reason: &'static str,
     },
+    /// The program was built without the format.
+    NotBuilt {
+        /// The format.
+        format: Format,
+    },
     /// What was trained does not load.
     Unusable,
 }
@@ -46,6 +51,7 @@ impl fmt::Display for TrainError {
                     "{samples} samples of {bytes} bytes together give none ({reason}): give more of them"
                 )
             }
+            TrainError::NotBuilt { format } => format.write_not_built(f),
             TrainError::Unusable => write!(f, "the library refuses what it trained"),
         }
     }
@@ -88,6 +94,11 @@ pub enum DictionaryError {
         /// The bytes there are.
         found: usize,
     },
+    /// The program was built without the format.
+    NotBuilt {
+        /// The format.
+        format: Format,
+    },
     /// The content begins like a dictionary of the library, which refuses it.
     Refused {
         /// The format.
@@ -111,6 +122,7 @@ impl fmt::Display for DictionaryError {
             DictionaryError::Length { max, found } => {
                 write!(f, "its content has {found} bytes, {max} at most were expected")
             }
+            DictionaryError::NotBuilt { format } => format.write_not_built(f),
             DictionaryError::Refused { format } => write!(f, "the library of format {format} refuses it"),
         }
     }

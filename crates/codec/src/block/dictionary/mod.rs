@@ -23,9 +23,15 @@ pub use error::{DictionaryError, TrainError};
 use crate::checksum::crc32c;
 use crate::format::Format;
 use std::fmt;
+#[cfg(feature = "deflate")]
 use std::sync::Arc;
+#[cfg(feature = "deflate")]
 use ziptier_deflate as deflate;
+#[cfg(feature = "zstd")]
 use zstd_safe::DDict;
+
+/// The history window of format `deflate`: what Intel's accelerator has.
+pub(super) const DEFLATE_WINDOW_BYTES: usize = 4096;
 
 /// A dictionary for blocks of one format. Immutable; put it in an `Arc`.
 ///
@@ -53,7 +59,9 @@ pub struct Dictionary {
     generation: u32,
     fingerprint: u32,
     content: Box<[u8]>,
+    #[cfg(feature = "zstd")]
     zstd_decoder: Option<DDict<'static>>,
+    #[cfg(feature = "deflate")]
     deflate: Option<Arc<deflate::Dictionary>>,
 }
 
@@ -64,7 +72,7 @@ impl Dictionary {
             Format::None | Format::Token => 0,
             Format::Lz4 => 64 << 10,
             Format::Zstd => 128 << 10,
-            Format::Deflate => super::zlib::WINDOW_BYTES,
+            Format::Deflate => DEFLATE_WINDOW_BYTES,
         }
     }
 
@@ -83,6 +91,7 @@ impl Dictionary {
         max_bytes: usize,
         generation: u32,
     ) -> Result<Dictionary, TrainError> {
+        #[cfg(feature = "deflate")]
         if format == Format::Deflate {
             let trained = train::train_deflate(samples, max_bytes)?;
             return Ok(Dictionary::of_deflate(trained, generation));
@@ -107,25 +116,44 @@ impl Dictionary {
         if content.is_empty() || content.len() > max {
             return Err(DictionaryError::Length { max, found: content.len() });
         }
-        let zstd_decoder = match format {
-            Format::Zstd => Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?),
-            _ => None,
-        };
+        if !format.is_built() {
+            return Err(DictionaryError::NotBuilt { format });
+        }
+        #[cfg(feature = "deflate")]
         if format == Format::Deflate {
             return Ok(Dictionary::of_deflate(deflate::Dictionary::new(&content), generation));
         }
-        let fingerprint = fingerprint(format, &content);
-        Ok(Dictionary { format, generation, fingerprint, content, zstd_decoder, deflate: None })
+        Ok(Dictionary {
+            format,
+            generation,
+            fingerprint: fingerprint(format, &content),
+            #[cfg(feature = "zstd")]
+            zstd_decoder: match format {
+                Format::Zstd => Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?),
+                _ => None,
+            },
+            #[cfg(feature = "deflate")]
+            deflate: None,
+            content,
+        })
     }
 
+    #[cfg(feature = "deflate")]
     fn of_deflate(prepared: deflate::Dictionary, generation: u32) -> Dictionary {
         let (format, content) = (Format::Deflate, Box::from(prepared.history()));
         let codes = prepared.codes().map(|codes| codes.to_bytes());
         let of_content = fingerprint(format, &content);
         let fingerprint =
             codes.map_or(of_content, |codes| crate::checksum::crc32c_append(of_content, &codes).max(1));
-        let deflate = Some(Arc::new(prepared));
-        Dictionary { format, generation, fingerprint, content, zstd_decoder: None, deflate }
+        Dictionary {
+            format,
+            generation,
+            fingerprint,
+            content,
+            #[cfg(feature = "zstd")]
+            zstd_decoder: None,
+            deflate: Some(Arc::new(prepared)),
+        }
     }
 
     /// The format it was made for.
@@ -150,8 +178,12 @@ impl Dictionary {
 
     /// Bytes of heap that the dictionary holds; what engines prepare from it they hold themselves.
     pub fn memory_bytes(&self) -> usize {
-        let zstd = self.zstd_decoder.as_ref().map_or(0, DDict::sizeof);
-        self.content.len() + zstd + self.deflate.as_ref().map_or(0, |deflate| deflate.memory_bytes())
+        let bytes = self.content.len();
+        #[cfg(feature = "zstd")]
+        let bytes = bytes + self.zstd_decoder.as_ref().map_or(0, DDict::sizeof);
+        #[cfg(feature = "deflate")]
+        let bytes = bytes + self.deflate.as_ref().map_or(0, |deflate| deflate.memory_bytes());
+        bytes
     }
 
     /// The most that [`memory_bytes`](Self::memory_bytes) of a dictionary with so many bytes of content will be.
@@ -168,13 +200,11 @@ impl Dictionary {
 
     /// The dictionary as bytes that describe themselves: version, format, generation, content, CRC32C.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let codes = self.deflate.as_ref().and_then(|deflate| deflate.codes()).map(|codes| codes.to_bytes());
-        serial::to_bytes(
-            self.format,
-            self.generation,
-            &self.content,
-            codes.as_ref().map_or(&[], |codes| codes),
-        )
+        #[cfg(feature = "deflate")]
+        if let Some(codes) = self.deflate.as_ref().and_then(|deflate| deflate.codes()) {
+            return serial::to_bytes(self.format, self.generation, &self.content, &codes.to_bytes());
+        }
+        serial::to_bytes(self.format, self.generation, &self.content, &[])
     }
 
     /// Loads a stored dictionary, ready for reading *and* writing blocks.
@@ -189,17 +219,35 @@ impl Dictionary {
         if stored.content.len() > max {
             return Err(DictionaryError::Length { max, found: stored.content.len() });
         }
+        Dictionary::with_codes(&stored, codes)
+    }
+
+    #[cfg(feature = "deflate")]
+    fn with_codes(
+        stored: &serial::Stored<'_>,
+        codes: &[u8; serial::CODES_BYTES],
+    ) -> Result<Dictionary, DictionaryError> {
         let refused = |_| DictionaryError::Refused { format: stored.format };
         let codes = deflate::CannedLengths::from_bytes(codes).map_err(refused)?;
         let prepared = deflate::Dictionary::new(stored.content).with_codes(&codes);
         Ok(Dictionary::of_deflate(prepared, stored.generation))
     }
 
+    #[cfg(not(feature = "deflate"))]
+    fn with_codes(
+        stored: &serial::Stored<'_>,
+        _: &[u8; serial::CODES_BYTES],
+    ) -> Result<Dictionary, DictionaryError> {
+        Err(DictionaryError::NotBuilt { format: stored.format })
+    }
+
     /// What is prepared for format `deflate`.
+    #[cfg(feature = "deflate")]
     pub(super) fn deflate(&self) -> Option<Arc<deflate::Dictionary>> {
         self.deflate.clone()
     }
 
+    #[cfg(feature = "zstd")]
     pub(super) fn zstd_decoder(&self) -> Option<&DDict<'static>> {
         self.zstd_decoder.as_ref()
     }

@@ -17,7 +17,11 @@
 use super::{Dictionary, DictionaryError};
 use crate::envelope::{self, Refusal};
 use crate::format::Format;
-use ziptier_deflate::CannedLengths;
+
+/// Bytes of canned codes: four bits for each of the 286 + 24 symbols.
+pub(super) const CODES_BYTES: usize = 155;
+#[cfg(feature = "deflate")]
+const _: () = assert!(CODES_BYTES == ziptier_deflate::CannedLengths::BYTES);
 
 const SIGNATURE: &[u8; 4] = b"zblk";
 
@@ -26,7 +30,7 @@ pub(super) struct Stored<'a> {
     pub(super) format: Format,
     pub(super) generation: u32,
     pub(super) content: &'a [u8],
-    pub(super) codes: Option<&'a [u8; CannedLengths::BYTES]>,
+    pub(super) codes: Option<&'a [u8; CODES_BYTES]>,
 }
 
 pub(super) fn to_bytes(format: Format, generation: u32, content: &[u8], codes: &[u8]) -> Vec<u8> {
@@ -49,7 +53,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Stored<'_>, DictionaryError> {
         .ok_or(DictionaryError::Format { number })?;
     let (content, codes) = match usize::from(stored.extra) {
         0 => (stored.content, None),
-        CannedLengths::BYTES if format == Format::Deflate => match stored.content.split_last_chunk() {
+        CODES_BYTES if format == Format::Deflate => match stored.content.split_last_chunk() {
             Some((content, codes)) => (content, Some(codes)),
             None => return Err(DictionaryError::Reserved { value: stored.extra }),
         },

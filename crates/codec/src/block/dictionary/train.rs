@@ -2,14 +2,17 @@
 
 use super::{Dictionary, TrainError};
 use crate::format::Format;
+#[cfg(feature = "deflate")]
 use ziptier_deflate as deflate;
 
 /// zstd's trainer takes no less.
 const BYTES_MIN: usize = 256;
 
 /// Room for zstd's tables, which formats without them do not keep.
+#[cfg(feature = "zstd")]
 const TABLES_BYTES_MAX: usize = 1024;
 
+#[cfg(feature = "zstd")]
 pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Result<Vec<u8>, TrainError> {
     let max_bytes = usable_bytes(format, max_bytes)?;
     let has_tables = format == Format::Zstd;
@@ -30,7 +33,13 @@ pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Resu
     Ok(content[content.len().saturating_sub(max_bytes)..].to_vec())
 }
 
+#[cfg(not(feature = "zstd"))]
+pub(super) fn train(format: Format, _: &[&[u8]], max_bytes: usize) -> Result<Vec<u8>, TrainError> {
+    usable_bytes(format, max_bytes).map(|_| Vec::new())
+}
+
 /// History and canned codes.
+#[cfg(feature = "deflate")]
 pub(super) fn train_deflate(samples: &[&[u8]], max_bytes: usize) -> Result<deflate::Dictionary, TrainError> {
     let trained = deflate::Dictionary::train(samples, usable_bytes(Format::Deflate, max_bytes)?);
     if trained.history().is_empty() {
@@ -49,6 +58,9 @@ fn usable_bytes(format: Format, max_bytes: usize) -> Result<usize, TrainError> {
     if format_max == 0 {
         return Err(TrainError::Format { format });
     }
+    if !format.is_built() {
+        return Err(TrainError::NotBuilt { format });
+    }
     let max_bytes = max_bytes.min(format_max);
     if max_bytes < BYTES_MIN {
         return Err(TrainError::Size { max_bytes, min_bytes: BYTES_MIN });
@@ -57,6 +69,7 @@ fn usable_bytes(format: Format, max_bytes: usize) -> Result<usize, TrainError> {
 }
 
 /// Bytes of a zstd dictionary before its content.
+#[cfg(feature = "zstd")]
 fn tables_bytes(dictionary: &[u8]) -> Option<usize> {
     // SAFETY: the dictionary is valid for its length, and the function only reads it.
     let bytes =

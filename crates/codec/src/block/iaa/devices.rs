@@ -1,5 +1,6 @@
 //! Work queues of the accelerator, opened once and shared by the engines of a process.
 
+use super::super::DeviceSource;
 use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,16 +8,6 @@ use std::thread;
 use std::time::Duration;
 use ziptier_accel::discovery::{Discovery, Places};
 use ziptier_accel::{Device, Guarded, Home, Model, ModelOptions, hardware};
-
-/// Where devices come from.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum DeviceSource {
-    /// Those of this machine.
-    #[default]
-    Discovered,
-    /// A model in software: everything that comes from it is *modelled*.
-    Modelled(ModelOptions),
-}
 
 /// Queues that are open.
 pub(super) struct Devices {

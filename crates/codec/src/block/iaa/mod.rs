@@ -14,7 +14,6 @@ use super::{
     Task, run_job,
 };
 use crate::format::Format;
-pub use devices::DeviceSource;
 use devices::Devices;
 use sessions::Sessions;
 use std::sync::Arc;

@@ -85,7 +85,10 @@ fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptio
 pub(crate) fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str, TargetError> {
     let known = codec.to_string().parse().map_or(&[][..], Setting::engine_names);
     let found = known.iter().find(|known| **known == name);
-    Ok(*found.ok_or_else(|| format!("codec {codec} has no engine {name}; it has: {}", known.join(", ")))?)
+    Ok(*found.ok_or_else(|| match known {
+        [] => format!("codec {codec} has no engines: choose lz4, zstd or deflate, or leave --codec-engine out"),
+        known => format!("codec {codec} has no engine {name}; it has: {}", known.join(", ")),
+    })?)
 }
 
 struct StoreTarget {

@@ -161,10 +161,20 @@ impl Shared {
     /// So many seconds have gone by. Clients that were idle for too long go.
     pub(crate) fn pass_seconds(&self, seconds: u64) {
         self.seconds.fetch_add(seconds, Relaxed);
+        self.used_bytes();
         if self.settings.watches_clients() {
             self.sweep();
         }
         self.look_at_readers();
+    }
+
+    /// Bytes that the process uses now, and the most of them that were seen, each second and at each `INFO`.
+    pub(crate) fn used_bytes(&self) -> (u64, u64) {
+        let used = match self.config.allocated_bytes {
+            Some(bytes) => bytes(),
+            None => self.backend.memory().held_bytes + self.budget.held_bytes() as u64,
+        };
+        (used, self.memory_peak_bytes.fetch_max(used, Relaxed).max(used))
     }
 
     /// Has clients that are sent large values count those that no key has any more. A client that takes nothing has no

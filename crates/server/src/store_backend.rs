@@ -399,6 +399,7 @@ impl Backend for StoreBackend {
                 ("landing_bytes", memory.landing_bytes),
                 ("raw_body_bytes", memory.raw_body_bytes),
                 ("coded_body_bytes", memory.coded_body_bytes),
+                ("packed_body_bytes", memory.packed_body_bytes),
                 ("large_bytes", memory.large_bytes),
                 ("dictionary_bytes", memory.dictionary_bytes),
                 ("eviction_bytes", memory.eviction_bytes),

@@ -20,7 +20,7 @@ pub enum Huffman {
     /// The codes of RFC 1951, section 3.2.6: no header and no tables to build, at a lower ratio.
     Fixed,
     /// The codes of the dictionary, trained with it and shared by all its blocks: no header and no tables to build.
-    /// Only engine `software` reads them as they are.
+    /// Engines `software` and `iaa` read such blocks, which no other decoder knows.
     Canned,
 }
 

@@ -56,7 +56,8 @@ pub(super) fn client(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         }
         b"list" => {
             arity(2..=usize::MAX)?;
-            list(session)?;
+            let wanted = Wanted::read(args)?;
+            list(session, &wanted)?;
         }
         b"kill" => {
             arity(3..=usize::MAX)?;
@@ -80,7 +81,10 @@ const HELP: &[(&str, &str)] = &[
         "KILL <option> <value> [<option> <value> [...]]",
         "Kill connections that match every option: ADDR, LADDR, TYPE, USER, SKIPME (yes|no), ID.",
     ),
-    ("LIST", "Return information about client connections."),
+    (
+        "LIST [TYPE <type> | ID <id> [<id> ...]]",
+        "Return information about client connections: all, those of a type, or those with these IDs.",
+    ),
     ("SETNAME <name>", "Assign the name <name> to the current connection."),
     ("SETINFO <option> <value>", "Set the library's name (LIB-NAME) or version (LIB-VER)."),
 ];
@@ -108,11 +112,7 @@ fn kill(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
             b"laddr" => address = Some(value),
             b"user" if value == b"default" => {}
             b"user" => return Err(Refusal::quoting("ERR No such user '", value, "'")),
-            b"type" => match value.to_ascii_lowercase().as_slice() {
-                b"normal" => {}
-                b"master" | b"replica" | b"slave" | b"pubsub" => none = true,
-                _ => return Err(Refusal::quoting("ERR Unknown client type '", value, "'")),
-            },
+            b"type" => none |= !is_normal(value)?,
             b"skipme" if value.eq_ignore_ascii_case(b"yes") => skips_me = true,
             b"skipme" if value.eq_ignore_ascii_case(b"no") => skips_me = false,
             _ => return Err(Refusal::SYNTAX),
@@ -128,6 +128,15 @@ fn kill(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     });
     session.reply.integer(killed);
     Ok(())
+}
+
+/// Whether a type of clients is the one that all have here; the others of Redis have no clients.
+fn is_normal(name: &[u8]) -> Result<bool, Refusal> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        _ => Err(Refusal::quoting("ERR Unknown client type '", name, "'")),
+    }
 }
 
 /// Ends the connections that are meant, and counts them. The own one ends behind its reply.
@@ -149,16 +158,51 @@ fn end(session: &mut Session<'_>, is_meant: impl Fn(&ClientInfo) -> bool) -> i64
     killed
 }
 
-/// Writes a line for each client, some at a time: connections come and go meanwhile. The page counts as memory that
+/// Whom `CLIENT LIST` lists.
+enum Wanted {
+    All,
+    None,
+    /// In ascending order.
+    Ids(Vec<u64>),
+}
+
+impl Wanted {
+    /// `CLIENT LIST [TYPE type | ID id [id ...]]`
+    fn read(args: &Args<'_>) -> Result<Self, Refusal> {
+        let is = |word: &str| args.at(2).eq_ignore_ascii_case(word.as_bytes());
+        match args.len() {
+            2 => Ok(Self::All),
+            4 if is("type") => Ok(if is_normal(args.at(3))? { Self::All } else { Self::None }),
+            4.. if is("id") => {
+                let id = |id| strict_i64(id).and_then(|id| u64::try_from(id).ok()).filter(|&id| id > 0);
+                let ids: Option<Vec<u64>> = args.from(3).map(id).collect();
+                let mut ids = ids.ok_or(Refusal::fixed("ERR Invalid client ID"))?;
+                ids.sort_unstable();
+                Ok(Self::Ids(ids))
+            }
+            _ => Err(Refusal::SYNTAX),
+        }
+    }
+
+    fn has(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Ids(ids) => ids.binary_search(&id).is_ok(),
+        }
+    }
+}
+
+/// Writes a line for each client that is wanted, some at a time: connections come and go meanwhile. The page counts as memory that
 /// clients hold.
-fn list(session: &mut Session<'_>) -> Result<(), Refusal> {
+fn list(session: &mut Session<'_>, wanted: &Wanted) -> Result<(), Refusal> {
     let shared = session.shared;
     let (mut held, mut page, mut after) = (shared.budget.hold(), String::new(), 0);
     loop {
         let some = shared.clients_after(after, LISTED_AT_A_TIME);
         let Some(last) = some.last() else { break };
         after = last.id;
-        for info in &some {
+        for info in some.iter().filter(|info| wanted.has(info.id)) {
             let line = line(shared, info);
             if page.len() + line.len() > page.capacity() {
                 let bytes = (page.len() + line.len()).max(2 * page.capacity());

@@ -80,9 +80,8 @@ fn clients(page: &mut String, shared: &Shared) {
 fn memory(page: &mut String, shared: &Shared) {
     let memory = shared.backend.memory();
     let clients = shared.budget.held_bytes() as u64;
-    let used = shared.config.allocated_bytes.map_or(memory.held_bytes + clients, |bytes| bytes());
+    let (used, peak) = shared.used_bytes();
     let rss = process::resident_bytes();
-    let peak = shared.memory_peak_bytes.fetch_max(used, Relaxed).max(used);
     let everywhere = memory.held_bytes + memory.held_below_bytes;
     let per = |bytes: u64, of: u64| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
     field(page, "used_memory", used);

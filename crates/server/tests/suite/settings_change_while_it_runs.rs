@@ -277,6 +277,41 @@ fn killed_clients_are_gone_and_others_stay() {
     assert_eq!(clients[0].rest(), b"");
 }
 
+#[test]
+fn clients_are_listed_as_is_asked() {
+    let server = TestServer::start();
+    // Each is asked before the next one comes, so the IDs ascend.
+    let connected = |_| {
+        let mut client = server.connect();
+        let id = client.text("CLIENT ID").trim_start_matches(':').trim_end().to_owned();
+        (client, id)
+    };
+    let (mut clients, ids): (Vec<_>, Vec<String>) = (0..3).map(connected).unzip();
+    let mut listed = |asked: &str| -> Vec<String> {
+        let page = clients[0].text(asked);
+        let lines = page.lines().filter_map(|line| line.strip_prefix("id="));
+        lines.map(|line| line[..line.find(' ').unwrap()].to_owned()).collect()
+    };
+    assert_eq!(listed("CLIENT LIST"), ids);
+    assert_eq!(listed("CLIENT LIST TYPE normal"), ids);
+    assert_eq!(listed("client list id 4711"), [""; 0]);
+    assert_eq!(listed("CLIENT LIST TYPE pubsub"), [""; 0]);
+    assert_eq!(
+        listed(&format!("CLIENT LIST ID {} 4711 {} {}", ids[2], ids[0], ids[2])),
+        [&*ids[0], &*ids[2]]
+    );
+    for (asked, refused) in [
+        ("CLIENT LIST ID 0", "Invalid client ID"),
+        ("CLIENT LIST ID 1 x", "Invalid client ID"),
+        ("CLIENT LIST TYPE x", "Unknown client type 'x'"),
+        ("CLIENT LIST ID", "syntax error"),
+        ("CLIENT LIST 5", "syntax error"),
+    ] {
+        let told = clients[0].text(asked);
+        assert!(told.starts_with("-ERR") && told.contains(refused), "{asked}: {told}");
+    }
+}
+
 /// A client that does not read goes once it is owed more than the limit; without a limit it waits.
 #[test]
 fn slow_readers_go_where_a_limit_says_so() {

@@ -6,8 +6,8 @@
 //! its streams are what every engine reads. It has no preset history outside the newest devices, and its Huffman tables
 //! for canned blocks are made from histograms by its own rules, so that ours cannot be given to it: both are refused.
 //!
-//! Jobs are verified by nobody here: a frame's checksum guards what was stored, and what the device made is taken as it
-//! is.
+//! On a device the library reads back what it compressed. A job on the CPU leaves that out, and the frame's checksum
+//! guards what was stored.
 
 mod batch;
 mod library;

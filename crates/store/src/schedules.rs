@@ -1,8 +1,8 @@
 //! Schedule exploration of the lock-free parts, by `shuttle`: thousands of interleavings of a few threads, each
 //! replayable from the seed that a failure prints. Built with `--cfg shuttle` only (`make shuttle`).
 //!
-//! An exploration knows no weak memory: a load sees the newest store. `docs/ARCHITECTURE.md`, "Orderings", argues for
-//! those.
+//! An exploration knows no weak memory: a load sees the newest store. `docs/architecture/orderings.md` argues for the
+//! orderings instead.
 
 mod places;
 mod updates;

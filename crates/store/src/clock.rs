@@ -1,9 +1,12 @@
-//! What time it is, for everything that expires.
+//! The store's clock, by which everything expires.
 //!
-//! The system's clock may be set back, by hand or by whoever synchronises it. A record that one thread took for expired
-//! would live again for another then. So a store's clock never goes back while the process runs: it follows the
-//! system's clock when that is set forward, and goes on by the steady clock when it is set back. Tests give a store a
-//! clock of their own and wait for nothing.
+//! Not for measuring how long something takes: `Instant` does that.
+//!
+//! 1. A user or a daemon may set the system's clock back. A record that had expired for one thread would then live
+//!    again for another.
+//! 2. The store's clock therefore never goes back while the process runs. It follows the system's clock forward, and
+//!    goes on by the steady clock when the system's is set back.
+//! 3. Tests give a store a clock of their own and wait for nothing.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -92,7 +95,7 @@ impl Steady {
             // mends.
             let wall_us = wall_us();
             self.ahead_us.fetch_max(wall_us.saturating_sub(steady_us()), Ordering::Relaxed);
-            // Whoever sees this sees the difference, too, and the very first one is not 0.
+            // A thread that sees this sees the difference, too, and the very first one is not 0.
             self.next_look_us.store(now_us + LOOK_US, Ordering::Release);
         }
         now_us + self.ahead_us.load(Ordering::Relaxed)

@@ -1,18 +1,25 @@
-//! Eviction: at its memory limit, a store that evicts lets go of what S3-FIFO would. `switch` begins and ends it.
+//! Eviction: a store at its memory limit evicts records by the rules of S3-FIFO. `switch` begins and ends it.
 //!
-//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023) puts new records on
-//! *probation*, a queue of a tenth of all bytes. Whoever was read before its end goes to the *main* queue, all others
-//! go, and their keys are remembered: who comes back soon goes to the main queue at once. There, who was read since its
-//! last turn gets another one.
+//! Not for a store with room in a place below DRAM: such a store demotes first (`pressure`).
 //!
-//! Records lie in leaves, in key order, so that there are no queues to link them in. Each record has a [`Mark`] that
-//! tells its queue and the epoch in which it came there; an epoch is an eighth of what a queue holds. Leaves wait by
-//! the oldest epoch of their records, and whoever needs room visits the one whose records came first. Records go when
-//! their leaf is packed anew, merged with tombstones that nobody else sees.
+//! S3-FIFO (Yang and others, "FIFO queues are all you need for cache eviction", SOSP 2023):
 //!
-//! Above [`FULL_PCT`] of the limit, records leave at the end of probation, in whatever pack comes by; above
-//! [`GOAL_PCT`] the background, and writers that pack, visit leaves; at the limit a writer visits leaves until there is
-//! room for its record. With places below DRAM all this waits until these are full: see `pressure`.
+//! 1. New records go on *probation*, a queue of a tenth of all bytes.
+//! 2. A record that was read before its end there moves to the *main* queue. Other records go, and their keys are
+//!    remembered.
+//! 3. A remembered key that comes back soon goes to the main queue at once.
+//! 4. In the main queue, a record that was read since its last turn gets another turn.
+//!
+//! The leaves hold records in key order, so no list can link them in queue order. Instead:
+//!
+//! 1. Each record has a [`Mark`] with its queue and the epoch in which it entered that queue. An epoch is an eighth of
+//!    what a queue holds.
+//! 2. Leaves wait by the oldest epoch of their records. A thread that needs room visits the leaf whose records came
+//!    first.
+//! 3. Records go when their leaf is packed anew, merged with tombstones that nobody else sees.
+//! 4. Above [`FULL_PCT`] of the limit, records leave at the end of probation, in any pack of a writer. Writers that
+//!    pack visit leaves. Above [`GOAL_PCT`] such a visit takes records of the main queue, too.
+//! 5. At the limit a writer visits leaves until its record has room. Above the limit the background visits leaves.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -37,7 +44,7 @@ const GOAL_PCT: u64 = 97;
 const EPOCHS: u32 = 8;
 /// Per cent of all bytes that are on probation.
 const PROBATION_PCT: u64 = 10;
-/// Records of the main queue that one visit lets go of.
+/// Records of the main queue that one visit evicts.
 const EVICTED_PER_VISIT: usize = 32;
 /// Leaves that a writer visits after a pack, which brought a handful of records.
 const VISITS_PER_PACK: usize = 4;
@@ -51,7 +58,7 @@ enum Which {
     Main,
 }
 
-/// Time as a queue counts it: by what comes into it.
+/// Time as a queue counts it: by the bytes or records that enter it.
 #[derive(Debug, Default)]
 struct Epochs {
     number: AtomicU32,
@@ -77,8 +84,8 @@ impl Epochs {
 
 /// Leaves by the stamp of their oldest record in a queue.
 ///
-/// The queue keeps no leaf alive: a leaf that was joined with its neighbour would hold its body until its turn came,
-/// and eviction would let go of other records to make room for that.
+/// The queue keeps no leaf alive. A leaf that was joined with its neighbour would otherwise hold its body until its
+/// turn came. Eviction would then take other records to make room for that body.
 #[derive(Default)]
 struct Waiting(Mutex<[Vec<Weak<Leaf>>; STAMPS as usize]>);
 
@@ -106,12 +113,12 @@ impl Waiting {
     }
 }
 
-/// What an evicting store keeps beside its leaves.
+/// The data that an evicting store keeps beside its leaves.
 #[derive(Default)]
 pub(crate) struct Eviction {
     /// Eviction began, and may have ended since: a key that is not there may have been evicted.
     begun: AtomicBool,
-    /// Held by whoever begins or ends it.
+    /// Held by the thread that begins or ends it.
     switching: Mutex<()>,
     /// So little room is left that probation ends.
     full: AtomicBool,
@@ -148,7 +155,7 @@ struct Turn {
     age: u32,
 }
 
-/// What visits came to.
+/// The outcome of visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relief {
     /// There is room.
@@ -160,8 +167,9 @@ enum Relief {
 }
 
 impl Core {
-    /// Marks the records of a leaf that is packed, and adds tombstones for those that are to go; `keys` takes their
-    /// keys. Probation ends in a pack that `may_end` it: one of a writer or of eviction, not one that nobody asked for.
+    /// Gives marks to the records of a leaf that is packed, and adds tombstones for records that go; `keys` takes their
+    /// keys. With `may_end` probation may end: in a pack of a writer or of eviction, not in one that no thread waits
+    /// for.
     pub(crate) fn weigh<'a>(
         &self,
         leaf: &Leaf,
@@ -284,13 +292,14 @@ impl Core {
         }
     }
 
-    /// Whether a key that is not there may lie in a checkpoint, because it was evicted: then a delete of it is one.
+    /// Whether a key that is not there may lie in a checkpoint because it was evicted. A delete of such a key is
+    /// logged.
     pub(crate) fn forgets(&self) -> bool {
         self.has_evicted() && self.journal.get().is_some()
     }
 
-    /// Has the records of a leaf without marks wait in the main queue, as if they had come there one after the other:
-    /// how they were read before is not known. The caller owns the leaf.
+    /// Puts the records of a leaf without marks in the main queue, as if they had come there one after the other. Their
+    /// earlier reads are not known. The caller owns the leaf.
     pub(crate) fn take_up(&self, leaf: &Leaf, guard: &Guard) {
         let Some(eviction) = self.evicting() else { return };
         let now = eviction.main.now() + STAMPS;
@@ -315,8 +324,8 @@ impl Core {
         self.gauges.held().saturating_sub(self.gauges.retired.held())
     }
 
-    /// Whether so much is held that room comes before everything else that is done in the background: more than the
-    /// limit, which writers keep to, so that nothing goes while nobody writes.
+    /// Whether eviction comes before all other background work: more than the limit is held. Writers keep to the limit,
+    /// so nothing goes while no thread writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
         self.evicts() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
     }
@@ -355,14 +364,14 @@ impl Core {
         if bytes > self.gauges.limit() / 2 {
             return false;
         }
-        // What goes counts until it is freed: with more visits at a time too much would.
+        // Evicted bytes count until they are freed. With more visits at a time too much would go.
         while self.evict(eviction, bytes, 1) == Relief::Some {
             self.reclaim();
         }
         true
     }
 
-    /// The same in the background, only above [`GOAL_PCT`]; whether there is more to do.
+    /// Evicts in the background, only above the limit, down to [`GOAL_PCT`]; whether there is more to do.
     pub(crate) fn evict_in_background(&self) -> bool {
         let Some(eviction) = self.evicting().filter(|_| self.is_eviction_due()) else { return false };
         if self.packs_instead(0) {
@@ -393,7 +402,7 @@ impl Core {
         }
         let goal = (limit / 100 * GOAL_PCT).min(limit.saturating_sub(wanted_bytes));
         for _ in 0..visits {
-            // What a visit packs and joins is held twice until nobody reads the old any more.
+            // The new body of a visit and the old one are held beside each other until no reader has the old one.
             self.wait_for_retired();
             let live = self.live_bytes();
             let full = live > (limit / 100 * FULL_PCT).min(goal);
@@ -418,8 +427,8 @@ impl Core {
         Relief::Some
     }
 
-    /// The leaf whose turn it is: one with records at the end of probation, or whoever came first when there `must` be
-    /// one.
+    /// The leaf whose turn it is: one with records at the end of probation. If there `must` be one, the leaf whose
+    /// records came first.
     fn next_leaf(&self, eviction: &Eviction, must: bool) -> Option<Turn> {
         let pop = |which: Which, age_min| {
             let now = eviction.epochs(which).now();

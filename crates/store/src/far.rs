@@ -1,8 +1,10 @@
 //! Far memory as a place for bytes that never change: bodies, and chunks of large values.
 //!
-//! What is put here is read in place, as bytes in DRAM are, and its space is given back with its last owner. Bodies
-//! reach that through the epoch, with their leaf's state. The store promises nothing of what is here after the process:
-//! blocks that an earlier one left are freed when the medium is opened.
+//! Not for bytes that must outlive the process: blocks that an earlier process left are freed when the medium is
+//! opened.
+//!
+//! 1. The store copies bytes here once. Readers use them in place, as they use bytes in DRAM.
+//! 2. The space is given back with the last owner. A body's owner is the state of its leaf, which the epoch frees.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -17,20 +19,20 @@ use crate::Error;
 use crate::large::CHUNK_BYTES;
 use crate::options::FarRatio;
 
-/// What is in force on the far memory of a store; as [`Store::far`](crate::Store::far) tells it.
+/// The state of a store's far memory, from [`Store::far`](crate::Store::far).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FarStatus {
-    /// What the medium is, and what it is not, in words.
+    /// The kind of the medium, in words.
     pub kind: String,
-    /// What makes bytes durable there, in words. The store does not rely on it yet.
+    /// The means by which bytes become durable there, in words. The store does not rely on it yet.
     pub persistence: String,
     /// Bytes of the medium.
     pub limit_bytes: u64,
     /// Bytes that blocks take, rounding and what waits for its last reader included.
     pub used_bytes: u64,
-    /// Bytes that the system counts as this process's anonymous memory although they are no DRAM of it: all of a NUMA
-    /// node's, none of a file's.
+    /// Bytes that are no DRAM, but that the system counts as anonymous memory of this process: all bytes of a NUMA
+    /// node, none of a file.
     pub anonymous_bytes: u64,
 }
 
@@ -45,7 +47,7 @@ pub(crate) struct FarMemory {
     medium: Medium,
     /// A block found no room, and none was freed since.
     full: AtomicBool,
-    /// Where chunks of large values go, if their ratio is set.
+    /// Places chunks of large values, if their ratio is set.
     placement: Option<Placement>,
     /// Whether a block takes a slot of any size where none of its own is free.
     takes_any: AtomicBool,
@@ -70,7 +72,7 @@ enum Held {
     Heap(Box<[u8]>),
 }
 
-/// What DRAM holds for bytes in far memory.
+/// Bytes of DRAM for a share of bytes in far memory.
 pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<usize>();
 
 impl FarMemory {
@@ -102,7 +104,7 @@ impl FarMemory {
         self.takes_any.store(fit == Fit::Any, Relaxed);
     }
 
-    /// What places chunks of large values at a set ratio.
+    /// The placement of chunks of large values at a set ratio.
     pub(crate) fn placement(&self) -> Option<&Placement> {
         self.placement.as_ref()
     }
@@ -187,7 +189,7 @@ impl FarBytes {
         }
     }
 
-    /// Where they begin.
+    /// Their address.
     pub(crate) fn start(&self) -> NonNull<[u8]> {
         NonNull::from(self.bytes())
     }

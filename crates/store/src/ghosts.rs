@@ -1,7 +1,8 @@
-//! Fingerprints of keys that were evicted from probation not long ago: whoever comes back belongs into the main queue.
+//! Ghosts: fingerprints of keys that were evicted from probation not long ago. A key that comes back while its ghost is
+//! there goes to the main queue.
 //!
-//! Five fingerprints of 12 bits share a word, the oldest in the highest bits: a new one pushes it out. A key that was
-//! never evicted is taken for one that was with a chance of 5 in 4,096.
+//! Five fingerprints of 12 bits share a word, the oldest in the highest bits. A new fingerprint pushes the oldest out.
+//! A key that was never evicted is taken for a ghost with a chance of 5 in 4,096.
 
 use crate::memory::Gauges;
 

@@ -1,15 +1,18 @@
 //! How often a leaf's records are read: a clock of two bits per record that decays.
 //!
-//! One read in [`SAMPLE`] raises its record's count; each round of the tierer halves or forgets them all. Counts are
-//! advice: they are raised without synchronisation, and a merge that shifts records leaves them where they were.
+//! Not for facts: counts are hints. Readers raise them without synchronisation, and a merge that shifts records leaves
+//! them where they were.
+//!
+//! 1. One read in [`SAMPLE`] raises its record's count.
+//! 2. Each round of the tierer halves or forgets all counts.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One read in this many is counted.
 pub(crate) const SAMPLE: u32 = 8;
 
-/// Records with a count of their own. Those behind share theirs with those before: packed bodies may have twice as
-/// many.
+/// Records with a count of their own. Records behind these share their counts with records before: packed bodies may
+/// have twice as many.
 const PLACES: usize = 224;
 const WORDS: usize = PLACES / 32;
 const LOW_BITS: u64 = 0x5555_5555_5555_5555;

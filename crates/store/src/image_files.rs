@@ -1,9 +1,11 @@
-//! The segment files of a store: what is needed of them, and when a file goes.
+//! The segment files of a store, and when one of them is removed.
 //!
-//! Whoever holds a place in the process owns it, alone, and releases it: [`Owned`], or a list of images. A checkpoint
-//! names places, too, and what it names is read after a crash. So a segment goes when nobody owns anything in it and
-//! the checkpoint in force names nothing in it. While a checkpoint is being made it is not known yet what that names,
-//! and nothing goes at all.
+//! Not for the bytes in them: `media::segments` writes and reads those.
+//!
+//! 1. Each holder of a place in the process owns that place alone and releases it: [`Owned`], or a list of images.
+//! 2. The checkpoint in force names places, too, and recovery reads these after a crash.
+//! 3. A segment is removed when nobody owns a place in it and the checkpoint in force names none.
+//! 4. While a checkpoint is made, no segment is removed: nobody knows yet which places that checkpoint will name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +20,7 @@ use crate::few::Few;
 use crate::memory::arc_bytes;
 use crate::sync::Mutex;
 
-/// Segment files, and which of them are needed whoever owns their bodies.
+/// Segment files, and the set of those that are needed whether or not a holder owns bodies in them.
 pub(crate) struct ImageFiles {
     pub(crate) segments: Segments,
     /// Bytes that memory holds for large values on SSD.
@@ -26,7 +28,7 @@ pub(crate) struct ImageFiles {
     /// Pieces of large values that readers read.
     pub(crate) pieces_read: AtomicU64,
     needed: Mutex<Needed>,
-    /// Nothing goes while somebody has the lock of this folder.
+    /// No segment is removed while another process has the lock of this folder.
     readers: Option<(Arc<dyn Disk>, PathBuf)>,
 }
 
@@ -45,8 +47,8 @@ impl ImageFiles {
         Self::with(segments, Needed::default(), None)
     }
 
-    /// Files of which a checkpoint in force needs the segments `named`. Who reads them from outside locks the folder
-    /// `readers`.
+    /// Files of which a checkpoint in force needs the segments `named`. A process that reads them from outside locks
+    /// the folder `readers`.
     pub(crate) fn of_checkpoint(
         segments: Segments,
         named: BTreeSet<u64>,
@@ -67,8 +69,8 @@ impl ImageFiles {
         self.readers.is_some()
     }
 
-    /// Something that they have is left out by a salvage: none of those that are there goes while the process runs, for
-    /// what was left out may lie in any of them, and may be read another day.
+    /// Keeps all segments that are there until the process ends. A salvage that left something out calls this: the
+    /// missing bytes may lie in any of them and may be readable another day.
     pub(crate) fn keep_all(&self) {
         self.needed.lock().kept = Some(self.segments.numbers().last().copied().unwrap_or(0));
     }
@@ -108,13 +110,13 @@ impl ImageFiles {
             },
         };
         for segment in &dead {
-            // Who still holds a stale list looks for the new one when its read fails.
+            // A reader with a stale list looks for the new list when its read fails.
             self.segments.remove(*segment)?;
         }
         Ok(dead.len())
     }
 
-    /// Begins to make a checkpoint: until what is returned ends, nothing is removed.
+    /// Begins a checkpoint. No segment is removed until the returned walk ends.
     pub(crate) fn walk(&self) -> Walk<'_> {
         self.needed.lock().is_walking = true;
         Walk(self)
@@ -158,8 +160,9 @@ impl<P: AsRef<[Place]>> Owned<P> {
         Self { files: files.clone(), places, is_handed_on: AtomicBool::new(false) }
     }
 
-    /// Of places that were found when the files were opened: the checkpoint in force names them, also those of pieces
-    /// that its manifest does not list, and they may be let go before the next one.
+    /// Of places that were found when the files were opened. The checkpoint in force names them, and also pieces that
+    /// its manifest does not list. The process may release them before the next checkpoint, so their segments count as
+    /// named.
     pub(crate) fn found(files: &Arc<ImageFiles>, places: P) -> Result<Self, SegmentError> {
         let owned = Self::new(files, places);
         files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));
@@ -176,7 +179,7 @@ impl<P: AsRef<[Place]>> Owned<P> {
         self.places.as_ref()
     }
 
-    /// Somebody else owns the places now.
+    /// The caller has given the places to another owner.
     pub(crate) fn hand_on(&self) {
         self.is_handed_on.store(true, Relaxed);
     }
@@ -196,7 +199,7 @@ impl<P: AsRef<[Place]>> fmt::Debug for Owned<P> {
     }
 }
 
-/// Where the pieces of a large value lie, which are released with this.
+/// The places of the pieces of a large value, which are released with this.
 pub(crate) struct OwnedPieces {
     files: Arc<ImageFiles>,
     places: Few<Place>,

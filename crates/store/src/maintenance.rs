@@ -1,8 +1,13 @@
 //! Background work: the packers' queue, and the sweep that settles, recodes and fills leaves.
 //!
-//! Sealed landings come first: they are what writers wait for. The sweep walks the leaves in key order when the
-//! queue is empty, a few times a second while it finds something to do, and looks again at what it left alone: a
-//! leaf is *quiet* when nothing was appended to it since the lap before.
+//! Not for work that a call needs to go on: writers pack and make room themselves if the background is late.
+//!
+//! 1. A background thread packs leaves of the queue first, because their writers may wait.
+//! 2. The first thread also makes room, evicts, and runs the tierer.
+//! 3. When nothing of that is due, it sweeps the leaves in key order, a few times a second while it finds something to
+//!    do.
+//! 4. A leaf is *quiet* if nothing was appended to it since the cycle before. The sweep settles quiet leaves and comes
+//!    back to the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,10 +35,10 @@ const NAP_MIN: Duration = Duration::from_millis(1);
 const NAP_MAX: Duration = Duration::from_millis(64);
 /// The same while much is read, so that the tierer is not late.
 const NAP_READ: Duration = Duration::from_millis(8);
-/// From one lap of the sweep to the next, while the last one found something to do, and while none does.
+/// From one cycle of the sweep to the next, while the last one found something to do, and while none does.
 const LAP_BUSY: Duration = Duration::from_millis(200);
 const LAP_IDLE: Duration = Duration::from_secs(1);
-/// A lap of a large store takes long: then the pause is this many times the lap, up to that of an idle store.
+/// A cycle of a large store takes long: then the pause is this many times the cycle, up to that of an idle store.
 const LAP_PAUSE_FACTOR: u32 = 30;
 /// Leaves that the sweep visits before it looks at the queue again.
 const SWEEP_LEAVES: usize = 64;
@@ -135,29 +140,29 @@ impl Drop for Packers {
     }
 }
 
-/// Where the sweep is.
+/// The position of the sweep.
 #[derive(Default)]
 pub(crate) struct Sweep {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
     all_quiet: bool,
-    /// Whether the lap found a leaf that is, or was lately, out of its form.
+    /// Whether the cycle found a leaf that is, or was lately, out of its form.
     worked: bool,
-    /// Quiet leaves seen in this lap, and how full they were.
+    /// Quiet leaves seen in this cycle, and how full they were.
     fullness: Fullness,
-    /// Whether quiet leaves are filled in this lap.
+    /// Whether quiet leaves are filled in this cycle.
     fills: bool,
 }
 
 impl Sweep {
-    /// One that brings every leaf to its form, whoever writes there.
+    /// A sweep that brings every leaf to its form, even if writers append there.
     pub(crate) fn of_all() -> Self {
         Self { all_quiet: true, ..Self::default() }
     }
 }
 
-/// How full the quiet leaves of a lap were.
+/// How full the quiet leaves of a cycle were.
 #[derive(Default)]
 struct Fullness {
     leaves: usize,
@@ -264,7 +269,7 @@ impl Core {
 
     /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
     pub(crate) fn reclaim(&self) {
-        // What was retired is free three steps of the epoch later, and each step frees only a little.
+        // Retired bytes are free three steps of the epoch later, and each step frees only a little.
         let mut idle_steps = 0;
         while idle_steps < 4 {
             let before = self.gauges.retired.held();
@@ -279,7 +284,7 @@ impl Core {
     /// Merges every landing that is there now, and brings every leaf to its form, as far as there is room for that.
     pub(crate) fn settle(&self) {
         self.maintain_dictionary();
-        // The first lap settles every leaf, the second fills each from a neighbour that is settled, too.
+        // The first cycle settles every leaf, the second fills each from a neighbour that is settled, too.
         let mut sweep = Sweep::of_all();
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
@@ -291,7 +296,7 @@ impl Core {
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.dictionaries.release_idle());
         Self::release_scratch();
-        // What was retired is free three steps of the epoch later, once those who read it now are done.
+        // Retired bytes are free three steps of the epoch later, once their readers of this moment are done.
         (0..3).for_each(|_| self.pin().flush());
         self.wait_for_retired();
         self.reclaim();
@@ -300,7 +305,7 @@ impl Core {
     /// Visits up to `leaves` leaves; `true` when that ended a lap.
     pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
         for _ in 0..leaves {
-            // What leaves take anew is held twice until nobody reads the old any more.
+            // New bodies and old ones are held beside each other until no reader has the old ones.
             self.wait_for_retired();
             if !sweep.all_quiet && self.is_eviction_due() {
                 break;
@@ -376,10 +381,10 @@ impl Core {
         drop(ownership);
     }
 
-    /// Packs `leaf`, which the caller owns and somebody writes to; `false` when it has no room for that.
+    /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
     fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
         let was_heated = leaf.state(guard).heated;
-        // What is open may change when records expire.
+        // Records of the open landing may change when others expire.
         self.seal(leaf, guard);
         let settled = Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ()));
         if settled {
@@ -404,7 +409,7 @@ impl Core {
         self.goal(state, true) == Some(Goal::Recode)
     }
 
-    /// What a leaf needs, if anything.
+    /// The pack that a leaf needs, if any.
     pub(crate) fn goal(&self, state: &LeafState, quiet: bool) -> Option<Goal> {
         if quiet && !state.heated && !state.body.is_empty() && state.below.is_none() {
             let current = self.dictionaries.current().as_ref().map(Coding::generation);
@@ -458,7 +463,7 @@ impl Core {
             && generation(state) == generation(right)
     }
 
-    /// The leaf of `key`, owned, if nobody else owns it.
+    /// The leaf of `key`, owned, if no other thread owns it.
     pub(crate) fn try_own_leaf_of<'g>(
         &self,
         key: &[u8],
@@ -520,7 +525,7 @@ impl Core {
             Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
             guard.flush();
             if first.state(&guard).high == high {
-                // Somebody writes there again.
+                // A thread writes there again.
                 return Ok(());
             }
         }

@@ -1,5 +1,5 @@
-//! What eviction knows of each record of a leaf: one byte, beside the leaf and not in its body, because readers change
-//! it.
+//! The memory of eviction: one byte for each record of a leaf. The bytes lie beside the leaf and not in its body,
+//! because readers change them.
 //!
 //! ```text
 //! bits 0-1  reads since the record was last judged, at most 3
@@ -125,7 +125,7 @@ impl Marks {
             old.iter().zip(marks).for_each(|(old, new)| old.store(new.0, Relaxed));
             return;
         }
-        // What the allocator would leave empty is room to grow.
+        // The rest of the size class is room to grow.
         let len = allocated_bytes(asked_bytes(marks.len())) - asked_bytes(0);
         let mut new = Owned::<[MaybeUninit<AtomicU8>]>::init(len);
         for (index, place) in new.iter_mut().enumerate() {

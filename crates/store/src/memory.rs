@@ -1,4 +1,6 @@
 //! Memory as the allocator holds it: size classes, gauges by purpose, and the limit.
+//!
+//! Not for making room when the limit is reached: `pressure` does that.
 
 use std::cell::Cell;
 use std::sync::atomic::{
@@ -38,8 +40,8 @@ pub(crate) fn prefetch(address: usize, bytes: usize) {
     let _ = (address, bytes, CACHE_LINE_BYTES);
 }
 
-/// What the store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`. What
-/// begins with `far` lies in far memory and counts for no limit of DRAM.
+/// The bytes that a store holds, by purpose, as asked of the allocator; rounding to its size classes is `slack_bytes`.
+/// Fields that begin with `far` are bytes in far memory, which count for no limit of DRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryUse {
@@ -57,11 +59,11 @@ pub struct MemoryUse {
     pub large_bytes: u64,
     /// Dictionaries of all live generations, decoders and encoders.
     pub dictionary_bytes: u64,
-    /// What eviction knows of records, and of keys that it evicted.
+    /// Marks of records, and ghosts of keys that were evicted.
     pub eviction_bytes: u64,
     /// Bytes that were replaced and wait for their last reader.
     pub retired_bytes: u64,
-    /// What rounding to the allocator's size classes adds to the figures above.
+    /// Bytes that rounding to the allocator's size classes adds to the figures above.
     pub slack_bytes: u64,
     /// Keys and values as the user sees them, settled records only.
     pub logical_bytes: u64,

@@ -1,5 +1,12 @@
-//! Moving a leaf's body between DRAM and far memory: copy, publish a state with the copy, and let the epoch free the
-//! rest. Its large values move by themselves, one by one: no record knows where they lie.
+//! Demotes a leaf's body from DRAM to far memory, and promotes it back.
+//!
+//! Not for the SSD, which is `cold`, and not for the decision to move, which `pressure` and `tierer` make.
+//!
+//! 1. The owner of the leaf copies the body to the other place.
+//! 2. It publishes a state with the copy, beside whatever landings the leaf has by then.
+//! 3. The epoch frees the old bytes after their last reader.
+//!
+//! Large values move by themselves, one by one, because no record knows where they lie.
 
 use std::sync::Arc;
 
@@ -17,8 +24,8 @@ use crate::pressure::Sent;
 const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 
 impl Core {
-    /// Moves what `leaf`, which the caller owns, has in DRAM to far memory: its body, if `with_body`, and of its large
-    /// values those that `pick` picks.
+    /// Demotes `leaf`, which the caller owns, to far memory: its body, if `with_body`, and the large values that `pick`
+    /// picks.
     pub(crate) fn send_to_far(&self, leaf: &Leaf, with_body: bool, pick: Pick, guard: &Guard) -> Sent {
         let Some(far) = &self.far else { return Sent::Kept };
         let state = leaf.state(guard);
@@ -69,12 +76,12 @@ impl Core {
     }
 }
 
-/// Which large values of a leaf leave a side of memory: of those that may, since none does that lies at a set ratio.
+/// The large values of a leaf that leave a side of memory. Values at a set ratio never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
-    /// Those that were not read of late.
+    /// Values that were not read since the last visit.
     Unread,
-    /// Those that were read least of late.
+    /// Values that were read least since the last visit.
     LeastRead,
     All,
 }
@@ -159,7 +166,7 @@ mod tests {
 
     #[test]
     fn readers_of_leaves_that_move_see_every_value() {
-        // What was replaced may wait for the reader as long as that runs.
+        // Replaced bytes may wait for the reader as long as that runs.
         let far = FarMemory::on_heap(1 << 30);
         let (records, rounds) = if cfg!(miri) { (15u32, 2) } else { (500, 50) };
         {

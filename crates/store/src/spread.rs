@@ -1,4 +1,4 @@
-//! How heat is spread over the bytes of all bodies: from how hot on do those fit that DRAM has room for?
+//! How heat is spread over the bytes of all bodies: it tells the heat above which all leaves fit into DRAM.
 
 /// Steps to a counted read per record.
 const STEPS: f64 = 64.0;

@@ -1,9 +1,16 @@
-//! The tierer: leaves that are read far more than others are kept raw, and take their form again when they are not;
-//! leaves and large values in far memory that are read more than what DRAM holds come back.
+//! The tierer: it keeps leaves raw that are read far more than others, and promotes hot leaves and large values from
+//! far memory.
 //!
-//! It goes round the leaves when enough was read for their clocks to mean something, or a second after anything was
-//! read: first it measures how heat is spread, then it judges every leaf by that. So a hot set that moves is raw again
-//! after one or two rounds, and a store that nobody reads costs nothing.
+//! Not for demotion: the clock hands of `pressure` do that, by the border that the tierer measures.
+//!
+//! 1. A round is due when enough was read for the clocks to mean something, or a second after any read. A store that
+//!    nobody reads costs nothing.
+//! 2. The first walk over the leaves measures how heat is spread.
+//! 3. The second walk cools raw leaves that are no longer hot: they take their form again.
+//! 4. The third walk heats hot leaves within the room that became free, promotes leaves and values, and lets the counts
+//!    decay.
+//!
+//! A hot set that moves is raw again after one or two rounds.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +28,8 @@ const RECORDS_PER_READ: u64 = 2;
 const READS_MIN: u64 = 100_000;
 /// After fewer reads it is due after this time.
 const ROUND_MAX: Duration = Duration::from_secs(1);
-/// From the end of a round to the next, at least so many times what the walk took, and what changing leaves took: 2 %
-/// of one processor where nothing changes.
+/// The pause between two rounds is at least so many times the time of the walks, and of changing leaves. Walks take 2 %
+/// of one processor at most.
 const WALK_PAUSE_FACTOR: u32 = 50;
 const CHANGE_PAUSE_FACTOR: u32 = 4;
 /// Heated leaves may take one part in this many of all bodies.
@@ -31,14 +38,14 @@ const HEATED_SHARE: u64 = 32;
 const LEAVES_MIN: u64 = 16;
 /// Counted reads that make a leaf hot at least: fewer may be chance.
 const COUNTS_MIN: u32 = 8;
-/// A leaf comes back from far memory when it is so many times as hot as what is sent there.
+/// A leaf is promoted from far memory when it is so many times as hot as the leaves that are demoted.
 const RAISING_FACTOR: f64 = 2.0;
 /// Bytes of large values of a leaf that come back from there at a time, the last one's not counted.
 const RAISED_BYTES_MAX: u64 = 1 << 20;
 /// Colder leaves make room for hot ones of so many parts of the limit in a round at most.
 const WANTED_PART: u64 = 16;
 
-/// Where a round is.
+/// The position of a round.
 #[derive(Default)]
 pub(crate) struct Tierer {
     /// Lowest key of the next leaf.
@@ -51,17 +58,17 @@ pub(crate) struct Tierer {
     wanted_bytes: u64,
     /// Bytes of heated bodies.
     heated_bytes: u64,
-    /// What was read when the round began.
+    /// The count of reads when the round began.
     reads: u64,
-    /// So much was read that what was counted before means nothing any more.
+    /// So much was read that older counts mean nothing any more.
     enough: bool,
-    /// What the round took: in all, and to change leaves.
+    /// The time that the round took: in all, and to change leaves.
     busy: Duration,
     changing: Duration,
     ended: Option<Instant>,
 }
 
-/// What a walk over the leaves does. Leaves are cooled before others are heated, so that there is room for these.
+/// The work of a walk over the leaves. Leaves are cooled before others are heated, so that there is room for these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pass {
     #[default]
@@ -96,8 +103,8 @@ impl Heats {
         self.squares += counts * counts / records;
     }
 
-    /// Three deviations above the mean, as the bypass of the ZipCache paper, but four times the mean: a leaf that is
-    /// read less is not worth its bytes. Cooling at one deviation, for hysteresis.
+    /// A leaf is hot three deviations above the mean, as in the bypass of the ZipCache paper, and above four times the
+    /// mean. A leaf that is read less is not worth its bytes. A leaf cools at one deviation, for hysteresis.
     fn thresholds(&self) -> Option<Thresholds> {
         if self.leaves < LEAVES_MIN || self.sum == 0.0 {
             return None;
@@ -232,8 +239,8 @@ impl Core {
         self.raise_from_far(leaf, guard)
     }
 
-    /// Brings large values of `leaf` that are read all the time from far memory to DRAM, if there is room, up to so
-    /// many that nobody waits for it; `true` when any came.
+    /// Promotes large values of `leaf` that are read in every round from far memory to DRAM, if there is room. It stops
+    /// after so many bytes that no thread waits for it. `true` if any came.
     fn rank_larges(&self, leaf: &Leaf, tierer: &mut Tierer, guard: &Guard) -> bool {
         let mut came_bytes = 0;
         for large in leaf.state(guard).body.larges().filter(|large| large.reads() > 0) {

@@ -1,9 +1,11 @@
-//! Several leaves at a time, where a device packs their blocks: while it works on those of one leaf, the next ones are
-//! laid out.
+//! Several leaves at a time: while a device packs the blocks of one leaf, the thread lays out the next leaves.
 //!
-//! Background threads do so, with leaves that are quiet, that cool down, or that wait in the queue anyway. The leaf
-//! that was begun first is published last, when all others are; until then it takes appends and answers reads as
-//! before. A leaf that is closed, whose writers wait, is always packed alone, and so is one that its writer packs.
+//! Not for writers, nor for leaves that are closed: those leaves are packed alone, because writers wait for them.
+//!
+//! 1. A background thread begins a leaf that is quiet, cools down, or waits in the queue.
+//! 2. While the device works, the thread begins leaves to the right of it, or others of the queue.
+//! 3. The thread publishes a leaf after all leaves that it began later. Until then each takes appends and answers reads
+//!    as before.
 
 use crossbeam_epoch::Guard;
 
@@ -11,8 +13,8 @@ use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::packing::Goal;
 
-/// Leaves behind one that is packed which are looked at meanwhile: so many bodies with their values raw is what a
-/// thread has under way at most.
+/// Leaves to the right that a thread looks at while a device has one. With that one, so many bodies with their values
+/// raw are under way at most.
 pub(crate) const LEAVES_AHEAD_MAX: usize = 7;
 
 /// The same of leaves in the queue: their writers may fill another landing, and then wait.
@@ -47,8 +49,8 @@ impl Core {
         self.stats.packs_background.raise();
     }
 
-    /// Gives `leaf`, which the caller owns, its form, and those behind it theirs while a device has its blocks; `false`
-    /// when it has no room for that.
+    /// Gives `leaf`, which the caller owns, its form, and leaves to its right theirs while a device has its blocks.
+    /// `false` if memory has no room for that.
     pub(crate) fn settle_with_next(
         &self,
         leaf: &Leaf,
@@ -99,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Counts what was done to a leaf.
+    /// Counts the work on a leaf.
     pub(crate) fn count_settled(&self, goal: Goal, was_heated: bool) {
         match goal {
             Goal::Heat => self.stats.heated.raise(),
@@ -358,7 +360,7 @@ mod tests {
             let model = Model::with_injection(&ModelOptions::default(), injection).unwrap();
             let devices: Vec<Arc<dyn Device>> = vec![Arc::new(model)];
             let setting = Setting::new(Format::Deflate).with_huffman(Huffman::Dynamic).with_path(path);
-            // What never ends is not waited for; what ends has all the time that its thread may need.
+            // The test waits for no job that never ends. A job that ends has all the time that its thread may need.
             let job_time_max = Duration::from_millis(if falls_back { 200 } else { 60_000 });
             let engine = Arc::new(Iaa::on(&setting, devices, job_time_max).unwrap());
             let core = core_on(engine.clone(), BlockOptions::default());

@@ -1,7 +1,7 @@
-//! What lies below a leaf on SSD: places of images in key order, compact.
+//! The list of images below a cold leaf: their places in key order, compact.
 //!
-//! An image costs 20 bytes and what tells its lowest key from its neighbours'; a leaf of eight images costs about as
-//! much besides.
+//! An image costs 20 bytes, and the part of its lowest key that differs from its neighbours'. A leaf of eight images
+//! costs about as much besides.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::coding::Coding;
 use crate::leaf::COLD_LEAF_BYTES;
 use crate::memory::allocated_bytes;
 
-/// Where one image lies.
+/// The place of one image.
 #[derive(Clone, Copy)]
 struct Image {
     segment: u32,
     offset: u32,
     bytes: u32,
-    /// Where the rest of its lowest key ends in `lows`.
+    /// The end of the rest of its lowest key in `lows`.
     low_end: u32,
     records: u16,
 }
@@ -40,11 +40,11 @@ pub(crate) struct Part {
 pub(crate) struct Below {
     tier: Arc<Tier>,
     images: Box<[Image]>,
-    /// What all lowest keys but the first begin with, and then their rests.
+    /// The prefix of all lowest keys but the first, and then their rests.
     lows: Box<[u8]>,
     prefix_len: u32,
     logical_bytes: u64,
-    /// What the images are decoded with: those of one generation share it.
+    /// The codings of the images: images of one generation share one.
     codings: Box<[Coding]>,
     is_handed_on: AtomicBool,
 }
@@ -166,7 +166,7 @@ impl Below {
         &self.codings
     }
 
-    /// What the images of a generation are decoded with.
+    /// The coding of the images of a generation.
     pub(crate) fn coding(&self, generation: u32) -> Option<&Coding> {
         self.codings.iter().find(|coding| coding.generation() == generation)
     }

@@ -1,8 +1,13 @@
-//! Room on SSD: segments without live images go, and when the limit is near, the live images of the segment that has
-//! the fewest are appended anew and their leaves told.
+//! Cleaning: it gives room on SSD back.
 //!
-//! Which leaves those are is asked of the leaves: a walk over lists in memory costs less than a segment takes to be
-//! written.
+//! 1. Segments without live images are removed.
+//! 2. When the limit is near, the live images of the segment that has the fewest are appended anew, and their leaves
+//!    get new lists.
+//! 3. The cleaner finds these leaves by a walk over all lists. The walk reads memory only and costs less than writing a
+//!    segment.
+//!
+//! In a store with a folder, checkpoints clean in their walk (`clean_leaf`), because the manifest in force still names
+//! the old images.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +34,7 @@ const FREE_SEGMENTS: u64 = 2;
 impl Tier {
     /// Removes segments that nobody needs; how many.
     fn remove_dead(&self) -> usize {
-        // Who cannot remove cannot write either, and says so then.
+        // A thread that cannot remove a file cannot write one either, and says so then.
         self.files.remove_dead().unwrap_or(0)
     }
 
@@ -40,7 +45,7 @@ impl Tier {
 
     /// Cleaning begins above so many bytes, and ends there.
     pub(crate) fn enough_bytes(&self) -> u64 {
-        // It takes a checkpoint for what is dead to be free: it begins before that is in need.
+        // Dead bytes are free only after a checkpoint, so cleaning begins before the room is needed.
         let early_bytes = if self.files.outlive_the_process() { self.limit_bytes / KEPT_PART / 2 } else { 0 };
         let free_bytes = (FREE_SEGMENTS + 1) * self.segment_bytes + self.kept_bytes() + early_bytes;
         self.limit_bytes.saturating_sub(free_bytes)
@@ -80,7 +85,7 @@ impl Core {
             return true;
         }
         if tier.files.outlive_the_process() {
-            // What becomes free is free when a checkpoint no longer names it, and checkpoints clean.
+            // Dead bytes are free once no checkpoint names them, and checkpoints clean.
             return self.checkpointer.get().is_some_and(Checkpointer::want_room);
         }
         let Some(candidate) = tier.files.segments.candidate() else { return false };
@@ -123,7 +128,7 @@ impl Core {
             let pieces = Arc::new(OwnedPieces::new(&tier.files, places));
             match written {
                 Ok(()) => large.set_places(pieces),
-                // What is damaged stays where it is, and its segment with it.
+                // A damaged image stays where it is, and its segment with it.
                 Err(SegmentError::Damaged { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -149,7 +154,7 @@ impl Core {
         let mut parts = below.parts(&leaf.low());
         let mut replaced: Vec<(Place, Place)> = Vec::new();
         for part in parts.iter_mut().filter(|part| is_there(part.place)) {
-            // What is damaged stays where it is, and its segment with it.
+            // A damaged image stays where it is, and its segment with it.
             let Ok(image) = tier.files.segments.read(part.place) else { continue };
             match tier.files.segments.append(&image, Purpose::Cleaning) {
                 Ok(place) => replaced.push((std::mem::replace(&mut part.place, place), place)),

@@ -1,8 +1,14 @@
-//! Down to the SSD: the body of a settled leaf becomes an image below it. Of what is large only references stay above;
-//! the values themselves go when nobody has read them of late, wherever their records are.
+//! Demotes a leaf to SSD: the body of a settled leaf becomes an image below it.
 //!
-//! The image is written without a guard and without a lock. It is published only if nothing was appended meanwhile,
-//! under the writer lock, and that counts as an append: who read the leaf before and wants to write must look again.
+//! Not for a leaf that is cold already: `sink` merges its overlay with its images.
+//!
+//! 1. The owner settles the leaf and writes its image, without a guard and without a lock. A current image of a
+//!    checkpoint is taken instead.
+//! 2. It publishes the image under the writer lock if nothing was appended meanwhile.
+//! 3. That counts as an append: an update that read the leaf before must look again.
+//!
+//! Of large values only the references stay above. The values themselves go when no reader has read them of late,
+//! wherever their records are.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +59,7 @@ impl<'t> Written<'t> {
         let logical_bytes = settled(&image_state(body, coding)).1;
         encode(&low, body, coding, logical_bytes as u64, &mut self.bytes);
         let place = match self.tier.append(&self.bytes, Purpose::New) {
-            // What makes the leaf smaller may use the room that is kept for cleaning.
+            // An image that makes the leaf smaller may use the room that is kept for cleaning.
             Err(SegmentError::Full { .. }) if self.shrinks => {
                 self.tier.append(&self.bytes, Purpose::Cleaning)?
             }
@@ -69,7 +75,7 @@ impl<'t> Written<'t> {
         self.parts.push(part);
     }
 
-    /// A list of them all took over what was written.
+    /// A list has taken over the images.
     pub(super) fn owned(mut self) {
         self.fresh.clear();
     }
@@ -81,12 +87,12 @@ impl Drop for Written<'_> {
     }
 }
 
-/// What a leaf becomes: bodies that go down, each with the lowest key it owns, and the body that stays.
+/// The parts of a leaf: bodies that go down, each with the lowest key that it owns, and the body that stays.
 struct Division {
     lower: Vec<(Vec<u8>, Body)>,
     coding: Option<Coding>,
     upper: Body,
-    /// What expired on the way.
+    /// The records that expired on the way.
     pieces: Pieces,
 }
 
@@ -97,7 +103,7 @@ struct Settled<'l> {
     _ownership: Ownership<'l>,
 }
 
-/// What went to the SSD.
+/// The parts of a leaf that went to the SSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Went {
     /// The records of the leaf.
@@ -114,8 +120,8 @@ impl Went {
 }
 
 impl Core {
-    /// Sends what is in a leaf, of which the caller has a share, to the SSD: all records that are not large, and of the
-    /// large values those that `pick` picks. The caller holds no guard.
+    /// Demotes a leaf to the SSD: all records that are not large, and the large values that `pick` picks. The caller
+    /// has a share of the leaf. The caller holds no guard.
     ///
     /// # Errors
     /// A full SSD, or one that failed; what did not go is as it was.
@@ -139,8 +145,8 @@ impl Core {
         Ok(Went { leaf: went, large_bytes })
     }
 
-    /// Owns a leaf that goes to the SSD, and settles it; `None` if somebody else maintains it or writes to it, or its
-    /// body is damaged.
+    /// Owns a leaf that goes to the SSD, and settles it. `None` if another thread owns or writes to it, or its body is
+    /// damaged.
     fn own_settled<'l>(&self, leaf: &'l Leaf) -> Result<Option<Settled<'l>>, SegmentError> {
         let Some(ownership) = leaf.try_own() else { return Ok(None) };
         if let Some(cold) = &self.cold
@@ -158,8 +164,8 @@ impl Core {
         Ok(Some(Settled { state, appends, _ownership: ownership }))
     }
 
-    /// Sends the records of a leaf that are not large, which the caller owns and whose state is `state`; `false` when
-    /// somebody writes to it, or there is nothing to send.
+    /// Demotes the records of a leaf that are not large. The caller owns the leaf, whose state is `state`. `false` if
+    /// another thread writes to it, or nothing is left to demote.
     fn send_body(&self, leaf: &Leaf, state: &LeafState, appends: u64) -> Result<bool, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(false) };
         if state.below.is_some() {
@@ -227,7 +233,7 @@ impl Core {
             places.push(cold.tier.append(piece, Purpose::New)?);
             Ok::<(), SegmentError>(())
         });
-        // What was written is released if not all was.
+        // The written pieces are released if not all were written.
         let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
         written?;
         large.set_first_places(pieces);
@@ -259,7 +265,7 @@ impl Core {
             return Ok(Some(false));
         }
         at.hand_on();
-        // What expired since is in the image.
+        // The image still has records that expired since.
         let (settled_records, settled_bytes) = settled(state);
         self.account(&Pieces {
             records: i64::from(records) - settled_records,
@@ -276,8 +282,8 @@ impl Core {
         if self.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
     }
 
-    /// Packs what was written to a leaf, which the caller owns; its state then, and how often it was appended to,
-    /// unless it is being written to.
+    /// Packs the landings of a leaf, which the caller owns. Returns its state then, and its append count, unless
+    /// another thread writes to it.
     pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
         let guard = self.pin();
         if leaf.state(&guard).closed {

@@ -1,5 +1,5 @@
-//! Cold leaves that were written to so much that their upper body has outgrown what lies below: merged with it, or back
-//! in memory, where one with many large values is cut.
+//! Cold leaves whose overlay has outgrown their images: the leaf is promoted if memory has room, or its overlay is
+//! merged with the images. A leaf with many large values is promoted in any case, and cut.
 
 use ziptier_media::placement::Side;
 
@@ -8,8 +8,8 @@ use crate::core::Core;
 use crate::moving::Pick;
 
 impl Core {
-    /// Merges the upper body of a leaf that has outgrown what lies below, or brings that leaf back, if there is room;
-    /// `true` when there was one. The caller holds no guard.
+    /// Takes a leaf whose overlay has outgrown its images, and promotes the leaf if memory has room, or merges the two.
+    /// `true` if there was such a leaf. The caller holds no guard.
     pub(crate) fn merge_grown(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
@@ -29,7 +29,7 @@ impl Core {
             }
             (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), is_crowded(state))
         };
-        // What cannot be written now stays in memory, and is noted again when it grows on.
+        // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
         if !((is_crowded || self.has_memory_for(bytes)) && self.raise_from_ssd(&leaf)) {
             let _ = self.send_to_ssd(&leaf, Pick::Unread, Side::Dram);
         }

@@ -1,5 +1,5 @@
-//! A body as an image on SSD: that of a leaf that has nothing else (`durable::image`), so that one serves checkpoints,
-//! too.
+//! A body as an image on SSD. It is the image of a leaf that has nothing else (`durable::image`), so that one image
+//! serves checkpoints, too.
 
 use super::Below;
 use crate::body::{Body, Referents};
@@ -13,7 +13,7 @@ pub(crate) struct Image {
     pub(crate) coding: Option<Coding>,
 }
 
-/// The bytes of an image in place of what is in `out`: of a body that owns its keys from `low` on and has
+/// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has
 /// `logical_bytes` of keys and values.
 pub(crate) fn encode(
     low: &[u8],
@@ -39,7 +39,7 @@ pub(crate) fn encode(
 /// The image in `bytes`, which belongs to `below`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the image.
 pub(crate) fn decode(bytes: &[u8], below: &Below) -> Result<Image, String> {
     let image = LeafImage::read(bytes)?;
     let unknown = |generation| format!("the image is coded with generation {generation}, which is not known");
@@ -53,7 +53,7 @@ pub(crate) fn decode(bytes: &[u8], below: &Below) -> Result<Image, String> {
     }
 }
 
-/// The body of an image that has nothing else, and what it is decoded with.
+/// The body of an image that has nothing else, and its coding.
 fn decode_plain(image: &LeafImage<'_>, coding: Option<Coding>) -> Result<(Body, Option<Coding>), String> {
     if image.landing_records > 0 || !image.landing.is_empty() || !image.larges.is_empty() {
         return Err("the image has more than a body".to_owned());
@@ -72,7 +72,7 @@ fn decode_plain(image: &LeafImage<'_>, coding: Option<Coding>) -> Result<(Body, 
 }
 
 impl Image {
-    /// What it holds of `key`.
+    /// The record of `key` in it.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Found<'_>> {
         let index = self.body.find(key, key_hash(key))?;
         Some(self.body.found(index, self.coding.as_ref()))

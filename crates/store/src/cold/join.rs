@@ -1,4 +1,4 @@
-//! Neighbours on SSD become one leaf, and a leaf that has grown becomes two: their lists are put together or cut, and
+//! Joins two neighbours on SSD into one leaf, and cuts a leaf that has grown in two. Lists are joined or cut, and
 //! nothing is read or written.
 
 use std::sync::Arc;
@@ -114,8 +114,8 @@ impl Core {
         });
     }
 
-    /// Cuts a cold leaf, which the caller owns, in two, the second of which begins with image `from`, unless somebody
-    /// writes to it at this moment.
+    /// Cuts a cold leaf, which the caller owns, in two, unless another thread writes to it at this moment. The second
+    /// part begins with image `from`.
     fn cut_cold(&self, leaf: &Leaf, below: &Arc<Below>, from: usize, guard: &Guard) {
         self.seal(leaf, guard);
         self.pack_sealed(leaf, guard);

@@ -1,4 +1,7 @@
-//! Cold leaves: leaves whose records lie in segment files on SSD, and what memory still holds of them.
+//! Cold leaves: leaves whose records lie as images in segment files on SSD, and the part of them that memory still
+//! holds.
+//!
+//! Not for the decision to demote or promote a leaf: `pressure` and the readers of `read` make it.
 //!
 //! ```text
 //! leaf ──► state ─┬─ landings          newest
@@ -6,23 +9,25 @@
 //!                 └─ below ──► images  the rest, on SSD: each a body of about 8 KiB, read singly
 //! ```
 //!
-//! Landings and upper body shadow what lies below, record by record. So a write to a cold leaf costs no read, a get at
-//! most one, and neither holds an epoch while it waits for the disk. When the upper body has grown to a quarter of what
-//! lies below, the two are merged; when the leaf is read or written to much, it becomes ordinary leaves again.
+//! 1. Landings and overlay (the *upper* body) shadow the images, record by record. A write to a cold leaf reads
+//!    nothing.
+//! 2. A get reads one image at most. Neither a get nor a write holds an epoch while it waits for the disk.
+//! 3. An overlay that has grown to a quarter of its images is merged with them.
+//! 4. A leaf that is written to much becomes ordinary leaves again.
 //!
 //! | module | claim |
 //! |---|---|
 //! | `below` | the list of images, compact: the index of the SSD is at most 1 % of it |
 //! | `image`, `tier` | a body as bytes on SSD, and the folder of segment files |
 //! | `read` | one look-up, several at once, and what a stale place means |
-//! | `upper` | packing a landing into the upper body, tombstones kept |
-//! | `demote`, `sink`, `raise` | down, down again, up |
-//! | `raise_large` | large values up: what is read twice is copied to memory, and leaves it again for nothing |
+//! | `upper` | packing a landing into the overlay, tombstones kept |
+//! | `demote`, `sink`, `raise` | demotion, compaction, promotion |
+//! | `raise_large` | promotion of large values: a value that is read twice is copied to memory, and leaves it again without a write |
 //! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
 //! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
-//! | `grown` | leaves that were written to much come back, or are merged |
-//! | `recent` | which records were read from SSD a moment ago: the second time they come up |
+//! | `grown` | leaves that were written to much are promoted, or compacted |
+//! | `recent` | the records that were read from SSD a moment ago: the second read promotes them |
 
 mod below;
 mod clean;
@@ -66,13 +71,13 @@ pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::pays;
 
-/// How often a walk over all leaves looks whether one that somebody else maintains is free: a few seconds.
+/// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
 const OWNER_ROUNDS: u32 = 50_000;
 
-/// What a store with an SSD has besides.
+/// The parts that a store with an SSD has besides.
 pub(crate) struct Cold {
     pub(crate) tier: Arc<Tier>,
-    /// Leaves whose upper body has grown.
+    /// Leaves whose overlay has grown.
     grown: Mutex<VecDeque<Arc<Leaf>>>,
     /// One thread cleans at a time.
     cleaning: AtomicBool,
@@ -110,7 +115,7 @@ impl Cold {
         self.tier.status(self.is_refused.load(Relaxed))
     }
 
-    /// Notes that the upper body of a leaf has grown.
+    /// Notes that the overlay of a leaf has grown.
     fn note_grown(&self, leaf: &Leaf, guard: &Guard) {
         self.grown.lock().push_back(leaf.share(guard));
     }
@@ -125,7 +130,7 @@ impl Core {
         (leaf.share(&guard), state.high.clone())
     }
 
-    /// For tests: sends leaves that `picks` says yes to.
+    /// For tests: demotes leaves that `picks` says yes to.
     pub(crate) fn send_some_to_ssd(&self, mut picks: impl FnMut() -> bool) -> Result<usize, Error> {
         let mut sent = 0;
         self.each_leaf(|leaf| {
@@ -170,12 +175,12 @@ impl Core {
         came
     }
 
-    /// Every leaf, once nobody else maintains it.
+    /// Visits every leaf, once no other thread maintains it.
     fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
         let mut cursor = Vec::new();
         loop {
             let (leaf, next) = self.share_at(&cursor);
-            // Somebody may maintain it just now.
+            // A thread may maintain it just now.
             (0..OWNER_ROUNDS).take_while(|_| leaf.is_owned()).for_each(back_off);
             visit(&leaf)?;
             match next {

@@ -1,4 +1,5 @@
-//! Up from the SSD: all images of a cold leaf are read, merged with what lies above them, and cut into ordinary leaves.
+//! Promotes a cold leaf from SSD: all its images are read, merged with the overlay and landings, and cut into ordinary
+//! leaves.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use crate::packing::{Goal, settled};
 use crate::record::{Kind, array};
 
 impl Core {
-    /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` when somebody else maintains it,
-    /// or something of it cannot be read. The caller holds no guard.
+    /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
+    /// a part of it cannot be read. The caller holds no guard.
     pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
         let (state, below) = {
@@ -61,7 +62,7 @@ impl Core {
         pieces.released.extend(shadowed.iter().map(|reference| array(reference)));
         let (records, bytes) = upper_records(closed);
         pieces.records -= records;
-        // What the list claims is exact only in the sum over all lists.
+        // The figures of the list are exact only in the sum over all lists.
         let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
         self.account(&pieces);
@@ -70,7 +71,7 @@ impl Core {
     }
 }
 
-/// What landings say, and under it the records of an upper body.
+/// The records of landings over those of an overlay.
 fn over_upper<'a>(landed: Newest<'a>, upper: &'a Upper) -> Newest<'a> {
     let mut merged = Newest { shadowed: landed.shadowed, ..Newest::default() };
     let mut at = 0;

@@ -1,21 +1,23 @@
-//! Large values up from the SSD: one that is read again while its first read is remembered is copied to memory, and
-//! read there.
+//! Promotes large values from SSD: a value that is read again while its first read is remembered is copied to memory
+//! and read there.
 //!
-//! That is the rule of [`Recent`](super::recent), as for records of cold leaves. The copy costs no write, neither now
-//! nor when it goes: the pieces stay where they are, for checkpoints, cleaning and recovery as for any value on SSD.
-//! Walks over many keys do not come here.
+//! Not for walks over many keys, nor for conditions and updates: those promote nothing.
+//!
+//! 1. [`Recent`](super::recent) remembers reads of values as it does reads of records of cold leaves.
+//! 2. The copy costs no write, neither now nor when it goes. The pieces stay where they are, for checkpoints, cleaning
+//!    and recovery.
 
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Reserved;
 use crate::record::key_hash;
 
-/// A value that is read in parts comes up if it has so many bytes at most: more than is asked for is read then.
+/// A value that is read in parts is promoted if it has so many bytes at most: the copy reads more than the part.
 const READ_IN_PARTS_BYTES_MAX: u64 = 4 << 20;
 
 impl Core {
-    /// Copies those large values to memory that lie on SSD and were read from there a moment ago, too; they are about
-    /// to be read by these keys. The caller holds no guard.
+    /// Copies large values to memory that lie on SSD and were read from there a moment ago, too. They are about to be
+    /// read by these keys. The caller holds no guard.
     pub(crate) fn raise_again<'a>(&self, larges: impl Iterator<Item = (&'a [u8], &'a Large)>) {
         let Some(cold) = &self.cold else { return };
         let again = larges.filter(|(key, large)| large.is_on_ssd() && cold.recent.is_again(key_hash(key)));
@@ -39,8 +41,8 @@ impl Core {
         }
     }
 
-    /// Where so many bytes from SSD are to lie, if there is room, which is kept for them. What lies at a set ratio
-    /// never goes down, so nothing comes up there.
+    /// The place for so many bytes from SSD, if there is room, which is then reserved. A value at a set ratio never
+    /// goes down, so none comes up there.
     fn place_above(&self, bytes: usize) -> Option<(ChunkPlace<'_>, Reserved<'_>)> {
         match self.chunk_place(bytes) {
             ChunkPlace::Ratio(..) => None,

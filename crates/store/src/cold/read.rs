@@ -1,7 +1,7 @@
-//! Look-ups that memory cannot answer: the guard goes, one image is read and checked, and the record is taken from it.
+//! Look-ups that go on to the SSD: the reader ends its guard, reads and checks one image, and takes the record from it.
 //!
-//! Nothing keeps the places of a list from being released while they are read: a segment may be cleaned or removed
-//! under a reader. That is not damage, and the leaf has another list then: a read that fails is repeated if so.
+//! Not for reads that need a fixed list. The places of a list may be released while they are read, when a segment is
+//! cleaned or removed. That is no damage. The leaf has another list then, and a failed read is repeated with it.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::leaf::LeafState;
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::{Expected, NewValue};
 
-/// What a look-up in memory says.
+/// The outcome of a look-up in memory.
 pub(crate) enum Looked<R> {
     Found(R),
     Absent,
@@ -24,7 +24,7 @@ pub(crate) enum Looked<R> {
 }
 
 impl Core {
-    /// Looks `key` up, on SSD if need be, and hands what it finds to `take`. The caller holds no guard.
+    /// Looks `key` up, on SSD if need be, and hands the record to `take`. The caller holds no guard.
     #[inline]
     pub(crate) fn find_value<R>(
         &self,
@@ -102,8 +102,9 @@ impl Core {
         images
     }
 
-    /// Looks up keys, each given by its index, that memory says nothing of, and hands on what they have. Each image is
-    /// read once, all at the same time. Says whether all of them lay there; others were looked up once more.
+    /// Looks up keys that memory knows nothing of, each given by its index, and hands on their values. Each image is
+    /// read once, all at the same time. Returns whether all of them lay there; keys of other images were looked up once
+    /// more.
     pub(crate) fn find_all_on_ssd<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -161,7 +162,7 @@ impl Core {
         })
     }
 
-    /// What is said of a large value that could not be read.
+    /// The error for a large value that could not be read.
     pub(crate) fn unread_large(&self, key: &[u8], large: &Large, reason: String) -> Error {
         if large.is_on_ssd() { self.unread(key, reason) } else { self.damaged(key, reason) }
     }
@@ -214,7 +215,7 @@ impl Core {
     fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
         let Some(cold) = &self.cold else { return };
         if found.is_some() && cold.recent.is_again(key_hash(key)) && self.may_copy_up() {
-            // Who wrote meanwhile knows better, and what is damaged stays where it is.
+            // A write that came meanwhile is newer, and a damaged record stays where it is.
             let copied = self.copy_up(key, found, below);
             self.stats.copied_up.add(u64::from(copied == Ok(true)));
         }

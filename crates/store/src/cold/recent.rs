@@ -1,4 +1,5 @@
-//! Which records were read from SSD a moment ago: one that is read again while it is remembered is worth its memory.
+//! The records that were read from SSD a moment ago: a record that is read again while it is remembered is worth its
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! Iterating, counting and drawing keys where some lie on SSD: memory is copied under the guard, then images are read
-//! without it.
+//! Iterating, counting and drawing keys if some leaves lie on SSD. The records in memory are copied under the guard,
+//! then images are read without it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -33,7 +33,7 @@ pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
     }
 }
 
-/// What memory says of the keys of a cold leaf: whether each exists.
+/// The keys of a cold leaf that memory knows, and whether each exists.
 pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
 
 /// The keys of a cold leaf that memory knows.
@@ -57,7 +57,7 @@ pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
 pub(crate) struct ColdPart<'a> {
     pub(crate) below: Arc<Below>,
     pub(crate) index: usize,
-    /// Asked before memory was copied: what was written between the two is among the copies only.
+    /// Asked before memory was copied. A record that was written between the two is among the copies only.
     pub(crate) known: Known,
     pub(crate) from: &'a Bound<Vec<u8>>,
     pub(crate) to: &'a Bound<Vec<u8>>,
@@ -65,8 +65,8 @@ pub(crate) struct ColdPart<'a> {
 }
 
 impl Core {
-    /// Adds the records of an image to those of memory, in key order. `None` when the leaf is to be looked at again;
-    /// what cannot be read a second time, with the list that is noted in `failed`, is one record that says so.
+    /// Adds the records of an image to those of memory, in key order. `None` if the leaf is to be looked at again. A
+    /// second failure with the list that is noted in `failed` becomes one record that says so.
     pub(crate) fn copy_cold(
         &self,
         part: ColdPart<'_>,
@@ -104,8 +104,8 @@ impl Core {
         Some(copies)
     }
 
-    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. What cannot be read
-    /// stays as it is, and says so when it is its turn.
+    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. A value that cannot
+    /// be read stays as it is, and its error comes when it is its turn.
     pub(crate) fn read_ahead_large(&self, copies: &mut VecDeque<Copy>) {
         let on_ssd = |copy: &Copy| match &copy.value {
             Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),

@@ -1,5 +1,7 @@
-//! Down again: the upper body of a cold leaf is merged with the images that its records lie above, and those are
-//! written anew. The others stay where they are, and so does an image that cannot be read, with what lies above it.
+//! Compaction: the overlay of a cold leaf is merged with the images that its records lie above, and those images are
+//! written anew.
+//!
+//! Other images stay where they are. So does an image that cannot be read, with the records above it.
 
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use crate::merge::{Newest, Pending};
 use crate::packing::{Pieces, settled};
 use crate::record::{Fields, Found, Kind, Payload};
 
-/// Records of an upper body on their way down, their values raw.
+/// Records of an overlay on their way down, their values raw.
 pub(super) struct Upper {
     keys: Vec<Vec<u8>>,
     values: Vec<Vec<u8>>,
@@ -71,7 +73,7 @@ impl Upper {
         }
     }
 
-    /// What an image is to be merged with: what is large stays above, so that nothing of it is wanted below.
+    /// A record as an image is merged with it. A large value stays above, so that nothing of it is wanted below.
     fn pending_below(&self, index: usize) -> Pending<'_> {
         let pending = self.pending(index);
         match pending.kind {
@@ -83,10 +85,10 @@ impl Upper {
     }
 }
 
-/// What became of a list of images.
+/// A list of images after a compaction.
 struct Sunk<'t> {
     written: Written<'t>,
-    /// What the images that were written anew are coded with.
+    /// The codings of the images that were written anew.
     codings: Vec<Coding>,
     replaced: Vec<Place>,
     /// Indices of upper records that stay above.
@@ -95,8 +97,8 @@ struct Sunk<'t> {
 }
 
 impl Core {
-    /// Merges the upper body of a leaf, which the caller owns and whose state is `state`, with what lies below. The
-    /// caller holds no guard.
+    /// Merges the overlay of a leaf with its images. The caller owns the leaf, whose state is `state`. The caller holds
+    /// no guard.
     pub(super) fn sink(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
         let (Some(cold), Some(below)) = (&self.cold, &state.below) else { return Ok(false) };
         if state.body.is_empty() {
@@ -129,7 +131,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Merges records of the upper body with the image that they lie above.
+    /// Merges records of the overlay with the image that they lie above.
     fn sink_into(
         &self,
         upper: &Upper,
@@ -194,8 +196,8 @@ impl Core {
         sunk.changed.logical_bytes += after_bytes - before_bytes;
         self.account(&sunk.changed);
         let guard = self.pin();
-        // Who decides by what memory holds of a key does it under this lock, and must not find it gone between two
-        // looks.
+        // A thread that decides by the record of a key in memory holds this lock. It must not find the record gone
+        // between two looks.
         let writer = leaf.lock_writer();
         loop {
             let current = leaf.state(&guard);
@@ -227,7 +229,7 @@ pub(crate) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
     }
 }
 
-/// Records of an upper body that are no tombstones, and their bytes.
+/// Records of an overlay that are no tombstones, and their bytes.
 pub(crate) fn upper_records(state: &LeafState) -> (i64, i64) {
     let (records, bytes) = settled(state);
     let tombstones = (0..state.body.len())

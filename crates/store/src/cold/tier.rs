@@ -1,4 +1,4 @@
-//! The SSD as the store sees it: segment files in one folder, and what was done there.
+//! The SSD of a store: segment files in one folder, their limit, and counters.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use crate::durable::refuse_segments_of_a_store;
 use crate::image_files::ImageFiles;
 use crate::memory::Gauges;
 
-/// Where cold leaves go.
+/// The folder and the limit of the segment files of cold leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdOptions {
     /// The folder of segment files, which is made if it is missing. Without
-    /// [`Options::durable`](crate::Options::durable) nothing in it outlives the store: what is found there when the
-    /// store opens is removed. With it, the folder belongs to that store, and `None` is a folder within the store's
-    /// own.
+    /// [`Options::durable`](crate::Options::durable) nothing in it outlives the store: the store removes the files that
+    /// it finds there when it opens. With it, the folder belongs to that store, and `None` is a folder within the
+    /// store's own.
     pub path: Option<PathBuf>,
     /// Bytes of all segment files at most, 4 MiB at least.
     pub limit_bytes: u64,
@@ -47,17 +47,17 @@ const WRITE_BYTES_MAX: u64 = 1 << 20;
 /// The part of the limit that is kept for cleaning, and the part that is kept for images of what memory has, at most.
 pub(super) const KEPT_PART: u64 = 8;
 
-/// What was done on SSD and what it costs.
+/// Counters of the SSD.
 #[derive(Debug, Default)]
 pub(super) struct TierCounters {
-    /// Lists of images, and what they and their leaves hold in memory.
+    /// Lists of images, and the bytes that they and their leaves hold in memory.
     pub(super) leaves: AtomicU64,
     pub(super) index_bytes: AtomicU64,
     /// Images that cleaning appended anew.
     pub(super) images_cleaned: AtomicU64,
 }
 
-/// What the SSD holds, and what was written there since the store was opened.
+/// The state of the SSD, and the work that was done there since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SsdStatus {
@@ -74,7 +74,8 @@ pub struct SsdStatus {
     pub cleaned_bytes: u64,
     /// Leaves whose records lie there.
     pub leaves: u64,
-    /// What these leaves, and large values there, take in memory besides keys and newer records: the index of the SSD.
+    /// Bytes of memory that these leaves, and large values there, take besides keys and newer records: the index of the
+    /// SSD.
     pub index_bytes: u64,
     /// Images that were written anew to empty a segment.
     pub images_cleaned: u64,
@@ -146,7 +147,8 @@ impl Tier {
         self.foreign.get().is_some_and(|foreign| foreign.contains(&coding.generation()))
     }
 
-    /// Appends an image. What the next checkpoint may need stays free; what makes leaves smaller may use half of it.
+    /// Appends an image. The room that the next checkpoint may need stays free. An image that makes leaves smaller may
+    /// use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
         self.check_room(match purpose {
             Purpose::New => self.kept_bytes(),
@@ -164,7 +166,8 @@ impl Tier {
         }
     }
 
-    /// Whether what a checkpoint wrote may leave memory: what comes there instead is to be written by the next one.
+    /// Whether a leaf may leave memory whose image a checkpoint wrote. The records that come into memory instead are
+    /// for the next checkpoint to write.
     pub(super) fn check_kept(&self) -> Result<(), SegmentError> {
         self.check_room(self.kept_bytes())
     }
@@ -174,14 +177,14 @@ impl Tier {
         self.check_room(self.kept_bytes() + 2 * self.segment_bytes)
     }
 
-    /// Bytes that are kept for checkpoints, for images of all that memory has and for cleaning: without room for one,
-    /// none of the old ones could go.
+    /// Bytes that are kept for checkpoints: for images of everything in memory, and for cleaning. Without room for a
+    /// checkpoint, no old image could go.
     pub(super) fn kept_bytes(&self) -> u64 {
         let part = self.limit_bytes / KEPT_PART;
         if self.files.outlive_the_process() { part + part.min(self.gauges.limit()) } else { 0 }
     }
 
-    /// What is there, and what was done.
+    /// The state of the SSD and its counters.
     pub(super) fn status(&self, is_refused: bool) -> SsdStatus {
         let stats = self.files.segments.stats();
         SsdStatus {

@@ -1,5 +1,7 @@
-//! Packing a landing into the upper body of a cold leaf: as in any leaf, but nothing is read, and a record that ends
-//! (deleted or expired) leaves a tombstone, because what it shadowed lies below.
+//! Packing a landing into the overlay (the *upper* body) of a cold leaf.
+//!
+//! 1. The pack merges landing and overlay as in any leaf, but reads no image.
+//! 2. A record that ends, deleted or expired, leaves a tombstone, because the record that it shadowed lies below.
 
 use std::sync::Arc;
 
@@ -15,8 +17,8 @@ use crate::merge::{Newest, Pending, newest};
 use crate::packing::{Pieces, Scratch, raw_len};
 use crate::record::{Fields, Kind, array};
 
-/// Where memory is short, the upper body is merged with what lies below when it is larger than one part in this many of
-/// it: that writes about so many times what it frees.
+/// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
+/// merge then writes about so many times the bytes that it frees.
 const PAYING_SHARE: u64 = 4;
 /// It may have so many bytes in any case.
 const GROWN_BYTES_MIN: u64 = 4096;
@@ -25,13 +27,13 @@ const GROWN_BYTES_MIN: u64 = 4096;
 /// twice as many is cut.
 const LARGES_MAX: usize = 256;
 
-/// Whether the upper body is large enough for a merge; `factor` times less is asked for then.
+/// Whether the overlay is large enough for a merge; a `factor` asks for so many times less.
 pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
     let upper = merging_bytes(state);
     state.below.as_ref().is_some_and(|below| upper > below.ssd_bytes() / (PAYING_SHARE * factor))
 }
 
-/// Whether the upper body has outgrown what lies below.
+/// Whether the overlay has outgrown the images.
 pub(super) fn has_grown(state: &LeafState) -> bool {
     let upper = merging_bytes(state);
     let outgrows = |below: &Arc<Below>| upper > below.ssd_bytes().max(GROWN_BYTES_MIN);
@@ -48,13 +50,13 @@ pub(super) fn are_sparse(states: [&LeafState; 2]) -> bool {
     states.iter().map(|state| state.body.larges().count()).sum::<usize>() <= LARGES_MAX
 }
 
-/// About the bytes of the upper body that a merge takes down: references to large values stay.
+/// About the bytes of the overlay that a merge takes down: references to large values stay.
 fn merging_bytes(state: &LeafState) -> u64 {
     let (records, larges) = (state.body.len(), state.body.larges().count());
     (state.body.asked_bytes() * (records - larges) / records.max(1)) as u64
 }
 
-/// The upper body with what landings say: no key twice, in key order.
+/// The overlay merged with landings: no key twice, in key order.
 struct Merging<'a> {
     entries: Vec<Entry<'a>>,
     /// Indices of entries whose value is not coded yet.

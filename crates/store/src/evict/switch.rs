@@ -77,7 +77,7 @@ impl Core {
         Ok(())
     }
 
-    /// Does `work` on every leaf, owned, in key order. What is cut off a leaf while it waits for its visit is visited
+    /// Does `work` on every leaf, owned, in key order. A part that is cut off a leaf while the visit waits is visited
     /// after it.
     fn visit_all(&self, work: impl Fn(&Leaf, &Guard)) {
         let mut cursor = Some(Vec::new());

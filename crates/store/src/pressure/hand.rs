@@ -1,9 +1,13 @@
-//! The hands: one goes round the leaves in key order for DRAM, one for far memory, and each sends what is least missed
-//! down from there.
+//! The clock hands: one goes round the leaves in key order for DRAM, one for far memory. Each demotes the leaves that
+//! are read least.
 //!
-//! A hand is choosy at first: it takes settled leaves that are read less than others. A lap that gave little makes it
-//! less so, one that gave more makes it choosier again. It is nobody's while a thread moves it, and no lock or guard is
-//! held while a leaf is written to SSD.
+//! Not for deciding when a leaf is demoted: `pressure` moves a hand when the hand's place is short.
+//!
+//! 1. A thread takes a hand out of its slot, so only one thread moves the hand at a time. The thread holds no lock and
+//!    no guard while it writes a leaf to SSD.
+//! 2. The hand demotes each leaf within its *reach*. At first these are settled leaves that are read less than others.
+//! 3. A cycle that freed little widens the reach. A cycle that freed more narrows it again.
+//! 4. A hand whose whole cycle freed nothing is *stuck*. It declines to move some times before it tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +23,7 @@ use crate::packing::Goal;
 use crate::sync::Mutex;
 use crate::tierer::heat;
 
-/// Leaves that are looked at, and bytes that are sent down, before somebody else may have the hand: what is sent is
+/// Leaves that a step looks at, and bytes that it demotes, before another thread may have the hand. Demoted bytes are
 /// free only some steps of the epoch later.
 const STEP_LEAVES: usize = 256;
 const STEP_BYTES_MIN: u64 = 16 << 10;
@@ -27,32 +31,32 @@ const STEP_BYTES_MAX: u64 = 256 << 10;
 const STEP_PART: u64 = 64;
 /// Leaves that an SSD without room refuses in a step, before the others are not asked.
 const REFUSALS_MAX: usize = 64;
-/// A lap that gave less than one part in so many of what is there makes the hand less choosy.
+/// A cycle that freed less than one part in so many of the bytes there widens the reach of the hand.
 const LAP_PART: u64 = 32;
-/// After a lap that gave nothing at all, or a place that was full, the hand is asked so often before it tries again.
+/// After a cycle that freed nothing, or a place that was full, the hand is asked so often before it tries again.
 const ASKED_MAX: u32 = 16;
 
-/// The place that leaves are sent down from.
+/// The place that leaves are demoted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Dram,
     Far,
 }
 
-/// How sending a leaf down ended.
+/// The outcome of demoting a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// So many bytes of the place where it was are free when their last reader is gone.
     Freed(u64),
-    /// There was nothing to send.
+    /// There was nothing to demote.
     Kept,
-    /// Somebody else was at it.
+    /// Another thread owned the leaf.
     Busy,
     /// No place below has room.
     Full,
 }
 
-/// What a hand is moved for.
+/// The purpose of moving a hand.
 #[derive(Clone, Copy)]
 pub(super) struct Move {
     pub(super) source: Source,
@@ -60,18 +64,18 @@ pub(super) struct Move {
     pub(super) bytes: u64,
     /// Leaves are brought to their dense form before they go.
     pub(super) has_time: bool,
-    /// It is hotter leaves that want the room: only cold ones make it.
+    /// Hotter leaves want the room, so only cold ones are demoted.
     pub(super) for_hot: bool,
 }
 
 impl Move {
-    /// Out of DRAM, for whoever waits.
+    /// Out of DRAM, for a thread that waits.
     pub(super) fn of(bytes: u64) -> Self {
         Self { source: Source::Dram, bytes, has_time: false, for_hot: false }
     }
 }
 
-/// What became of a wish to move a hand.
+/// The outcome of moving a hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// Something went down, or may at the next step.
@@ -92,7 +96,8 @@ pub(super) struct TakenHand<'a> {
 }
 
 impl Hands {
-    /// Whoever has it moves it, and gives it back by dropping it; `None` while another thread does.
+    /// Takes the hand of `source`, which its taker moves and gives back by dropping it. `None` while another thread has
+    /// it.
     pub(super) fn take(&self, source: Source) -> Option<TakenHand<'_>> {
         let place = &self.0[source as usize];
         let hand = place.lock().take()?;
@@ -129,13 +134,13 @@ struct Hand {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     reach: Reach,
-    /// Bytes freed in this lap.
+    /// Bytes freed in this cycle.
     freed_bytes: u64,
-    /// In this lap, somebody else maintained a leaf that was to go.
+    /// In this cycle, another thread owned a leaf that was to go.
     busy: bool,
     /// The leaf that was looked at last: the next one may be joined with it if both are on SSD.
     before: Option<Arc<Leaf>>,
-    /// There was nothing to send, or nowhere to send it to.
+    /// There was nothing to demote, or no place to demote it to.
     stuck: Option<Stuck>,
     /// It was the place that had no room.
     full: bool,
@@ -150,10 +155,11 @@ struct Stuck {
 /// Which leaves the hand takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// Settled ones that are read less than others, and such as pay for being merged on SSD.
+    /// Settled leaves that are read less than others, and cold leaves whose overlay pays for a compaction.
     #[default]
     Cold,
-    /// Those, and such as are written to; on their way to SSD all but those that must be merged there.
+    /// Also leaves that are written to. On their way to SSD: all leaves but cold ones whose overlay would have to be
+    /// merged.
     Written,
     /// Every leaf that holds a body or a landing.
     Any,
@@ -167,7 +173,7 @@ impl Reach {
         }
     }
 
-    /// Which large values are taken, in whatever leaf.
+    /// The large values that are taken, in whatever leaf.
     fn pick(self) -> Pick {
         match self {
             Self::Cold | Self::Written => Pick::Unread,
@@ -186,7 +192,8 @@ impl Source {
 }
 
 impl Hand {
-    /// Whether it is of no use to move it on where there are so many bytes to give: what came meanwhile may well go.
+    /// Whether moving the hand is of no use yet, with so many bytes to give. Much may have come meanwhile that can be
+    /// demoted.
     fn is_stuck(&mut self, held_bytes: u64) -> bool {
         self.stuck.as_mut().is_some_and(|stuck| {
             stuck.asked += 1;
@@ -225,7 +232,7 @@ impl Core {
         let Some(mut taken) = self.pressure.hands.take(wish.source) else { return Moved::Taken };
         let hand = &mut taken.hand;
         if hand.full && self.has_room_below() {
-            // What was deleted, evicted or made smaller has made room below.
+            // Bytes that were deleted, evicted or made smaller have made room below.
             hand.stuck = None;
         }
         let (_, held_bytes) = self.sendable_bytes(wish.source);
@@ -272,7 +279,7 @@ impl Core {
         self.note_step(hand, wish, freed, refusals > 0)
     }
 
-    /// What a step came to.
+    /// Notes the outcome of a step.
     fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> Moved {
         match &self.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
@@ -298,7 +305,7 @@ impl Core {
         }
     }
 
-    /// Bytes of bodies in a place, and of all that can be sent down from there.
+    /// Bytes of bodies in a place, and of everything that can be demoted from there.
     fn sendable_bytes(&self, source: Source) -> (u64, u64) {
         match source {
             Source::Dram => {
@@ -326,7 +333,7 @@ impl Core {
         };
         let sent = if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent };
         if wish.source == Source::Dram && (self.far.is_none() || !self.has_background) {
-            // No tierer lets reads count less that are long ago.
+            // No tierer lets old reads decay.
             leaf.clock.decay(false);
         }
         let guard = self.pin();
@@ -355,7 +362,7 @@ impl Core {
         let settles = takes_body && unsettled;
         let has_place = || match state.body.is_far() {
             true => self.has_place_for(&[state]),
-            // Where it could not go, it would only become larger.
+            // A leaf that cannot move would only become larger.
             false => self.takes_bodies_of(far, state.body.dram_bytes() + landing_bytes as usize),
         };
         if settles && !has_place() {
@@ -389,10 +396,10 @@ impl Core {
             (takes_body, settles, body_bytes as u64, state.landing_bytes())
         };
         if settles {
-            // The landing goes into the upper body.
+            // The landing goes into the overlay.
             let Some(ownership) = leaf.try_own() else { return Sent::Busy };
             let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
-            // Writers must not wait for large values that are written.
+            // Writers must not wait while large values are written.
             drop(ownership);
             return match self.send_larges(leaf, pick, side) {
                 Ok(large_bytes) if landing_bytes + large_bytes > 0 => {
@@ -416,7 +423,7 @@ impl Core {
             }
             Ok(_) if leaf.is_owned() => Sent::Busy,
             Ok(_) => Sent::Kept,
-            // Full or failed: memory goes on with what it has.
+            // The SSD is full or failed, so memory keeps the leaf.
             Err(_) => Sent::Full,
         }
     }

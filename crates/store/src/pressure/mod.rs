@@ -1,4 +1,7 @@
-//! What a store does when memory runs short, before it refuses a write: what is least missed goes one place down.
+//! Making room when memory runs short, before a write is refused: the store demotes the leaves that are read least.
+//!
+//! Not for how a leaf moves: `moving` knows far memory and `cold` the SSD, and both know the way back up. Not for the
+//! choice of records that go for good: that is `evict`.
 //!
 //! ```text
 //!           a copy               a write
@@ -13,11 +16,10 @@
 //! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
 //! | `Core::make_room` | a writer | its record does not fit below the limit |
 //!
-//! A store without a place below packs what it holds raw before it evicts or refuses anything (`squeeze`): a writer
-//! that waits for room does that work itself, and so writes no faster than the store packs.
+//! All three move the *clock hand* of the place that is short (`hand`).
 //!
-//! The first three move the *hand* of the place that is short (`hand`). What happens to a leaf that it takes is the
-//! business of `moving` for far memory and of `cold` for the SSD, which both have ways back up, too.
+//! A store without a place below first packs everything that it holds raw (`squeeze`), and only then evicts or refuses.
+//! A writer that waits for room does that work itself, so it writes no faster than the store packs.
 
 mod hand;
 mod retired;
@@ -36,41 +38,40 @@ pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, Source};
 use squeeze::Squeeze;
 
-/// The watermarks lie so many parts of the limit below it. Sending a leaf down takes some microseconds, so that little
-/// room bridges the time until the background thread is awake.
+/// The watermarks lie one part in so many of the limit below it. Demoting a leaf takes some microseconds, so little
+/// room is enough until the background thread is awake.
 const LOW_PART: u64 = 10;
 const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
-/// What comes up at a time is one part in so many of the limit at most, and its reader moves the hand so many steps at
-/// most.
+/// A promotion takes one part in so many of the limit at most, and its reader moves the hand so many steps at most.
 const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
-/// Laps of the hand that a writer waits for in vain, each after all readers of the one before have gone. A hand that
-/// was choosy needs two more to come to every leaf.
+/// Steps in vain that a writer repeats before it is refused, each after all readers of that moment have gone. A hand
+/// with a narrow reach needs two cycles more to come to every leaf.
 const LAPS_IN_VAIN: u32 = 4;
 /// New expiries take one part in so many of the limit beyond it.
 const IN_TIME_PART: u64 = 128;
 /// How often a large value tries to reserve room that others reserve, too.
 const RESERVING_ROUNDS_MAX: u32 = 1000;
-/// Steps that make room for others, who are quicker each time, before a writer is refused. Waiting for another thread,
-/// for readers or for a checkpoint is no step, however long it takes.
+/// Steps after which a writer is refused because others took the room each time. Waiting for another thread, for
+/// readers or for a checkpoint is no step, however long it takes.
 const ROUNDS_MAX: u32 = if cfg!(test) { 1_000 } else { 20_000 };
 
 /// A round of backing off that gives the processor away once.
 const YIELDS: u32 = 4;
 
-/// Where the hands are, and what the tierer asks of them.
+/// The hands, what the tierer asks of them, and how the last steps ended.
 #[derive(Default)]
 pub(crate) struct Pressure {
     hands: Hands,
     squeeze: Squeeze,
-    /// A background thread was woken and has not looked since.
+    /// A background thread was woken and has not looked yet.
     called: AtomicBool,
-    /// The hand's last lap found nothing in DRAM to send, and it sent nothing since.
+    /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
     dry: AtomicBool,
-    /// A writer waited for the hands in vain, and they sent nothing since: others need not.
+    /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
     exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
@@ -91,11 +92,11 @@ pub(crate) struct Pressure {
 /// Bytes in use of a place.
 #[derive(Clone, Copy, Debug)]
 struct Watermarks {
-    /// Down to here leaves are sent away, and up to here hot ones come back.
+    /// Leaves are demoted down to here, and hot ones promoted up to here.
     low: u64,
-    /// From here on leaves are sent away.
+    /// From here on leaves are demoted.
     high: u64,
-    /// From here on writers do it, too.
+    /// From here on writers demote leaves, too.
     help: u64,
 }
 
@@ -122,7 +123,7 @@ impl Pressure {
     }
 }
 
-/// What the rest of the store asks.
+/// Questions of the rest of the store.
 impl Core {
     /// Changes the limit of DRAM; `None` lifts it.
     pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
@@ -137,7 +138,7 @@ impl Core {
         self.watermarks().low
     }
 
-    /// Whether `bytes` more leave DRAM less full than what leaves are sent away for.
+    /// Whether DRAM stays below its low mark with `bytes` more.
     pub(crate) fn has_memory_for(&self, bytes: u64) -> bool {
         self.gauges.held() + bytes < self.watermarks().low
     }
@@ -147,7 +148,7 @@ impl Core {
         self.gauges.held() < self.watermarks().help
     }
 
-    /// Makes room in DRAM for so many bytes that come up, if what goes for them is at hand. The caller holds no guard.
+    /// Makes room in DRAM for a promotion of so many bytes, if a few steps of the hand can. The caller holds no guard.
     pub(crate) fn displace(&self, bytes: u64) -> bool {
         if bytes > self.gauges.limit() / DISPLACED_PART {
             return false;
@@ -170,7 +171,7 @@ impl Core {
         self.far.is_some() && !self.has_memory_for(0)
     }
 
-    /// Whether a place below takes what has no room in DRAM: then nothing is evicted.
+    /// Whether a place below takes leaves that have no room in DRAM. Nothing is evicted then.
     pub(crate) fn has_room_below(&self) -> bool {
         let far = self.far.as_ref().is_some_and(|far| !far.is_full());
         let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
@@ -219,8 +220,8 @@ impl Core {
 
 /// The three steps.
 impl Core {
-    /// Does a part of what is to be done for the places, on a background thread; `false` when there is nothing. The
-    /// caller holds no guard.
+    /// Does a part of the work for the places, on a background thread; `false` if there is none. The caller holds no
+    /// guard.
     pub(crate) fn relieve(&self) -> bool {
         if !self.has_place_below() {
             return false;
@@ -298,7 +299,7 @@ impl Core {
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
         let limit_bytes = self.gauges.limit();
-        // A recovery refuses nothing: what was acknowledged fitted once.
+        // A recovery refuses nothing: every acknowledged write fitted once.
         if limit_bytes == u64::MAX || self.recovering.load(Relaxed) {
             return Ok(());
         }
@@ -309,7 +310,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether new expiries may be held, for which there is a little room beyond the limit: what is short-lived makes
+    /// Whether new expiries may be held. They have a little room beyond the limit, because short-lived records make
     /// room in time.
     pub(crate) fn admit_in_time(&self) -> Result<(), Error> {
         let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
@@ -319,8 +320,8 @@ impl Core {
         }
     }
 
-    /// Bytes of DRAM that packing `leaves` takes beyond what their landings have: those of bodies that lie in far
-    /// memory, where a slot of their new size is not to be had.
+    /// Bytes of DRAM that packing `leaves` takes beyond their landings. A body in far memory comes to DRAM if far
+    /// memory has no slot for its new size.
     pub(crate) fn bytes_to_raise(&self, leaves: &[&LeafState]) -> usize {
         let Some(far) = &self.far else { return 0 };
         let far_bytes: usize = leaves.iter().map(|state| state.body.far_bytes()).sum();
@@ -338,8 +339,8 @@ impl Core {
         far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
     }
 
-    /// Makes room for what comes of packing the leaf that owns `key`, as far as there is any. The caller holds no guard
-    /// and no lock.
+    /// Makes room for the new body of the leaf that owns `key`, as far as there is any. The caller holds no guard and
+    /// no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.pin();
@@ -351,7 +352,7 @@ impl Core {
         }
     }
 
-    /// Whether what comes of packing `leaves` has a place: their bodies may not come up to DRAM that is full.
+    /// Whether the new bodies of `leaves` have a place. They may not come up to DRAM that is full.
     pub(crate) fn has_place_for(&self, leaves: &[&LeafState]) -> bool {
         let bytes = self.bytes_to_raise(leaves);
         bytes == 0 || self.admit(bytes).is_ok()
@@ -362,14 +363,15 @@ impl Core {
         self.make_room_by(bytes, true)
     }
 
-    /// As [`Core::make_room`], for a training, which those who pack wait for: packs nothing itself.
+    /// As [`Core::make_room`], for a training. Packs wait for the training, so this packs nothing itself.
     pub(crate) fn make_room_to_train(&self, bytes: usize) -> Result<(), Error> {
         self.make_room_by(bytes, false)
     }
 
     fn make_room_by(&self, bytes: usize, packs: bool) -> Result<(), Error> {
         if self.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
-            // There is less room than when that was acknowledged, and what does not fit a store that evicts may go.
+            // There is less room than when the write was acknowledged. A store that evicts may drop a record that does
+            // not fit.
             let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
@@ -380,7 +382,8 @@ impl Core {
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
             let moved = match self.send_down_for(over_bytes) {
                 Moved::Stuck if packs && self.squeeze(over_bytes) => {
-                    // As many steps as there are leaves: they count as none of making room for others.
+                    // A walk has as many steps as there are leaves. They do not count as steps that made room for
+                    // others.
                     self.reclaim();
                     back_off(YIELDS);
                     continue;
@@ -390,7 +393,8 @@ impl Core {
             };
             self.reclaim();
             if self.awaits_checkpoint(moved) {
-                // It counts those that gave nothing: after two of them nobody waits for another one.
+                // The checkpointer counts checkpoints that gave nothing. After two of them no writer waits for another
+                // one.
                 std::thread::sleep(ROOM_PAUSE);
                 laps = 0;
                 continue;
@@ -407,13 +411,13 @@ impl Core {
                     self.pressure.waits.fetch_add(1, Relaxed);
                 }
                 Moved::Stuck if laps < self.laps_in_vain_max(bytes) => {
-                    // Readers may hold what was sent or replaced, and others may have been quicker.
+                    // Readers may hold bytes that were demoted or replaced, and other writers may have been quicker.
                     self.wait_for_readers();
                     self.pressure.hands.free(Source::Dram);
                     laps += 1;
                 }
                 Moved::Stuck if packs && self.dictionaries.wait_for_training() => {}
-                // What was sent before may be free by now.
+                // Bytes that were demoted before may be free by now.
                 Moved::Stuck if self.admit(bytes).is_err() => {
                     self.pressure.exhausted.store(true, Relaxed);
                     return Err(self.refusal(limit_bytes, used_bytes));
@@ -433,7 +437,7 @@ impl Core {
             match self.try_reserve(bytes) {
                 Ok(reserved) => return Ok(reserved),
                 Err(refusal) if round == RESERVING_ROUNDS_MAX => return Err(refusal),
-                // Somebody else was quicker, or gave up for this thread's sake.
+                // Another thread was quicker, or gave up for this thread's sake.
                 Err(_) => back_off(round),
             }
             round += 1;
@@ -447,16 +451,16 @@ impl Core {
         self.admit(bytes).map(|()| self.gauges.reserve(bytes))
     }
 
-    /// How often a writer that lacks `bytes` waits for readers after a step that found nothing to send or to evict:
-    /// another thread may have had the leaf that would go.
+    /// How often a writer that lacks `bytes` waits for readers after a step in vain. Another thread may have had the
+    /// leaf that would go.
     fn laps_in_vain_max(&self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
         let may_evict = self.evicts() && bytes as u64 <= self.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
 
-    /// Whether a writer waits for a checkpoint: what died on SSD is free after one, and so is what that holds while it
-    /// writes.
+    /// Whether a writer waits for a checkpoint. It frees the bytes that died on SSD, and the bytes that it holds itself
+    /// while it writes.
     fn awaits_checkpoint(&self, moved: Moved) -> bool {
         self.checkpointer.get().is_some_and(|checkpointer| {
             let is_near = checkpointer.is_awaited() || (moved == Moved::Stuck && checkpointer.is_running());
@@ -464,8 +468,8 @@ impl Core {
         })
     }
 
-    /// Sends leaves down until memory is below its high mark, or nothing more goes, and evicts then: a recovery writes
-    /// without asking. The caller holds no guard.
+    /// Demotes leaves until memory is below its high mark or no more can be demoted, and then evicts. A recovery calls
+    /// this, because it writes without asking. The caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
         self.send_down_all();
         self.evict_for_all(0);
@@ -485,11 +489,12 @@ impl Core {
         }
     }
 
-    /// Sends leaves down for a writer that lacks `over_bytes`; `Stuck` when there is no hope of them.
+    /// Demotes leaves for a writer that lacks `over_bytes`; `Stuck` if no demotion can help.
     fn send_down_for(&self, over_bytes: u64) -> Moved {
         self.wait_for_retired();
         if !self.has_place_below() {
-            // What is about to be free is waited for; what is evicted is more of it.
+            // The writer waits for bytes that are about to be free. A store that evicts goes on to evict, which does
+            // not count retired bytes.
             let frees = !self.evicts() && self.gauges.retired_soon_free() >= over_bytes;
             return if frees { Moved::On } else { Moved::Stuck };
         }

@@ -1,4 +1,5 @@
-//! Bytes that nobody can reach any more, and that readers may still hold: writers wait for them, so that they stay few.
+//! Retired bytes: no thread can reach them any more, but readers may still hold them. Writers wait for them, so that
+//! they stay few.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,12 +21,12 @@ const RETIRED_ROUNDS_MAX: u32 = 20_000;
 impl Core {
     /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
     ///
-    /// While the memory limit has room, retired bytes may take half of it, up to an eighth of the limit: a batch of
-    /// hundreds of thousands of records is packed for a third of a second under one epoch, and writers of other leaves
-    /// go on.
+    /// Retired bytes may take more while the memory limit has room: half of that room, up to an eighth of the limit. A
+    /// pack of a batch of hundreds of thousands of records lasts a third of a second under one epoch. Writers of other
+    /// leaves go on meanwhile.
     ///
-    /// Who holds the epoch back is usually a thread that has lost its processor: it needs one, and not that others look
-    /// at it all the time.
+    /// The thread that holds the epoch back has usually lost its processor. It needs one, so the waiting thread sleeps
+    /// and does not spin.
     pub(crate) fn wait_for_retired(&self) {
         let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {

@@ -1,12 +1,15 @@
-//! Packing what a store holds raw, before it evicts or refuses anything.
+//! Packing everything that a store holds raw, before it evicts or refuses anything.
+//!
+//! Not for a store with a place below DRAM, which demotes leaves instead.
 //!
 //! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
-//! 2. Whoever needs room walks the leaves once for each dictionary, and packs those that hold raw or older bodies.
-//! 3. A store that would refuse settles and fills all leaves, too: once, and again when a part of its limit lies in
-//!    landings, or was deleted, since.
+//! 2. A thread that needs room walks the leaves once for each dictionary. It packs those that are raw or have an older
+//!    dictionary.
+//! 3. A store that would refuse settles and fills all leaves, too. It does so once, and again when a part of its limit
+//!    lies in landings, or was deleted, since.
 //!
-//! One thread walks at a time; others that need room wait for its next step. So writers are slowed down to what the
-//! store packs, by work and never by time. A store with a place below sends leaves there instead.
+//! One thread walks at a time, and others that need room wait for its next step. Writers are thus slowed down to the
+//! speed at which the store packs, by work and never by time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,13 +24,13 @@ const STEP_LEAVES: usize = 256;
 const STEP_PACKS: usize = 4;
 /// Leaves that are settled in a step.
 const STEP_SETTLED: usize = 16;
-/// All leaves are settled again when one part in so many of the limit may be gained: less, and a store that is really
+/// All leaves are settled again when one part in so many of the limit may be gained. With less, a store that is really
 /// full would settle its leaves for every few hundred writes.
 const GAIN_PART: u64 = 8;
-/// Laps that settle all leaves: the second fills each from a neighbour that is settled, too.
+/// Cycles that settle all leaves: the second fills each from a neighbour that is settled, too.
 const LAPS: u32 = 2;
 
-/// Where the walks are.
+/// The positions of the walks.
 #[derive(Default)]
 pub(super) struct Squeeze {
     /// One more than the number of the dictionary of the last lap of `stale` that ended, 0 for none.
@@ -36,7 +39,7 @@ pub(super) struct Squeeze {
     loose: Mutex<Walk<Loose>>,
 }
 
-/// A walk that nobody else has, or one that a thread takes a step of.
+/// A walk that is free, or one that a thread takes a step of.
 #[derive(Default)]
 enum Walk<T> {
     #[default]
@@ -49,7 +52,7 @@ enum Walk<T> {
 #[derive(Default)]
 struct Stale {
     cursor: Vec<u8>,
-    /// The dictionary that was in use when the lap began.
+    /// The dictionary that was in use when the cycle began.
     wanted: u32,
 }
 
@@ -59,7 +62,7 @@ struct Loose {
     sweep: Sweep,
     /// Laps of the walk that have ended; `None` between two walks.
     laps: Option<u32>,
-    /// What the store was after the last walk.
+    /// The state of the store after the last walk.
     done: Option<Settled>,
 }
 
@@ -144,7 +147,7 @@ impl Core {
             if packs == STEP_PACKS {
                 return;
             }
-            // What leaves take anew is held twice until nobody reads the old any more.
+            // New bodies and old ones are held beside each other until no reader has the old ones.
             self.wait_for_retired();
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one sentence: what was tried, what was found, what to do.
+//! The errors of a store. Each sentence says what was tried, what was found and what to do.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use ziptier_media::segments::SegmentError;
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why a store refused or failed an operation. Nothing was changed by an operation that returns one, but for a failure
-/// of the log while a write waits to be durable: what becomes of that write is not known before the store is opened
-/// anew.
+/// Why a store refused or failed an operation. An operation that returns an error has changed nothing, with one
+/// exception. If the log fails while a write waits to be durable, the fate of that write is not known before the store
+/// is opened anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,7 +34,7 @@ pub enum Error {
     BatchTooLarge {
         /// Bytes of its records, without those of large values.
         bytes: usize,
-        /// What a batch may have.
+        /// Bytes that a batch may have.
         limit_bytes: usize,
     },
     /// A write that would pass the memory limit.
@@ -45,7 +45,7 @@ pub enum Error {
     MemoryLimit {
         /// The limit in force.
         limit_bytes: u64,
-        /// What the store held when it refused.
+        /// Bytes that the store held when it refused.
         used_bytes: u64,
     },
     /// A write that would pass the memory limit of a store whose far memory has no room either.
@@ -56,7 +56,7 @@ pub enum Error {
     MemoryAndFarLimit {
         /// The limit of DRAM in force.
         limit_bytes: u64,
-        /// What the store held in DRAM when it refused.
+        /// Bytes that the store held in DRAM when it refused.
         used_bytes: u64,
         /// Bytes that far memory has.
         far_limit_bytes: u64,
@@ -66,7 +66,7 @@ pub enum Error {
     /// Far memory that could not be opened.
     #[error("{reason}")]
     Far {
-        /// What was asked for, what was found, what to do.
+        /// The request, the finding, and the remedy.
         reason: String,
     },
     /// A ratio that is none.
@@ -104,7 +104,7 @@ pub enum Error {
     /// Block options that no engine can follow.
     #[error("blocks cannot be packed as asked: {reason}")]
     BlockOptions {
-        /// What the engine cannot do, and what it can.
+        /// The thing that the engine cannot do, and the things that it can.
         reason: String,
     },
     /// An engine that this machine does not have.
@@ -130,7 +130,7 @@ pub enum Error {
     Damaged {
         /// Bytes of the key.
         key_bytes: usize,
-        /// What the decoder found.
+        /// The finding of the decoder.
         reason: String,
     },
     /// Something logged that needs what could not be read.
@@ -153,7 +153,7 @@ pub enum Error {
     /// The SSD tier cannot be used as asked.
     #[error("the SSD cannot be used: {reason}")]
     Ssd {
-        /// What was tried and found.
+        /// The attempt and the finding.
         reason: String,
     },
     /// The log refused or failed.
@@ -164,7 +164,7 @@ pub enum Error {
     LogRecord {
         /// Its number.
         lsn: u64,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
     /// A folder that is not a store's.
@@ -187,9 +187,9 @@ pub enum Error {
     FileDamaged {
         /// The file.
         path: PathBuf,
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expectation and the finding.
         reason: String,
     },
     /// A file with another signature or version.
@@ -197,7 +197,7 @@ pub enum Error {
     FileForeign {
         /// The file.
         path: PathBuf,
-        /// What was found, and what this version reads.
+        /// The version found, and the versions that this one reads.
         reason: String,
     },
     /// The segments of images refused or failed.
@@ -262,8 +262,8 @@ impl Error {
         if self.is_refusal() { Ok(()) } else { Err(self) }
     }
 
-    /// What a failed read says of a file of the folder: it is damaged at `offset`, unless it is no failure of the
-    /// medium.
+    /// The error for a failed read of a file of the folder: the file is damaged at `offset`, unless it is no failure of
+    /// the medium.
     pub(crate) fn of_read(error: DiskError, path: &Path, offset: u64) -> Self {
         match error.unreadable() {
             Some(reason) => Self::FileDamaged { path: path.to_path_buf(), offset, reason },
@@ -281,7 +281,7 @@ impl Error {
         }
     }
 
-    /// What was wrong with a file that has been made anew, so that nothing is lost.
+    /// The fault of a file that has been made anew, so that nothing is lost.
     pub(crate) fn mended(&self) -> String {
         match self {
             Self::FileDamaged { path, offset, reason } => {

@@ -1,4 +1,4 @@
-//! Reading all of a folder without changing anything: is every byte that matters what was written?
+//! Checks all of a folder without changing anything: whether every byte that matters is as it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,9 +30,9 @@ use crate::packing::settled;
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// What was expected and what was found.
+    /// The expectation and the finding.
     pub reason: String,
 }
 
@@ -42,11 +42,11 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// What is damaged.
+    /// The damage.
     pub damages: Vec<Damage>,
     /// Leaves of the last checkpoint.
     pub leaves: u64,
@@ -200,7 +200,7 @@ impl Check<'_> {
         }
         for number in files.segments.numbers() {
             if let Err(error) = self.bodies(&files.segments, number)
-                // What was never synced is no damage: a checkpoint that was cut off left it.
+                // Bytes that were never synced are no damage: a checkpoint that was cut off left them.
                 && (self.report.is_sealed || needed.iter().any(|place| is_behind(*place, &error, &files.segments)))
             {
                 self.note(error.into())?;
@@ -273,8 +273,8 @@ impl LeafCheck<'_> {
         found
     }
 
-    /// Reads an image, all of whose keys lie from `low` on and below `high`; of a part of a list it is known how many
-    /// `records` it has.
+    /// Reads an image, all of whose keys lie from `low` on and below `high`. For a part of a list, the manifest names
+    /// the number of its `records`.
     fn image(
         &self,
         place: Place,

@@ -1,18 +1,21 @@
-//! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before
-//! goes.
+//! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before is
+//! dropped.
+//!
+//! Not for bodies that leave memory: `cold` writes those, and the next checkpoint lists them.
 //!
 //! 1. *s* is the number after the newest that the log has given out.
-//! 2. The leaves are walked in key order. Each one's writer lock is taken for a moment: what has a number below *s* is
-//!    in the leaf by then. A leaf that still says what its image says is passed over.
-//! 3. Generations of codings that no checkpoint has had are written, twice.
-//! 4. Segments are synced, and the log, so that no image is ahead of it.
-//! 5. The manifest is swapped.
-//! 6. The log before *s* is dropped, then what only the manifest before needed.
+//! 2. The checkpoint walks the leaves in key order. It takes each leaf's writer lock for a moment, so writes with
+//!    numbers below *s* are in the leaf by then. It passes over a leaf that still says what its image says.
+//! 3. It writes generations of codings that no checkpoint has had, each twice.
+//! 4. It syncs the segments, and the log, so that no image is ahead of the log.
+//! 5. It swaps the manifest.
+//! 6. It drops the log before *s*, then everything that only the manifest before needed.
 //!
-//! Replay of the log from *s* over images taken later ends in the same state, for whatever it repeats it repeats to the
-//! end. No lock of a leaf and no epoch is held while anything is written.
+//! Replay of the log from *s* over images that were taken later ends in the same state, because it repeats each record
+//! to the end. No lock of a leaf and no epoch is held while anything is written.
 //!
-//! Of a leaf on SSD the manifest lists the images that are there, and only what lies above them is written.
+//! Of a leaf on SSD the manifest lists the images that are there, and the checkpoint writes only the records above
+//! them.
 
 mod attempt;
 mod thread;
@@ -39,8 +42,8 @@ use crate::core::Core;
 use crate::image_files::ImageFiles;
 use attempt::{Attempt, Written};
 
-/// Without a bound of the user's: a checkpoint is made when the log has grown by as much as all keys and values have,
-/// or all images, within these bounds: about when it is as long as one that says everything once. Writing images then
+/// Without a bound of the user's, a checkpoint is due when the log has grown by as much as all keys and values have, or
+/// all images, within these bounds. The log is then about as long as one that says everything once. Writing images
 /// costs no more than writing the log did, and a recovery reads 1 GiB of log at most.
 const LOG_BYTES_MIN: u64 = 64 << 20;
 const LOG_BYTES_MAX: u64 = 1 << 30;
@@ -50,13 +53,12 @@ const DEAD_PART: u64 = 32;
 const ROOM_AGAIN_FACTOR: u64 = 10;
 /// After so many in a row that gave no room nobody waits for another one, unless more has died.
 const VAIN_MAX: u32 = 2;
-/// At a clean stop a checkpoint is made of a log that is so many times shorter, so that the next start has little to
-/// replay.
+/// A clean stop makes a checkpoint of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Who reads the folder of a running store locks this one in it; nothing is removed meanwhile.
+/// A process that reads the folder of a running store locks this folder in it. Nothing is removed meanwhile.
 pub(crate) const BACKUP_DIR: &str = "backup";
 
 /// Makes checkpoints, one at a time.
@@ -83,7 +85,7 @@ pub(crate) struct Checkpointer {
     counts: Counts,
 }
 
-/// What is known of the checkpoint in force.
+/// The checkpoint in force.
 struct State {
     generations: GenerationFiles,
     head: Head,
@@ -91,7 +93,7 @@ struct State {
     failure: Option<String>,
 }
 
-/// What checkpoints have done.
+/// Counters of checkpoints.
 #[derive(Default)]
 struct Counts {
     checkpoints: AtomicU64,
@@ -109,7 +111,7 @@ struct Counts {
     kept_for_dump: AtomicU64,
 }
 
-/// What the checkpoints of a store have done since it was opened.
+/// Counters of a store's checkpoints since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointStats {
@@ -138,7 +140,7 @@ pub struct CheckpointStats {
     pub images_kept: u64,
     /// Bytes written to segments: images and large values, those moved by cleaning, headers and padding.
     pub segment_written_bytes: u64,
-    /// Those of bodies that cleaning moved.
+    /// Bytes of bodies that cleaning moved.
     pub cleaned_bytes: u64,
     /// Bytes of manifests and dictionaries.
     pub other_written_bytes: u64,
@@ -148,7 +150,7 @@ pub struct CheckpointStats {
     pub segment_live_bytes: u64,
 }
 
-/// What a recovery leaves to the checkpointer.
+/// The checkpoint that a recovery found, for the checkpointer.
 pub(crate) struct InForce {
     pub(crate) files: Arc<ImageFiles>,
     pub(crate) generations: GenerationFiles,
@@ -312,7 +314,7 @@ impl Checkpointer {
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                // What it wrote is nobody's, and the first failure is the one to tell.
+                // Nobody owns the images that it wrote, and the first failure is the one to tell.
                 let _ = self.files.remove_dead();
                 *self.counts.last_error.lock() = Some(error.to_string());
             }
@@ -358,7 +360,7 @@ impl Checkpointer {
         }
         let Written { named, generations, images, images_kept } = attempt.succeed();
         walk.end(named, true);
-        // What leaves remembered before owns images until its last reader is gone.
+        // The images that leaves remembered before keep their places until their last reader is gone.
         core.reclaim();
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
@@ -410,24 +412,24 @@ impl Checkpointer {
         state.generations.keep_only(generations)?;
         drop(nobody_reads);
         let has_gained = self.files.remove_dead()? > 0;
-        // What is dead and cannot be cleaned is no reason for another one.
+        // Dead bytes that cannot be cleaned are no reason for another checkpoint.
         let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
         self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
         Ok(has_gained)
     }
 
-    /// Segments that are to be cleaned: with few live bytes, as long as moving these costs `budget_bytes` at most; with
-    /// some, as long as there is room for these, while room is short.
+    /// The segments that are to be cleaned. Segments with few live bytes are cleaned as long as moving these costs
+    /// `budget_bytes` at most. While room is short, segments with more are cleaned as long as there is room for these.
     fn victims(&self, core: &Core, budget_bytes: u64) -> BTreeSet<u64> {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
-        // What memory has is written, too.
+        // The records in memory are written, too.
         let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();
-        // What a salvage keeps would not become free.
+        // Segments that a salvage keeps would not become free.
         let candidates = self.files.segments.candidates().into_iter();
         for candidate in candidates.filter(|candidate| !self.files.is_kept(candidate.segment)) {
             let live_pct = candidate.live_bytes.saturating_mul(100) / candidate.allocated_bytes.max(1);

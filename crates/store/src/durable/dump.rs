@@ -1,8 +1,8 @@
 //! A folder as one stream: the last checkpoint and the log behind it, also of a store that is open and written to.
 //!
-//! The checkpointer of an open store removes nothing while somebody holds the lock of the folder `backup`, so all that
-//! the manifest names stays where it is; the log only grows. Its end is read as after a crash: it ends with the last
-//! record that is whole, and what is before it is there.
+//! 1. The dump holds the lock of the folder `backup`. The checkpointer of an open store removes nothing meanwhile, so
+//!    everything that the manifest names stays where it is. The log only grows.
+//! 2. The end of the log is read as after a crash: it is the last record that is whole.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,14 +22,14 @@ use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::options::Options;
 
-/// What is written while it is read may look damaged for a moment.
+/// Bytes that are written while they are read may look damaged for a moment.
 const LOG_ROUNDS: u32 = 100;
 const LOG_PAUSE: Duration = Duration::from_millis(20);
 /// How often the lock is tried: for ten seconds, after which somebody else is dumping.
 const LOCK_ROUNDS: u32 = 5000;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// What a dump has, or what was restored from one.
+/// The contents of a dump, or of a restored one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DumpSummary {
@@ -161,7 +161,7 @@ impl Dump<'_> {
         }
     }
 
-    /// What comes behind the last record that was read; the log was durable up to `durable_lsn`.
+    /// The bytes behind the last record that was read. The log was durable up to `durable_lsn`.
     fn read_log(&mut self, durable_lsn: Lsn) -> Result<(), Error> {
         let path = self.options.dir.join(LOG_DIR);
         let mut replay = Log::open(self.options.disk(), &path, LogOptions::default())?;

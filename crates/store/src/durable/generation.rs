@@ -1,7 +1,7 @@
-//! Generations of codings as files, each twice: without its generation no body can be read.
+//! Generations of codings as files. Without its generation no body can be read, so each has two files of the same
+//! bytes, and damage to one of them loses nothing.
 //!
-//! What is stored is what decoders and encoders are rebuilt from. Two files hold the same bytes, so that damage to one
-//! of them loses nothing.
+//! A file holds the bytes that decoders and encoders are rebuilt from.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -100,9 +100,10 @@ pub(crate) fn from_bytes(
 pub(crate) struct GenerationFiles {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Those of which both files are durable.
+    /// Generations of which both files are durable.
     whole: BTreeSet<u32>,
-    /// Those of which neither could be read. What they were made for may be whole, and they may be read another day.
+    /// Generations of which neither file could be read. The images that they decode may be whole, and the files may be
+    /// readable another day.
     left_out: BTreeSet<u32>,
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct FoundGeneration {
     pub(crate) coding: Coding,
     /// Its stored form.
     pub(crate) bytes: Vec<u8>,
-    /// What is wrong with one of its files.
+    /// The fault of one of its files.
     pub(crate) damage: Option<Error>,
 }
 
@@ -153,8 +154,8 @@ impl GenerationFiles {
         Ok(())
     }
 
-    /// Puts `bytes` in the place of what a file holds, all or nothing. What is cut off leaves a new file, which goes
-    /// with those of other generations.
+    /// Replaces the contents of a file by `bytes`, all or nothing. An interrupted call leaves a new file, which is
+    /// removed with the files of other generations.
     fn write_file(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let new = path.with_extension("new");
         match self.disk.remove(&new) {

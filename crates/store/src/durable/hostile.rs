@@ -1,4 +1,4 @@
-//! Images that may be anything, taken all the way: whatever a loading accepts must be safe to read, write to, and pack.
+//! Tests with images that may be anything: whatever a loading accepts must be safe to read, write to, and pack.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ use crate::record::PutMeta;
 pub(crate) struct Bench {
     codings: BTreeMap<u32, Coding>,
     files: Arc<ImageFiles>,
-    /// Where an image might have come from.
+    /// A possible source of an image.
     place: Place,
 }
 

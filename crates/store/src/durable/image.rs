@@ -1,7 +1,7 @@
-//! The image of a leaf: its body as it is, and the newest that its landings say. `docs/FORMATS.md` draws it.
+//! The image of a leaf: its body as it is, and the newest records of its landings. `docs/FORMATS.md` draws it.
 //!
-//! A reference to a large value is the value's number in a list of all large values of the image, which tells where
-//! their pieces lie.
+//! A reference to a large value is the value's number in a list of the image. The list has the places of the pieces of
+//! all large values of the image.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,7 @@ pub(crate) struct Capture {
     pub(crate) larges: Vec<Arc<Large>>,
 }
 
-/// Where a large value lies, and what its chunks are coded with.
+/// The places of a large value, and the coding of its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredLarge {
     pub(crate) len: u64,
@@ -107,7 +107,7 @@ impl Capture {
         (number as u64).to_le_bytes()
     }
 
-    /// What the body is coded with.
+    /// The coding of the body.
     pub(crate) fn generation(&self) -> Option<u32> {
         self.coding.as_ref().map(Coding::generation)
     }
@@ -140,11 +140,11 @@ impl Capture {
 pub(crate) struct LeafImage<'a> {
     pub(crate) heated: bool,
     pub(crate) loose: u16,
-    /// What the body is coded with.
+    /// The coding of the body.
     pub(crate) generation: Option<u32>,
     /// Bytes of the body's keys and values.
     pub(crate) logical_bytes: u64,
-    /// Where the leaf began.
+    /// The key at which the leaf began.
     pub(crate) low: &'a [u8],
     pub(crate) larges: Vec<StoredLarge>,
     /// Nothing if it has no records.
@@ -153,7 +153,7 @@ pub(crate) struct LeafImage<'a> {
     pub(crate) landing_records: u32,
 }
 
-/// What large values may take in the list of an image: more is no list.
+/// Bytes that large values may take in the list of an image. A longer one is no list.
 const PIECES_MAX: usize = (VALUE_BYTES_MAX as usize).div_ceil(1 << 20);
 
 impl<'a> LeafImage<'a> {
@@ -215,7 +215,7 @@ impl<'a> LeafImage<'a> {
         Some(Self { heated, loose, generation, logical_bytes, low, larges, body, landing, landing_records })
     }
 
-    /// What it has if that is a body of so many records and nothing else.
+    /// Its contents, if that is a body of so many records and nothing else.
     pub(crate) fn plain(&self, records: usize) -> Option<Plain> {
         let is_plain = records > 0 && self.landing_records == 0 && self.larges.is_empty();
         is_plain.then_some(Plain { records: records as u16, logical_bytes: self.logical_bytes })
@@ -286,16 +286,16 @@ pub(crate) fn read_place(reader: &mut Reader<'_>) -> Option<Place> {
     Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
 }
 
-/// What a leaf remembers of its image.
+/// The image that a leaf remembers.
 #[derive(Debug)]
 pub(crate) struct Stored {
     /// Appends of the leaf when the image was taken.
     appends: u64,
-    /// Where the image lies, once a checkpoint with it is in force.
+    /// The place of the image, once a checkpoint with it is in force.
     at: OnceLock<StoredAt>,
 }
 
-/// Where an image lies, which it owns, and what it needs besides.
+/// The place of an image, which this owns, and everything else that the image needs.
 #[derive(Debug)]
 pub(crate) struct StoredAt {
     image: OwnedImage,
@@ -329,13 +329,12 @@ impl Stored {
         debug_assert!(is_first, "an image is in one checkpoint first");
     }
 
-    /// Where the image lies, if a checkpoint with it is or was in force.
+    /// The place of the image, if a checkpoint with it is or was in force.
     pub(crate) fn at(&self) -> Option<&StoredAt> {
         self.at.get()
     }
 
-    /// Where the image lies, if the leaf still says the same. What changes the form of its records alone may have come
-    /// between.
+    /// The place of the image, if the leaf still says the same. The form of its records may have changed meanwhile.
     pub(crate) fn current(&self, appends: u64, generation: Option<u32>) -> Option<&StoredAt> {
         self.at.get().filter(|at| self.appends == appends && at.generation == generation)
     }
@@ -370,12 +369,12 @@ impl StoredAt {
         self.image.hand_on();
     }
 
-    /// What is in the image, if that is a body and nothing else.
+    /// The contents of the image, if that is a body and nothing else.
     pub(crate) fn plain(&self) -> Option<Plain> {
         self.plain
     }
 
-    /// What its body is coded with.
+    /// The coding of its body.
     pub(crate) fn generation(&self) -> Option<u32> {
         self.generation
     }

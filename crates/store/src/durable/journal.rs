@@ -1,8 +1,11 @@
 //! The log in the store's write path.
 //!
-//! A write takes its number (LSN) under the writer lock of its leaf, when it is certain to be applied and before any
-//! reader can see it. So the order of the log is that of the writes of a leaf, and whoever has seen a write finds its
-//! number at or below [`Journal::newest`].
+//! Not for the bytes of the log: `media::log` owns those.
+//!
+//! 1. A write takes its number (LSN) under the writer lock of its leaf. The write is certain to be applied then, and no
+//!    reader can see it yet.
+//! 2. The log therefore has the writes of a leaf in their order.
+//! 3. A thread that has seen a write finds its number at or below [`Journal::newest`], and waits for that number.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -99,7 +102,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The newest number that was given out. Whatever a reader has seen has this or a smaller one.
+    /// The newest number that was given out. Every record that a reader has seen has this number or a smaller one.
     pub(crate) fn newest(&self) -> Lsn {
         self.newest.load(Ordering::Acquire)
     }
@@ -129,8 +132,8 @@ impl Journal {
         Ok(())
     }
 
-    /// As [`Journal::wait`], for what was only read: an end of the process loses none of that, so a failure tells
-    /// nothing but where the medium was promised to have it.
+    /// As [`Journal::wait`], for records that were only read. The end of the process loses none of them, so a failure
+    /// is an error only if they were promised to be on the medium.
     pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
         let waited = self.wait();
         if self.durability == Durability::Always { waited } else { Ok(()) }

@@ -1,7 +1,7 @@
-//! From the images of a checkpoint to leaves, in key order.
+//! Makes leaves of the images of a checkpoint, in key order.
 //!
-//! A leaf whose records lie in images of bodies alone need not be read: it begins as one on SSD, and so do leaves that
-//! were in memory once memory has no more room.
+//! 1. A leaf whose records lie in images of bodies alone need not be read: it begins as a leaf on SSD.
+//! 2. Leaves that were in memory are read as long as memory has room. The others begin on SSD, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::record::{Fields, Kind, Payload, array};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
-/// What an entry takes in memory, per byte of the manifest, at most.
+/// Bytes that an entry takes in memory, per byte of the manifest, at most.
 const INDEX_FACTOR: u64 = 2;
 
 /// Fills an empty store with the images of a manifest.
@@ -35,13 +35,13 @@ pub(crate) struct Loading<'a> {
     pub(crate) core: &'a Core,
     pub(crate) files: &'a Arc<ImageFiles>,
     pub(crate) codings: &'a BTreeMap<u32, Coding>,
-    /// Those that this store does not pack with.
+    /// Codings that this store does not pack with.
     pub(crate) foreign: &'a BTreeSet<u32>,
-    /// What is damaged is noted and left out.
+    /// Damage is noted, and the damaged thing is left out.
     pub(crate) salvage: bool,
 }
 
-/// What a loading found.
+/// The findings of a loading.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) images: u64,
@@ -54,9 +54,9 @@ pub(crate) struct LoadedLeaf {
     pub(crate) state: LeafState,
     pub(crate) records: i64,
     pub(crate) logical_bytes: i64,
-    /// Where its image lies, if that says the same.
+    /// The place of its image, if that says the same.
     pub(crate) at: Option<StoredAt>,
-    /// What is wrong with its large values that are lost.
+    /// The faults of its large values that are lost.
     pub(crate) lost: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Loading<'_> {
         Ok(loaded)
     }
 
-    /// What was loaded; `None` if it is damaged and that is noted.
+    /// The loaded value; `None` if it is damaged and that is noted.
     fn skip_damaged<T>(
         &self,
         outcome: Result<T, Error>,
@@ -303,7 +303,7 @@ pub(crate) fn is_within(state: &LeafState, low: &[u8], high: Option<&[u8]>) -> b
     settled && state.landings().all(landed)
 }
 
-/// Where an image comes from, and what it needs.
+/// The source of an image, and everything that the image needs.
 pub(crate) struct Source<'a> {
     pub(crate) core: &'a Core,
     pub(crate) files: &'a Arc<ImageFiles>,
@@ -364,7 +364,7 @@ impl Source<'_> {
                     lost_bytes += lose(&record.key.to_vec(), record.payload);
                 }
             }
-            // What has not settled is no older value again.
+            // A key that has not settled must not get an older value again.
             for record in landing.iter_mut().filter(|record| is_lost(record.kind, record.value, &failed)) {
                 lose(record.key, record.value);
                 (record.kind, record.fields, record.value) = (Kind::Tombstone, Fields::default(), &[]);
@@ -451,8 +451,8 @@ fn landing_of(
     (!laid_out.is_empty()).then(|| Arc::new(landing))
 }
 
-/// Leaves on their way into the index, from left to right. Nobody else changes the store meanwhile, but what has no
-/// room in DRAM goes on between two leaves, to far memory or for good: none of them is held.
+/// Leaves on their way into the index, from left to right. No other thread changes the store meanwhile. Between two
+/// leaves, when none is held, records without room in DRAM are demoted to far memory or evicted.
 struct Chain<'a> {
     core: &'a Core,
     /// There is only the leaf of an empty store, which owns every key.
@@ -486,7 +486,7 @@ impl Chain<'_> {
         }
         core.take_up(&next, &guard);
         drop(guard);
-        // Where there is an SSD, what memory has no room for was not read.
+        // In a store with an SSD, leaves that memory has no room for were not read.
         if core.cold.is_none() {
             core.keep_to_limit();
         }
@@ -511,7 +511,7 @@ fn publish(leaf: &Leaf, state: &LeafState, new: LeafState, guard: &Guard) {
     assert!(published, "nobody else changes the store");
 }
 
-/// What is to be done for an entry: its image is read if there is a read under way.
+/// The work for an entry: its image is read if there is a read under way.
 struct Step {
     entry: Entry,
     read: Option<Result<Vec<u8>, SegmentError>>,

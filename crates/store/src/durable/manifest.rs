@@ -1,9 +1,12 @@
-//! The manifest: which images make up the last checkpoint, and where the log goes on from there.
+//! The manifest: the images that make up the last checkpoint, and the number at which the log goes on.
+//! `docs/FORMATS.md` draws it.
 //!
-//! It is written whole to another name, made durable, and renamed: there is always one, of one checkpoint. A header,
-//! then chunks, each with a checksum that depends on its place and on the checkpoint, so that damage is found where it
-//! is. `docs/FORMATS.md` draws it. A store of much cold data has a long one: it is put together chunk by chunk, in the
-//! bytes of the file, and read in the same way. Without it nothing of a store can be read, so there is a copy.
+//! 1. The manifest is written whole to another name, made durable, and renamed. There is always one, of one checkpoint.
+//! 2. It is a header, then chunks. The checksum of a chunk depends on its place and on the checkpoint, so damage is
+//!    found where it is.
+//! 3. The manifest of a store with much cold data is long. It is built chunk by chunk, in the bytes of the file, and
+//!    read in the same way.
+//! 4. No part of a store can be read without its manifest, so there is a copy.
 
 mod read;
 mod write;
@@ -23,7 +26,7 @@ pub(crate) use write::Entries;
 pub(crate) const NAME: &str = "MANIFEST";
 /// Its copy's.
 pub(crate) const COPY_NAME: &str = "MANIFEST.copy";
-/// What comes behind the name of one that is being written.
+/// The suffix of the name of a manifest that is being written.
 const NEW_SUFFIX: &str = ".new";
 
 const SIGNATURE: &[u8; 8] = b"ziptrman";
@@ -37,8 +40,8 @@ const HAS_IMAGE: u8 = 1;
 const HAS_PARTS: u8 = 1 << 1;
 const IN_MEMORY: u8 = 1 << 2;
 
-/// What a leaf held that owned the keys from `low` on, up to the next entry's, when a checkpoint came by. Without image
-/// and without parts that is nothing.
+/// A leaf as a checkpoint found it. It owned the keys from `low` on, up to the next entry's. Without image and without
+/// parts the leaf held nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) low: Box<[u8]>,
@@ -54,13 +57,13 @@ pub(crate) struct Listed {
     pub(crate) in_memory: bool,
     /// Bytes of keys and values of all parts.
     pub(crate) logical_bytes: u64,
-    /// What the parts are coded with.
+    /// The codings of the parts.
     pub(crate) generations: Vec<u32>,
     /// At least one; the first begins with the entry's key.
     pub(crate) parts: Vec<Part>,
 }
 
-/// What is known of a checkpoint besides its entries.
+/// The fields of a checkpoint besides its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Its number, one more than that of the checkpoint before.
@@ -73,11 +76,11 @@ pub(crate) struct Head {
     pub(crate) durable_lsn: Lsn,
     /// Generations that the images need.
     pub(crate) generations: Vec<u32>,
-    /// Where the segments are, if not within the store's folder.
+    /// The folder of the segments, if it is not within the store's folder.
     pub(crate) segments_dir: Option<PathBuf>,
 }
 
-/// What the checksum of a chunk begins with: a chunk of another manifest, or at another place, fails.
+/// The seed of a chunk's checksum: a chunk of another manifest, or at another place, fails.
 fn seed(number: u64, index: u64) -> u32 {
     crc32c_append(crc32c(&number.to_le_bytes()), &index.to_le_bytes())
 }

@@ -4,16 +4,16 @@
 //!
 //! | module | claim |
 //! |---|---|
-//! | `operation` | what a record of the log says, byte by byte |
-//! | `journal` | the open log: who gets which number, and who waits for what |
-//! | `image`, `generation` | leaves, and what they are decoded with, as bytes that outlive the process |
-//! | `manifest` | which images make up a checkpoint |
-//! | `checkpoint` | writing what changed, so that the log can go |
+//! | `operation` | the bytes of a record of the log |
+//! | `journal` | the open log: numbers of writes, and waiting for them |
+//! | `image`, `generation` | leaves and their codings, as bytes that outlive the process |
+//! | `manifest` | the images that make up a checkpoint |
+//! | `checkpoint` | writing the leaves that changed, so that the log can be dropped |
 //! | `loading` | from the images of a checkpoint to leaves |
-//! | `segments_dir` | whose a folder of segments is |
+//! | `segments_dir` | the owner of a folder of segments |
 //! | `recovery` | from a folder to a store that is ready |
-//! | `replay` | doing again what the log says |
-//! | `check` | whether all of a folder is what was written |
+//! | `replay` | doing again the operations of the log |
+//! | `check` | whether all bytes of a folder are as they were written |
 //! | `stream`, `dump`, `restore` | a folder as one stream, and back |
 
 mod check;
@@ -66,8 +66,8 @@ pub enum Durability {
     /// Before it is acknowledged it is on the medium: nothing acknowledged is lost, not even in a power cut. Reads,
     /// too, wait for what they have seen.
     Always,
-    /// Before it is acknowledged the system has it, and within about a second it is on the medium: a power cut
-    /// loses a second, the end of the process nothing.
+    /// The system has a write before it is acknowledged, and the medium has it within about a second. A power cut loses
+    /// a second, the end of the process nothing.
     #[default]
     Everysec,
     /// Before it is acknowledged the system has it, which writes it to the medium when it likes.
@@ -109,7 +109,7 @@ impl crate::Store {
     }
 }
 
-/// Where and how a store keeps what it holds.
+/// The folder of a store, and how the store keeps its data there.
 #[derive(Clone, Debug)]
 pub struct DurableOptions {
     /// The folder; made if it is missing. One store at a time has it open.
@@ -121,11 +121,12 @@ pub struct DurableOptions {
     pub waits: bool,
     /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
     pub salvage: bool,
-    /// A checkpoint is made when the log has grown by so many bytes since the last one; `None` for as many as all keys
-    /// and values have, or all images where that is more, but 64 MiB at least and 1 GiB at most.
+    /// A checkpoint is made when the log has grown by so many bytes since the last one. `None` stands for as many as
+    /// all keys and values have, or all images where that is more, between 64 MiB and 1 GiB.
     pub checkpoint_log_bytes: Option<u64>,
-    /// Where the segments are for [`check`], [`dump`] and [`restore`]; `None`: where the store had them, or within its
-    /// folder. A store that is opened has this in [`SsdOptions::path`](crate::SsdOptions::path).
+    /// The folder of the segments, for [`check`], [`dump`] and [`restore`]. `None` stands for the folder where the
+    /// store had them, or one within the store's. A store that is opened has this in
+    /// [`SsdOptions::path`](crate::SsdOptions::path).
     pub segments_dir: Option<PathBuf>,
     /// How segments of images are laid out, and how many bytes they may have in all, without
     /// [`Options::ssd`](crate::Options::ssd).
@@ -134,7 +135,7 @@ pub struct DurableOptions {
     /// How the log is laid out; its `first_lsn` and `salvage` are the store's to set.
     #[doc(hidden)]
     pub log: LogOptions,
-    /// What the folder lies on, for tests that record it or make it fail.
+    /// The disk of the folder, for tests that record it or make it fail.
     #[doc(hidden)]
     pub disk: DiskHandle,
 }
@@ -180,7 +181,7 @@ pub struct Recovery {
     pub all_bytes: u64,
 }
 
-/// What a store found in its folder.
+/// The contents that a store found in its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -196,18 +197,18 @@ pub struct Recovered {
     pub is_sealed: bool,
     /// The remains of writes that were never acknowledged as durable, at the end of the log; they were dropped.
     pub torn_tail: Option<TornTail>,
-    /// What a salvage passed over, each in a few words.
+    /// The damage that a salvage passed over, each in a few words.
     pub skipped: Vec<String>,
 }
 
-/// What a durable store's log has done since it was opened.
+/// Counters of a durable store's log since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurableStats {
     /// When a write is durable.
     pub durability: Durability,
-    /// What makes the log durable, in words: `fdatasync`, or instructions where its folder is on persistent memory with
-    /// DAX.
+    /// The means by which the log becomes durable, in words: `fdatasync`, or instructions if its folder is on
+    /// persistent memory with DAX.
     pub durable_after: String,
     /// Records appended.
     pub log_records: u64,
@@ -223,8 +224,8 @@ pub struct DurableStats {
     pub last_lsn: Lsn,
     /// The newest durable record.
     pub durable_lsn: Lsn,
-    /// The first failure of a write or sync, after which every write is refused, and with [`Durability::Always`] every
-    /// read that may see what is not durable.
+    /// The first failure of a write or sync. After it every write is refused, and with [`Durability::Always`] every
+    /// read that may see a record that is not durable.
     pub failure: Option<String>,
     /// Why the last write was refused for want of room, if it was: nothing is lost, and writes are taken when there is
     /// room again.

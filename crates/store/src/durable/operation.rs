@@ -1,4 +1,4 @@
-//! What a record of the log says: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
+//! The bytes of a record of the log: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::record::{EXPIRES_AT_MS_MAX, Fields, write_varint};
@@ -178,7 +178,7 @@ impl<'a> Operations<'a> {
             EXPIRE => Operation::Expire { key, expires_at_ms },
             _ => Operation::DeleteRange { low: key, high: (!value.is_empty()).then_some(value) },
         };
-        // What the operation does not have must not be there.
+        // A field that the operation does not have must not be there.
         if operation.parts() != (tag & KIND_BITS, key, value, expires_at_ms, flags) {
             return Err("an operation has more fields than its kind");
         }

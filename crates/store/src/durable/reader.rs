@@ -1,8 +1,8 @@
-//! Reading fields out of bytes that may be anything: what is not there is `None`.
+//! Reads fields out of bytes that may be anything: a field that is not there is `None`.
 
 use crate::record::checked_varint;
 
-/// What is left of some bytes.
+/// The rest of some bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! From a folder to a store that is ready: what the last checkpoint holds, then the log behind it.
+//! Recovery: it makes a store of a folder, from the last checkpoint and the log behind it.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -111,8 +111,8 @@ impl Folder {
     }
 }
 
-/// Opens a folder's segments. A salvage takes them with whatever headers they have, notes what is wrong with these, and
-/// writes them anew where that is possible: bodies need none.
+/// Opens a folder's segments. A salvage takes them with whatever headers they have, because bodies need none. It notes
+/// the faults of headers and writes these anew where that is possible.
 fn open_segments(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -157,7 +157,7 @@ pub(crate) fn recover(
     log.start_at(manifest.head.start_lsn)?;
     let limit_bytes = store_options.memory_limit_bytes;
     let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
-    // Whatever can be refused was read: the folder changes from here on.
+    // Everything that can be refused was read. The folder changes from here on.
     if !options.salvage && has_both_manifests {
         remove_unneeded(&*disk, &options.dir, &manifest.head, &files, &mut generations)?;
     }
@@ -168,7 +168,8 @@ pub(crate) fn recover(
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
-    // What a salvage left out may be there at the next start: no checkpoint is made of what was replayed alone.
+    // The next start may find the bytes that a salvage left out, so no checkpoint is made of the replayed records
+    // alone.
     let log_bytes = if files.keeps_all() { 0 } else { recovered.log_bytes };
     let in_force = InForce { files, generations, head: manifest.head };
     let checkpointer =
@@ -228,7 +229,8 @@ fn load(
     Ok((generations, loaded))
 }
 
-/// Removes what the checkpoint in force does not need. What somebody may be reading goes after the next one.
+/// Removes what the checkpoint in force does not need. Files that another process may be reading are removed after the
+/// next checkpoint.
 fn remove_unneeded(
     disk: &dyn Disk,
     dir: &Path,
@@ -267,7 +269,8 @@ fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
         return Err(Error::FileDamaged { path: dir.join(manifest::NAME), offset: 0, reason });
     }
     if found.is_some() {
-        // Whoever stored it may have failed or ended before its name was durable, and what it does not name is removed.
+        // The thread that stored it may have ended before its name was durable, and files that it does not name are
+        // removed.
         disk.sync_dir(dir)?;
     }
     Ok(found)

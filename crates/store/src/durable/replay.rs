@@ -1,9 +1,11 @@
-//! Doing again what the log says, a window of records at a time.
+//! Replays the log, a window of records at a time.
 //!
-//! Of all that a window says of a key only the last word counts. Words are sorted by key, so that those for one leaf
-//! are appended under one lock and merged by one pack, and cut into parts, one for each thread; no key is in two of
-//! them. The next window is read and sorted meanwhile. So for each key the log's order is kept, and nobody sees more
-//! than one. What deletes ranges of keys is done alone, between two windows.
+//! 1. Of all records of a key in a window, only the last one counts.
+//! 2. The records are sorted by key, so that those of one leaf are appended under one lock and merged by one pack.
+//! 3. They are cut into parts, one for each thread. No key is in two parts, so each key's records are done in the log's
+//!    order.
+//! 4. The next window is read and sorted meanwhile.
+//! 5. A record that deletes a range of keys is done alone, between two windows.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -136,7 +138,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// What was read, all in all.
+    /// Totals of what was read.
     fn end(self) -> Recovered {
         let mut recovered = self.recovered;
         recovered.is_sealed = self.replay.is_sealed();
@@ -155,7 +157,7 @@ impl Reader<'_> {
 struct Window {
     /// The records, one behind the other.
     bytes: Vec<u8>,
-    /// What they say, in key order once they are sorted, and in the log's order for each key.
+    /// The changes of the records, in key order once they are sorted, and in the log's order for each key.
     changes: Vec<Change>,
     /// A record that deletes ranges of keys, behind all others.
     alone: Option<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! A folder from the stream of a dump. It has no manifest, and so is no store's, before everything else is durable.
+//! Makes a folder from the stream of a dump. The manifest comes last, so the folder is no store's before everything
+//! else is durable.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -34,7 +35,7 @@ pub(super) const RESTORING: &str = "RESTORING";
 ///
 /// # Errors
 /// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is empty then,
-/// as far as the disk allows, or says that a restore has not ended; the restore can be repeated either way.
+/// as far as the disk allows, or says that a restore has not ended. The restore can be repeated either way.
 pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;
@@ -71,7 +72,7 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
             disk.remove(&dir.join(RESTORING))?;
             disk.sync_dir(dir)?;
         }
-        // What stays is cleared by the next attempt.
+        // The next attempt clears files that stay.
         Err(_) => drop(clear()),
     }
     restored
@@ -187,9 +188,9 @@ struct Restoring {
     generations: GenerationFiles,
     segments: Segments,
     log: Log,
-    /// Where the pieces of large values are, by their number.
+    /// The places of the pieces of large values, by their number.
     pieces: Vec<Place>,
-    /// Those of the leaf that comes next, and what they are coded with.
+    /// Large values of the next leaf, and their coding.
     parts: Vec<Part>,
     part_generations: BTreeSet<u32>,
     /// The last key that was taken.

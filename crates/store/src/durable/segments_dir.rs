@@ -1,5 +1,6 @@
-//! Whose a folder of segments is: a file in it has the number of the store, which the store's manifest has, too. The
-//! folder may lie on another disk than the store's, and be moved; the segments of another store, or of none, are
+//! The owner of a folder of segments: a file in it has the number of the store, and so has the store's manifest.
+//!
+//! The folder may lie on another disk than the store's, and may be moved. Segments of another store, or of none, are
 //! refused before anything is changed.
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const SIGNATURE: &[u8; 8] = b"ziptrsto";
 /// The format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Where the segments of the store in `dir` are: where `wanted` says, or where they were.
+/// The folder of the segments of the store in `dir`: `wanted`, or the folder where they were.
 pub(crate) fn path_of(dir: &Path, remembered: Option<&PathBuf>, wanted: Option<&PathBuf>) -> PathBuf {
     wanted.or(remembered).cloned().unwrap_or_else(|| dir.join(DIR))
 }
@@ -30,7 +31,7 @@ pub(crate) fn is_of(path: &Path, dir: &Path, manifest: Option<&Manifest>) -> boo
     manifest.is_some_and(|manifest| path == path_of(dir, manifest.head.segments_dir.as_ref(), None))
 }
 
-/// What a manifest remembers of a folder of segments: nothing of that within the store's.
+/// The path that a manifest remembers of a folder of segments: none if the folder is within the store's.
 pub(crate) fn remembered(dir: &Path, segments_dir: &Path) -> Option<PathBuf> {
     (segments_dir != dir.join(DIR)).then(|| segments_dir.to_path_buf())
 }
@@ -111,7 +112,7 @@ pub(crate) fn write(disk: &dyn Disk, path: &Path, name: &str, store: u64) -> Res
     Ok(disk.sync_dir(path)?)
 }
 
-/// What a folder of segments says of its store.
+/// The owner that a folder of segments names.
 enum Found {
     Store(u64),
     /// Segments, and nothing of a store.

@@ -1,4 +1,4 @@
-//! The stream that a dump is: frames with checksums that depend on their order. `docs/FORMATS.md` draws it.
+//! The stream of a dump: frames with checksums that depend on their order. `docs/FORMATS.md` draws it.
 
 use std::io::{Read, Write};
 
@@ -13,10 +13,10 @@ const VERSION: u32 = 2;
 const VERSION_MIN: u32 = 1;
 /// No frame is longer: the longest is a record of the log.
 const FRAME_BYTES_MAX: usize = (1 << 30) + 64;
-/// What is read at a time into a frame: one that only claims to be long takes no memory.
+/// Bytes that are read at a time into a frame. A frame that only claims to be long takes no memory.
 const STEP_BYTES: usize = 1 << 20;
 
-/// What a frame holds.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Start LSN and durable LSN (8 bytes each).
@@ -25,9 +25,9 @@ pub(super) enum Kind {
     Generation,
     /// A piece of a large value; pieces are numbered from 0 on.
     Piece,
-    /// The key that the leaf begins with (its length in 4 bytes, then itself), whether its parts were in memory, too
-    /// (1), bytes of keys and values of its parts (8), and its image if it has one. The places of pieces are their
-    /// numbers.
+    /// A leaf. Its fields are the key that it begins with (its length in 4 bytes, then itself), whether its parts were
+    /// in memory, too (1), and the bytes of keys and values of its parts (8). Its image follows, if it has one. The
+    /// places of pieces are their numbers.
     Leaf,
     /// LSN (8 bytes), and the record.
     Record,

@@ -1,4 +1,5 @@
-//! One walk over all leaves, and what it writes: nothing of it counts before its manifest is in force.
+//! One walk of a checkpoint over all leaves, and the images that it writes. None of them counts before its manifest is
+//! in force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -31,7 +32,7 @@ pub(super) struct Attempt<'a> {
     entries: Entries,
     /// Segments that the manifest needs.
     named: BTreeSet<u64>,
-    /// What leaves remember once this is in force.
+    /// The images that leaves remember once this checkpoint is in force.
     taken: Vec<(Arc<Stored>, StoredAt)>,
     /// Large values that were written, by their address, which nobody else has while they are here.
     larges: HashMap<usize, (Weak<Large>, Arc<OwnedPieces>)>,
@@ -41,7 +42,7 @@ pub(super) struct Attempt<'a> {
     bytes: Vec<u8>,
 }
 
-/// What a checkpoint in force has.
+/// The contents of a checkpoint in force.
 pub(super) struct Written {
     /// Segments that it needs.
     pub(super) named: BTreeSet<u64>,
@@ -50,7 +51,7 @@ pub(super) struct Written {
     pub(super) images_kept: u64,
 }
 
-/// What the walk finds of a leaf.
+/// A leaf as the walk finds it.
 struct Visit {
     found: Found,
     below: Option<Arc<Below>>,
@@ -196,8 +197,8 @@ impl<'a> Attempt<'a> {
         !self.victims.is_empty() && at.segments().any(|segment| self.victims.contains(&segment))
     }
 
-    /// Whether large values of a leaf are to be moved: they may lie elsewhere than its image says, if they went to SSD
-    /// while that was being made.
+    /// Whether large values of a leaf are to be moved. They may lie elsewhere than its image says, if they went to SSD
+    /// while the image was made.
     fn has_victims(&self, state: &LeafState) -> bool {
         let lies_there =
             |large: LargeHandle<'_>| large.places().is_some_and(|pieces| self.lies_there(&pieces));
@@ -232,7 +233,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What the manifest says of the images below a leaf.
+    /// The manifest's list of the images below a leaf.
     fn list(&mut self, below: &Below, low: &[u8], known: &GenerationFiles) -> Listed {
         let parts = below.parts(low);
         self.named.extend(parts.iter().map(|part| part.place.segment));
@@ -277,7 +278,7 @@ impl<'a> Attempt<'a> {
         Ok(StoredAt::new(image, capture.generation(), &larges, capture.plain()))
     }
 
-    /// Where the pieces of a large value lie, which are written if need be.
+    /// The places of the pieces of a large value, which are written if need be.
     fn write_large(&mut self, large: &Arc<Large>) -> Result<Arc<OwnedPieces>, Error> {
         let address = Arc::as_ptr(large).addr();
         if let Some((_, pieces)) = self.larges.get(&address) {
@@ -290,7 +291,7 @@ impl<'a> Attempt<'a> {
             None => Purpose::New,
         };
         if !large.is_whole() {
-            // What it was cleaned from is sound.
+            // The image that it replaces is sound.
             return known.ok_or_else(damaged_in_far);
         }
         let mut places = Vec::with_capacity(large.pieces());
@@ -301,7 +302,7 @@ impl<'a> Attempt<'a> {
         let pieces = Arc::new(OwnedPieces::new(self.files, places));
         match (written, known) {
             (Ok(()), _) => {}
-            // What is damaged stays where it is, and its segment with it.
+            // A damaged piece stays where it is, and its segment with it.
             (Err(Error::Segments(SegmentError::Damaged { .. })), Some(known)) => return Ok(known),
             (Err(error), _) => return Err(error),
         }

@@ -78,7 +78,7 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// What is wrong with the other of its two files.
+    /// The fault of the other of its two files.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.other.as_ref()?.damage.as_ref()
     }
@@ -163,7 +163,7 @@ impl Manifest {
     }
 }
 
-/// What is wrong with a file; anything else is an error.
+/// The fault of a file; anything else is an error.
 fn damage_only(error: Error) -> Result<Error, Error> {
     match error {
         Error::FileDamaged { .. } | Error::FileForeign { .. } => Ok(error),

@@ -83,8 +83,8 @@ impl Head {
         Ok(written)
     }
 
-    /// Makes what was prepared the folder's manifest, durably. After an error, or a crash on the way, the one before or
-    /// this one is in force, and what either needs must still be there.
+    /// Makes what was prepared the folder's manifest, durably. After an error, or a crash on the way, the manifest
+    /// before or this one is in force. Everything that either needs must still be there.
     pub(crate) fn commit(&self, disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         for name in [COPY_NAME, NAME] {
             disk.rename(&new_path(dir, name), &dir.join(name))?;
@@ -128,7 +128,7 @@ impl Head {
     }
 }
 
-/// Where a file of this name is written first.
+/// The path at which a file of this name is written first.
 pub(super) fn new_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}{NEW_SUFFIX}"))
 }

@@ -1,8 +1,13 @@
 //! Batches: several writes that every reader sees all of or none of.
 //!
-//! A batch locks the leaves of all its keys in key order, checks its conditions, appends its records under its number,
-//! and makes them exist at once by committing that number ([`commits`]). It holds the locks until then, so that no
-//! other write comes between. Batches of other leaves go on meanwhile; only long batches wait for each other.
+//! Not for a single write, which needs no number: that is `write`.
+//!
+//! 1. A batch reserves its room in memory before it takes any lock.
+//! 2. It locks the leaves of its keys in key order and checks its conditions.
+//! 3. It logs its operations as one record and appends its records under its number.
+//! 4. It commits that number ([`commits`]), which makes all records exist at once, and then unlocks the leaves.
+//!
+//! Batches of other leaves go on meanwhile. Only long batches wait for each other.
 
 mod commits;
 // No unsafe code comes this way: Miri would only be slow.
@@ -32,8 +37,8 @@ pub use transfer::{Need, Transferred};
 /// Landed bytes above which a batch is a long one.
 const LONG_BYTES: usize = 64 << 10;
 
-/// Bytes that the records of a batch may have together, without those of large values, which lie elsewhere: all of them
-/// may fall to one leaf, whose landing has offsets of 32 bits and may have room for twice as many.
+/// Bytes that the records of a batch may have together, without large values, which lie elsewhere. All records may fall
+/// to one leaf. Its landing has offsets of 32 bits and may have room for twice as many bytes.
 const LANDED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a landing that a record takes besides its key and value, at most.
 const LANDED_HEAD_BYTES: usize = 48;
@@ -46,7 +51,7 @@ const SEARCHES_MAX: usize = 64;
 /// Looks at a lock before its holder counts as one that takes long: a single write and a short batch are over by then.
 const LOOKS_MAX: u32 = 16;
 
-/// What a key must be for a batch to be written.
+/// A condition on a key, without which a batch is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Condition {
@@ -107,7 +112,7 @@ impl Batch {
     }
 }
 
-/// What a comparison of a value on SSD came to.
+/// The outcome of comparing a value on SSD.
 struct Compared {
     large: Arc<Large>,
     is_same: bool,
@@ -125,7 +130,7 @@ enum Tried {
     Busy,
 }
 
-/// What the landings of a leaf say, in the order of its keys, for a batch with many conditions on it.
+/// The records of a leaf's landings in key order, for a batch with many conditions on it.
 type Sorted<'g> = Option<Newest<'g>>;
 
 /// A leaf whose writer lock is held.
@@ -151,8 +156,8 @@ impl Core {
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. Unless the caller `waits` for other writers of its leaves and for turns of its keys, `None`
-    /// says that there is one; nothing was changed then.
+    /// As [`Core::write`]. A caller that does not wait gets `None` if another writer has one of its leaves, or one of
+    /// its keys has its turn. Nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
@@ -396,8 +401,8 @@ impl Core {
         landing.capacity() > self.landing_bytes_max()
     }
 
-    /// Seals the open landing of `leaf`, whose writer lock the caller holds, if it has grown; `true` when the leaf is
-    /// to be packed for that.
+    /// Seals the open landing of `leaf` if it has grown; `true` if the leaf is to be packed for that. The caller holds
+    /// the writer lock.
     ///
     /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing
     /// that nobody packs.
@@ -409,8 +414,8 @@ impl Core {
         has_grown
     }
 
-    /// Locks the leaf that owns `key`. Waits for a leaf that is being cut; its owner never waits for a leaf to its
-    /// left, and those are all that a batch holds.
+    /// Locks the leaf that owns `key`. Waits for a leaf that is being cut. The owner of that leaf never waits for a
+    /// leaf to its left, and a batch holds only such leaves.
     pub(crate) fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
         let mut round = 0;
         loop {

@@ -1,11 +1,12 @@
 //! Blocks of values: the engines and contexts that pack and unpack them.
 //!
-//! A block holds the values of consecutive records ([`contents`]), and is stored as a `frame` of the codec: with
-//! format, length and checksum, raw if it does not shrink.
+//! Not for values that are coded alone: `coding` holds a token dictionary for those.
 //!
-//! Contexts cost more than small blocks do, so each thread keeps its own, until it used none from one lap of the sweep
-//! to the next. They live in the coding that they work for, and are freed with it: with the last body of its
-//! generation.
+//! 1. A block holds the values of consecutive records ([`contents`]).
+//! 2. It is stored as a `frame` of the codec, with format, length and checksum, or raw if it does not shrink.
+//! 3. A context costs more than a small block does, so each thread keeps its own. A thread that used none between two
+//!    cycles of the sweep loses it.
+//! 4. Contexts live in the coding that they work for and are freed with it: with the last body of its generation.
 
 mod batches;
 mod contents;
@@ -41,10 +42,10 @@ pub(crate) const BLOCK_RECORDS_MAX: usize = 64;
 /// chemical tables, or of source code, one of 110 KiB saved less than 5 % of blocks of 2 KiB.
 const DICTIONARY_BYTES: usize = 16 << 10;
 
-/// Who packs, and so how hard the encoder tries.
+/// The occasion of a pack, and so how hard the encoder tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Where values are written.
+    /// Packs of writers.
     Fast,
     /// In the background: at the dense level, or by the background codec.
     Dense,
@@ -58,7 +59,7 @@ pub(crate) struct BlockCoding {
     options: BlockOptions,
     generation: u32,
     front: Front,
-    /// What [`Effort::Dense`] is, where it differs.
+    /// The engine for [`Effort::Dense`], if it differs.
     dense: Option<Dense>,
     /// Reads what an engine cannot read any more because its device failed.
     rescue: OnceLock<Option<Arc<dyn Engine>>>,
@@ -71,7 +72,7 @@ struct Front {
     engine: Arc<dyn Engine>,
 }
 
-/// What one thread keeps.
+/// The contexts of one thread.
 #[derive(Default)]
 struct Contexts {
     front: Option<Context>,
@@ -207,7 +208,7 @@ impl BlockCoding {
         self.generation
     }
 
-    /// Bytes of values in a block. A write packs a block anew: one of half the size takes little more than half the
+    /// Bytes of values in a block. A write packs a block anew. A block of half the size takes little more than half the
     /// time, and less than a tenth more room until its leaf is quiet.
     pub(crate) fn block_bytes(&self, effort: Effort) -> usize {
         match effort {
@@ -267,7 +268,7 @@ impl BlockCoding {
     /// Appends the contents of a block.
     ///
     /// # Errors
-    /// What is wrong with the frame; `raw` is as it was then.
+    /// The fault of the frame; `raw` is as it was then.
     pub(crate) fn unpack(&self, frame: &[u8], raw: &mut Vec<u8>) -> Result<(), String> {
         self.with_contexts(|contexts| self.unpack_with(contexts, frame, raw))
             .map_err(|error| error.to_string())
@@ -315,12 +316,12 @@ impl BlockCoding {
         self.front.engine.name()
     }
 
-    /// Who does the foreground's work, in the words of result tables.
+    /// The worker of the foreground's engine, in the words of result tables.
     pub(crate) fn worker(&self) -> &'static str {
         self.front.engine.worker()
     }
 
-    /// What all engines of the store have done.
+    /// The counters of all engines of the store.
     pub(crate) fn totals(&self) -> &Arc<EngineTotals> {
         &self.totals
     }
@@ -346,7 +347,7 @@ impl BlockCoding {
         opened(&mut contexts.dense, || dense.engine(self.options.engine, &self.totals))
     }
 
-    /// What packs with this effort.
+    /// The engine that packs with this effort.
     fn packing<'c>(&self, contexts: &'c mut Contexts, effort: Effort) -> Result<&'c mut Context, BlockError> {
         match (effort, &self.dense) {
             (Effort::Dense, Some(dense)) => self.dense(contexts, dense),
@@ -377,9 +378,9 @@ impl BlockCoding {
         self.contexts.iter().map(|contexts| kept(&contexts.lock())).sum()
     }
 
-    /// Frees the contexts of all threads that used none since this was last called, and those for packing densely in
-    /// any case: between two laps of the sweep nobody needs them, and with what is prepared for them they hold 250 to
-    /// 550 KiB. Those with jobs under way stay.
+    /// Frees the contexts of all threads that used none since this was last called. It frees contexts for packing
+    /// densely in any case: between two cycles of the sweep no thread needs them, and with their tables they hold 250
+    /// to 550 KiB. Contexts with jobs under way stay.
     pub(crate) fn release_idle(&self) {
         for contexts in &self.contexts {
             let mut contexts = contexts.lock();
@@ -404,7 +405,7 @@ fn misses_model(options: &Options) -> Option<String> {
     (block.device != DeviceSource::Discovered && !works).then(reason)
 }
 
-/// Where devices come from: what was asked for, or a model under tests that ask for one in the environment.
+/// The source of devices: the one that was asked for, or a model in tests that ask for one in the environment.
 fn device_of(options: &BlockOptions) -> DeviceSource {
     #[cfg(all(debug_assertions, feature = "iaa"))]
     if options.device == DeviceSource::Discovered
@@ -416,9 +417,9 @@ fn device_of(options: &BlockOptions) -> DeviceSource {
     options.device.clone()
 }
 
-/// Whether blocks are given a dictionary. With one and codes of its own for every block, `deflate` takes 1.5 times as
-/// long to read and 3 times to write, for 13 % of the bytes of 512-byte blocks of text, and less of larger ones
-/// (`docs/MEASUREMENTS.md`, "Codec, blocks").
+/// Whether blocks are given a dictionary. `deflate` with a dictionary, and codes of its own for every block, takes 1.5
+/// times as long to read and 3 times to write. It saves 13 % of the bytes of 512-byte blocks of text, and less of
+/// larger ones (`docs/MEASUREMENTS.md`, "Codec, blocks").
 fn takes_dictionary(setting: &Setting) -> bool {
     setting.format != Format::Deflate || setting.huffman == Huffman::Canned
 }

@@ -1,4 +1,5 @@
-//! What a body is decoded with: a dictionary of tokens, or an engine for blocks.
+//! The coding of a body: a dictionary of tokens, or an engine for blocks. A leaf's state shares the coding that decodes
+//! its body.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! What the callers' threads and the background threads share.
+//! The parts of a store, shared by the callers' threads and the background threads, and the look-up of one key.
+//!
+//! Not for the public API, which is `store`, nor for reads that go on to the SSD, which are `cold::read`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +39,7 @@ crate::sync::thread_local! {
     static SCRATCHES: RefCell<Scratches> = RefCell::new(Scratches::default());
 }
 
-/// What a thread packs in: one scratch, and more while it packs a leaf during the work on another.
+/// The scratches in which a thread packs: one, and more while it packs a leaf during the work on another.
 #[derive(Default)]
 struct Scratches {
     #[expect(
@@ -53,7 +55,7 @@ pub(crate) struct Core {
     /// Whether hot leaves are kept raw.
     pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
-    /// What expiry goes by.
+    /// The clock by which records expire.
     pub(crate) clock: Clock,
     /// How large bodies become.
     pub(crate) limits: BodyLimits,
@@ -71,7 +73,7 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
-    /// What eviction needs, where and while it is on.
+    /// The data of eviction, while it is on.
     pub(crate) eviction: Box<Eviction>,
     /// Whether records are evicted at the limit; otherwise writes are refused there.
     pub(crate) evicts: AtomicBool,
@@ -83,13 +85,13 @@ pub(crate) struct Core {
     pub(crate) turns: Turns,
     /// The log that writes go to, once the store has recovered; never without a folder.
     pub(crate) journal: OnceLock<Journal>,
-    /// What keeps the log short.
+    /// Makes the checkpoints that keep the log short.
     pub(crate) checkpointer: OnceLock<Checkpointer>,
-    /// Leaves are made from images: nobody else may change any.
+    /// Leaves are made from images, and no other thread may change any.
     pub(crate) loading: AtomicBool,
     /// Writes repeat what the log says.
     pub(crate) recovering: AtomicBool,
-    /// What readers hold back; the last to go.
+    /// The store's epochs; dropped last.
     epochs: Epochs,
 }
 
@@ -105,7 +107,7 @@ impl Core {
         Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), Some(far), None)
     }
 
-    /// A core with what is there below DRAM.
+    /// A core with the places below DRAM.
     pub(crate) fn with_places(
         options: &Options,
         gauges: Arc<Gauges>,
@@ -189,7 +191,7 @@ impl Core {
         leaf.state(guard).closed && !std::ptr::eq(self.index.find(&leaf.low(), guard), leaf)
     }
 
-    /// Looks `key` up and hands what it finds to `take`, under the guard.
+    /// Looks `key` up and hands its record to `take`, under the guard.
     #[inline]
     pub(crate) fn look_up<'g, R>(
         &self,
@@ -280,8 +282,8 @@ impl Core {
         leaves.into_iter().flatten().zip(hashes)
     }
 
-    /// Brings what writes to the first [`GROUP_KEYS`] of `keys` will read into the cache, step by step for all of them,
-    /// as [`Core::approach`] does for reads.
+    /// Prefetches for writes to the first [`GROUP_KEYS`] of `keys`, step by step for all of them, as [`Core::approach`]
+    /// does for reads.
     pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
         let leaves = self.index.find_group(keys, guard);
         let leaves = || leaves.iter().flatten();
@@ -325,8 +327,8 @@ impl Core {
     /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
     ///
     /// # Errors
-    /// The log failed, and what was seen may not be durable, which was promised. Where reads promise nothing of that
-    /// kind they go on.
+    /// The log failed, and records that were seen may not be durable, which was promised. Reads that promise nothing
+    /// of that kind go on.
     #[inline]
     pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
         match self.journal.get() {
@@ -335,7 +337,7 @@ impl Core {
         }
     }
 
-    /// Packs `leaf` if nobody else maintains it and what comes of it has a place, or if it is packed `anyway`.
+    /// Packs `leaf` if no other thread maintains it and its new body has a place. With `anyway` it need not have one.
     pub(crate) fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
         let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
         let state = leaf.state(guard);
@@ -361,8 +363,8 @@ impl Core {
                 .is_some_and(|open| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct)
     }
 
-    /// What is dropped when it is packed: records that expire by this time. Not while the store recovers, for the log
-    /// may give them a later expiry yet.
+    /// A pack drops records that expire by this time. While the store recovers it drops none, because the log may give
+    /// them a later expiry yet.
     pub(crate) fn expiry_now_ms(&self) -> u64 {
         if self.recovering.load(Ordering::Relaxed) { 0 } else { self.clock.now_ms() }
     }
@@ -392,7 +394,7 @@ impl Core {
         Ok(Arc::new(Large::new(value, coding.as_ref(), place, reserved, &self.gauges)))
     }
 
-    /// Where the chunks of a large value are to lie that takes the place of `old`.
+    /// The place for the chunks of a large value that replaces `old`.
     pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
         match self.far.as_ref().map(|far| (far, far.placement())) {
             Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
@@ -401,7 +403,7 @@ impl Core {
         }
     }
 
-    /// Where the chunks of a new large value of `bytes` bytes are to lie.
+    /// The place for the chunks of a new large value of `bytes` bytes.
     pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
         match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
             None => ChunkPlace::Dram,
@@ -415,17 +417,17 @@ impl Core {
     }
 }
 
-/// What came of packing a leaf that nobody was known to own.
+/// The outcome of packing a leaf that the caller does not own yet.
 pub(crate) enum Unowned {
     /// It has no sealed landing any more.
     Packed,
-    /// Somebody else maintains it.
+    /// Another thread maintains it.
     Busy,
     /// Its body would come up from far memory, and DRAM is too full for that.
     NoPlace { raised_bytes: usize },
 }
 
-/// What could be copied under the guard.
+/// A value as far as it could be copied under the guard.
 pub(crate) enum Copied {
     /// The value was appended; the length is not filled in.
     Inline(Meta),
@@ -469,8 +471,7 @@ pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
     }
 }
 
-/// What is said of a value that could not be unpacked when its leaf was packed anew, or read when its store was
-/// salvaged.
+/// The error for a value that could not be unpacked when its leaf was packed anew, or read when its store was salvaged.
 pub(crate) const LOST: &str =
     "its bytes failed their check when the leaf was packed anew or salvaged; write it again, or delete it";
 

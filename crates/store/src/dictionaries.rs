@@ -2,8 +2,8 @@
 //!
 //! * None is trained before the raw data is 20 times what it will cost: 1 MB of keys and values for tokens of 10 bits.
 //! * A training takes a few MB (`Candidate::training_bytes`). A store whose memory is too small for that stays raw.
-//! * A candidate is trained when the store has grown fourfold since the last look, or when freshly written values
-//!   are coded worse than the dictionary promised; after a rejection the next look waits for twice as many bytes.
+//! * A candidate is trained when the store has grown fourfold since the last look, or when fresh values are coded worse
+//!   than the dictionary promised. After a rejection the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
@@ -45,7 +45,7 @@ const SAMPLE_BYTES_SHORT: usize = 128 << 10;
 const SAMPLE_BYTES_MAX: usize = 4 << 20;
 /// A sample has one value for so many of its bytes at most: the lists of small values would take more than they do.
 const SAMPLE_BYTES_PER_VALUE: usize = 32;
-/// What the lists of a sample take for each of its values: where it ends, and a slice.
+/// Bytes that the lists of a sample take for each of its values: its end, and a slice.
 const SAMPLE_LIST_BYTES: usize = size_of::<usize>() + size_of::<&[u8]>();
 /// The part of its limit, one in so many, that an evicting store makes free to train a dictionary that it lacks.
 const TRAINING_PART: u64 = 4;
@@ -53,7 +53,7 @@ const TRAINING_PART: u64 = 4;
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 /// Values that tell whether packing densely pays.
 const DENSE_SAMPLES: usize = 2048;
-/// What is prepared for packing densely is weighed as if it were there for one part in so many of the time.
+/// The tables for packing densely are weighed as if they were there for one part in so many of the time.
 const DENSE_COST_SHARE: f64 = 4.0;
 const BITS: [u32; 4] = [10, 12, 14, 16];
 
@@ -70,7 +70,7 @@ pub(crate) struct Dictionaries {
     /// Bytes given to the encoder, and what it made of them.
     coded_raw: Total,
     coded: Total,
-    /// Those of them that tell how well fresh values are coded.
+    /// The same of fresh values, which tell how well the dictionary suits the data.
     fresh_raw: Total,
     fresh_coded: Total,
     gauges: Arc<Gauges>,
@@ -83,13 +83,13 @@ struct Schedule {
     trained_at_bytes: u64,
     /// Coded over raw bytes that the current dictionary reached on its trial sample.
     promised: f64,
-    /// What was coded, raw and coded, at the last look for drift.
+    /// Raw and coded bytes at the last look for drift.
     seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
     drift_bytes: u64,
 }
 
-/// What became of the codings of a store that was kept in a folder.
+/// The codings of a store that was kept in a folder, as this store can use them.
 pub(crate) struct Restored {
     /// There is a dictionary for new bodies.
     pub(crate) has_own: bool,
@@ -105,7 +105,7 @@ enum Reason {
     Drift,
 }
 
-/// What is to be trained.
+/// The candidate to be trained.
 enum Candidate {
     /// Tokens of so many bits.
     Tokens(u32),
@@ -237,7 +237,7 @@ impl Dictionaries {
         self.first_bytes.fetch_max(2 * logical_bytes, Relaxed);
     }
 
-    /// What new bodies are coded with.
+    /// The coding of new bodies.
     pub(crate) fn current(&self) -> Option<Coding> {
         self.current.lock().clone()
     }
@@ -474,9 +474,9 @@ impl Core {
 
     /// Bytes that a training may take now.
     ///
-    /// Half of the room that is left, and the other half is for those who write meanwhile. Before there is a dictionary
-    /// it is all of the room, or a part of an evicting store: writers wait for the training then, and it gives them
-    /// more than it takes.
+    /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
+    /// of the room, or a part of the limit of an evicting store. Writers wait for that training, and it gives them more
+    /// than it takes.
     fn training_room_bytes(&self) -> u64 {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();

@@ -1,4 +1,4 @@
-//! One thing where it stands, or several in a box: most large values have one chunk and lie in one piece.
+//! A list of one item in place, or of several items in a box: most large values have one chunk and lie in one piece.
 
 use std::ops::Deref;
 

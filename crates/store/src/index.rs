@@ -1,12 +1,14 @@
 //! The index: inner nodes of the B+tree, from a key to the leaf that owns it.
 //!
-//! A node never changes once it is published, except for its child pointers, each replaced by one atomic store;
-//! structural changes copy the nodes they touch. So a reader descends without a lock, a version or a retry: it may
-//! reach a leaf that a later split has cut, and then follows the leaf's right sibling. Changes are made under one
-//! lock, which only structural changes take: one insertion in about fifty.
+//! Not for splitting leaves: `packing` makes the new leaves and links them, and then tells the index.
 //!
-//! A node keeps the first eight bytes behind its separators' common prefix as integers, so that a search compares
-//! integers and looks at whole separators only where those eight bytes are equal.
+//! 1. A published node never changes, except for its child pointers, each replaced by one atomic store. A structural
+//!    change copies the nodes that it touches.
+//! 2. A reader therefore descends without a lock, a version or a retry. It may reach a leaf that a later split has cut,
+//!    and then follows the leaf's right sibling.
+//! 3. Structural changes are made under one lock, which only they take: one insertion in about fifty.
+//! 4. A node keeps the first eight bytes behind its separators' common prefix as integers. A search compares integers,
+//!    and whole separators only where those eight bytes are equal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -64,7 +66,7 @@ unsafe impl Send for Index {}
 // SAFETY: as above.
 unsafe impl Sync for Index {}
 
-/// What became of a node that was rewritten.
+/// The outcome of rewriting a node.
 enum Rewritten {
     /// Its copy was stored in its parent's place.
     InPlace,
@@ -322,7 +324,7 @@ impl Index {
     }
 }
 
-/// What a change took out of the index, to be retired once readers can no longer reach it.
+/// The nodes that a change took out of the index, to be retired once readers can no longer reach them.
 #[derive(Default)]
 struct Unlinked {
     nodes: Vec<*mut Node>,

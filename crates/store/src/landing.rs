@@ -1,7 +1,9 @@
 //! A leaf's landing: a small append-only buffer of the newest writes.
 //!
-//! One writer at a time (it holds the leaf's writer lock) appends records and publishes them by raising a count;
-//! readers load the count and look at published records only, newest first, without any lock.
+//! Not for settled records, which lie in the body.
+//!
+//! 1. One writer at a time, the holder of the leaf's writer lock, appends a record and publishes it by raising a count.
+//! 2. Readers load the count and look at published records only, newest first, without any lock.
 //!
 //! ```text
 //! slots grow up ──►                                  ◄── records grow down

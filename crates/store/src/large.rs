@@ -1,17 +1,19 @@
-//! Values too large for a leaf: each lives outside, in chunks, and its record holds a reference.
+//! Values too large for a leaf: each lies outside, in chunks, and its record holds a reference.
 //!
-//! The reference is owned by the record: it moves with the record from landing to body and from body to body,
-//! and the merge that drops the record releases it, by way of the epoch. Whoever reads a large value takes a share
-//! of it first and lets the epoch go before it copies.
+//! Not for values up to [`INLINE_BYTES_MAX`], which lie in their record.
 //!
 //! ```text
 //! record ──► large value ─┬─ chunks   in memory: each in DRAM or in far memory
 //!            never changes └─ pieces   on SSD: several chunks each, once they were written
 //! ```
 //!
-//! A value lies in memory, on SSD, or in both: pieces that were written say what its chunks say, for good. So it leaves
-//! memory by letting its chunks go and comes back by reading its pieces; no record, leaf or checkpoint takes part in
-//! that.
+//! 1. The record owns the reference and takes it along from landing to body and from body to body. The merge that drops
+//!    the record releases the reference, by way of the epoch.
+//! 2. A reader takes a share of the value, lets the epoch go, and then copies.
+//! 3. A value lies in memory, on SSD, or in both, because it never changes: pieces that were written say what the
+//!    chunks say.
+//! 4. A value leaves memory by letting its chunks go, and comes back by reading its pieces. No record, leaf or
+//!    checkpoint takes part in that.
 
 mod chunks;
 mod open;
@@ -74,25 +76,25 @@ pub(crate) struct Large {
     held: Mutex<Held>,
 }
 
-/// What changes together. One lock for both keeps a value that lies on SSD small in memory.
+/// The fields that change together. One lock for both keeps a value that lies on SSD small in memory.
 struct Held {
     whereabouts: Whereabouts,
-    /// What coding it anew made of it last, for the other names of the value.
+    /// The last value that it was coded anew as, for its other names.
     recoded: Option<Box<Recoded>>,
 }
 
-/// What coding a value anew for a generation made of it.
+/// A value that was coded anew for a generation.
 struct Recoded {
     generation: u32,
     /// Nothing, where the value stays as it is.
     large: Option<Weak<Large>>,
 }
 
-/// Where a large value lies.
+/// The places of a large value.
 enum Whereabouts {
     Memory {
         chunks: Arc<Chunks>,
-        /// Where its pieces lie, if they were written.
+        /// The places of its pieces, if they were written.
         pieces: Option<Arc<OwnedPieces>>,
     },
     Ssd(Arc<OwnedPieces>),
@@ -166,7 +168,7 @@ impl Large {
         self.len
     }
 
-    /// What its chunks are coded with, if any is.
+    /// The coding of its chunks, if any is coded.
     pub(crate) fn coding(&self) -> Option<&Coding> {
         self.coding.as_ref()
     }
@@ -194,7 +196,7 @@ impl Large {
         }
     }
 
-    /// Where its pieces lie, if they were written.
+    /// The places of its pieces, if they were written.
     pub(crate) fn places(&self) -> Option<Arc<OwnedPieces>> {
         self.held.lock().whereabouts.pieces().cloned()
     }
@@ -287,8 +289,8 @@ impl Large {
         drop(before);
     }
 
-    /// Lets go of its chunks, if its pieces were written; the bytes on a side of memory that are free when their last
-    /// reader is gone.
+    /// Lets go of its chunks, if its pieces were written. Returns the bytes on a side of memory that are free after
+    /// their last reader.
     pub(crate) fn leave_memory(&self, side: Side) -> usize {
         let mut held = self.held.lock();
         let Whereabouts::Memory { chunks, pieces: Some(pieces) } = &held.whereabouts else { return 0 };
@@ -407,7 +409,8 @@ impl Whereabouts {
 
 /// Coding anew.
 impl Large {
-    /// What it was coded anew as for `generation`: `Some(None)` if it stays as it is, `None` if that is not known.
+    /// The value that it was coded anew as for `generation`: `Some(None)` if it stays as it is, `None` if that is not
+    /// known.
     #[expect(clippy::option_option, reason = "whether it is known, and whether there is one")]
     pub(crate) fn recoded(&self, generation: u32) -> Option<Option<Arc<Self>>> {
         let large = match &self.held.lock().recoded {

@@ -1,12 +1,15 @@
-//! A leaf: a range of keys, and the one pointer that says what is in it.
+//! A leaf: a range of keys, and the one pointer that says what the range holds.
 //!
-//! Everything a reader needs hangs on one immutable [`LeafState`]: the open landing, the sealed one, the body, its
-//! dictionary, the upper fence. It is replaced by compare-exchange against the state that was read, so whoever
-//! worked on an old state loses and builds again.
+//! Not for deciding when a leaf is packed, moved or evicted: the modules that publish states do that.
 //!
-//! * The *writer lock* serialises appends, and is held while a full landing is sealed.
-//! * The *ownership flag* serialises maintenance: pack, split, merge, heat and cool exclude each other.
-//! * A leaf that is split or merged is *closed* first, under the writer lock: later writers wait and descend again.
+//! 1. Everything that a reader needs hangs on one immutable [`LeafState`]: landings, body, coding, upper fence,
+//!    sibling.
+//! 2. A thread builds a new state from the state that it read, and publishes it by compare-exchange. If another state
+//!    came between, the thread loses and builds again.
+//! 3. The *writer lock* serialises appends. Its holder also seals a full landing.
+//! 4. The *ownership flag* serialises maintenance: packs, splits, joins, moves and evictions of a leaf exclude each
+//!    other.
+//! 5. A split or join first *closes* the leaf, under the writer lock. Later writers wait and descend again.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,7 +32,7 @@ use crate::reclaim::Unreachable;
 use crate::record::{Fields, Found, Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
 
-/// What a leaf holds at a moment. Never changes; see the module.
+/// The contents of a leaf at a moment. A state never changes; see the module.
 #[derive(Clone)]
 pub(crate) struct LeafState {
     /// Takes appends.
@@ -37,9 +40,9 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
-    /// What lies on SSD, shadowed by landings and body record by record; the body may hold tombstones then.
+    /// The images on SSD, which landings and body shadow record by record. The body may hold tombstones then.
     pub(crate) below: Option<Arc<Below>>,
-    /// What the body's coded values, or its blocks, are decoded with; nothing if it is heated.
+    /// The coding that decodes the body's coded values or its blocks; `None` if the leaf is heated.
     pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
     pub(crate) loose: u16,
@@ -54,7 +57,7 @@ pub(crate) struct LeafState {
     pub(crate) stored: Option<Arc<Stored>>,
 }
 
-/// Points at the right sibling, which is alive as long as the state with this pointer can be read.
+/// A pointer to the right sibling, which is alive as long as the state with this pointer can be read.
 #[derive(Clone, Copy)]
 pub(crate) struct RightSibling(*const Leaf);
 
@@ -136,8 +139,8 @@ impl LeafState {
         self.landings().any(|landing| !landing.is_empty())
     }
 
-    /// What memory says of `key`, where nothing may mean that it lies below; the second part is the record's place in
-    /// the body, if it was found there.
+    /// The record of `key` in memory. `Absent` may mean that the record lies below. The second part is its place in the
+    /// body, if it was found there.
     #[inline]
     pub(crate) fn find<'a>(
         &'a self,
@@ -194,8 +197,8 @@ impl LeafState {
 #[repr(C)]
 pub(crate) struct Leaf {
     state: Atomic<LeafState>,
-    /// Where the body lies, or lay a moment ago: in the same cache line as the state's address, so that both are
-    /// fetched from memory at once.
+    /// The address of the body now or a moment ago, as a hint for prefetching. It lies in the cache line of the state
+    /// pointer, so that a reader fetches both from memory at once.
     body_address: AtomicUsize,
     /// Appends ever made to this leaf, on top of a number of its own: two leaves never show the same count. Raised
     /// under the writer lock, read without it by optimists.
@@ -240,7 +243,7 @@ const LEAF_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PAGE_BYTES: usize = 4096;
 const STATE_BYTES: usize = size_of::<LeafState>();
 const LEAF_BYTES: usize = size_of::<Leaf>() + 16;
-/// What a leaf holds besides its keys, and its place in the index.
+/// Bytes that a leaf takes besides its keys, with its place in the index.
 pub(crate) const COLD_LEAF_BYTES: usize =
     allocated_bytes(LEAF_BYTES) + allocated_bytes(STATE_BYTES) + LEAF_INDEX_BYTES;
 
@@ -304,7 +307,8 @@ impl Leaf {
         let expected = Shared::from(std::ptr::from_ref(current));
         let mut dead = Dead::default();
         dead.count(current, &new);
-        // Counted before it can be seen: who replaces `new` takes away what is added here.
+        // The new state is counted before any thread can see it. The thread that replaces it takes these counts away
+        // again.
         self.gauges.index.add(STATE_BYTES);
         hold_changed(&self.gauges, current, &new);
         let body_address = new.body.address();
@@ -353,8 +357,8 @@ impl Leaf {
         self.appends.store(self.appends.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Notes that the leaf takes keys of its right neighbour, which may have been its own before. Somebody may have
-    /// decided on an update when they were, and the count has not changed since. A leaf that was quiet stays so.
+    /// Raises the append count of a leaf that takes the keys of its right neighbour. The keys may have been its own
+    /// before, and an update may have been decided on then at the same count. A quiet leaf stays quiet.
     pub(crate) fn note_absorbed(&self) {
         let _writer = self.lock_writer();
         let was_quiet = self.stays_quiet();
@@ -391,8 +395,8 @@ impl Leaf {
         self.this.clone()
     }
 
-    /// The index let go of this leaf, whose state `closed` never changes any more: what it holds counts as retired from
-    /// now on.
+    /// Counts what this leaf holds as retired. The index has let go of the leaf, and its state `closed` never changes
+    /// any more.
     pub(crate) fn retire(&self, closed: &LeafState) {
         let before = self.removed.swap(true, Ordering::Relaxed);
         debug_assert!(!before, "a leaf is removed once");
@@ -409,7 +413,7 @@ impl Leaf {
         free.then(|| Ownership(self))
     }
 
-    /// Whether somebody maintains this leaf at this moment.
+    /// Whether a thread maintains this leaf at this moment.
     pub(crate) fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Relaxed)
     }
@@ -520,7 +524,7 @@ struct Dead {
 }
 
 impl Dead {
-    /// What a state holds, but for the state itself.
+    /// Bytes that a state holds, without the state itself.
     fn of(state: &LeafState) -> Self {
         let mut dead = Self::default();
         let asked = state.body.dram_bytes();

@@ -1,8 +1,8 @@
 //! A key-value store that keeps more data in less memory: a B+tree whose leaves are compressed.
 //!
 //! Records live in leaves, ordered by key. A leaf is an append-only *landing* of the newest writes and an immutable
-//! *body*, in which every value is coded on its own by tokens from a dictionary that the store trains on its own
-//! records. Readers take no lock; writers touch one leaf; merging and coding happen in the background.
+//! *body*. In the body every value is coded on its own, by tokens from a dictionary that the store trains on its own
+//! records. Readers take no lock. A writer touches one leaf, and merges and codes the landing that it fills.
 //!
 //! ```
 //! use ziptier::{Options, Store};
@@ -32,27 +32,27 @@
 //!
 //! | module | claim |
 //! |---|---|
-//! | `store` | what users call |
-//! | `core` | what callers and background threads share; point reads |
+//! | `store` | the public API |
+//! | `core` | the parts of a store, shared by callers and background threads; point reads |
 //! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
 //! | `multi_get`, `range` | several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
-//! | `coding`, `blocks` | what a body is decoded with: tokens, or blocks and each thread's contexts |
+//! | `coding`, `blocks` | the coding of a body: tokens, or blocks and each thread's contexts |
 //! | `cold` | leaves whose records lie on SSD |
-//! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one goes |
+//! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
-//! | `pressure` | what goes one place down when memory runs short |
-//! | `far`, `moving` | far memory as a place for bodies; how they come there and back |
-//! | `evict`, `marks`, `ghosts` | who goes when memory is full, and what is known of every record for that |
+//! | `pressure` | making room when memory runs short: clock hands, throttling, packing first |
+//! | `far`, `moving` | far memory as a place for bodies; demotion and promotion |
+//! | `evict`, `marks`, `ghosts` | eviction by S3-FIFO, and its memory for each record |
 //! | `together` | several leaves at a time, where a device packs their blocks |
-//! | `clock` | what time it is, for everything that expires |
-//! | `memory`, `stats` | what is held, what was done |
+//! | `clock` | the clock by which everything expires |
+//! | `memory`, `stats` | bytes held, work counted |
 
 #![deny(missing_docs)]
 

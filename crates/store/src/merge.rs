@@ -1,4 +1,4 @@
-//! Merging landings over a body: what a leaf holds, in key order, newest record per key.
+//! Merging landings over a body: the records that a leaf holds, in key order, the newest record of each key.
 
 use std::cmp::Ordering;
 
@@ -18,7 +18,7 @@ pub(crate) struct Pending<'a> {
     pub(crate) kind: Kind,
     pub(crate) fields: Fields,
     pub(crate) value: &'a [u8],
-    /// What eviction is to know of the record.
+    /// The mark of the record for eviction.
     pub(crate) mark: Mark,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// What landings say, in key order, and which large values their own newer records shadow.
+/// The newest records of landings, in key order, and the large values that their own newer records shadow.
 #[derive(Default)]
 pub(crate) struct Newest<'a> {
     pub(crate) pending: Vec<Pending<'a>>,
@@ -58,11 +58,11 @@ pub(crate) struct Newest<'a> {
     pub(crate) shadowed: Vec<&'a [u8]>,
     /// Whether records have marks: eviction was on when the pack began, and it may begin or end meanwhile.
     pub(crate) is_weighed: bool,
-    /// What eviction is to know of the body's records.
+    /// The marks of the body's records for eviction.
     pub(crate) marks: Vec<Mark>,
     /// Tombstones among them that are eviction's.
     pub(crate) evicted: u64,
-    /// What expires by this time is dropped by a pack.
+    /// A pack drops records that expire by this time.
     pub(crate) expired_by_ms: u64,
 }
 
@@ -83,8 +83,8 @@ impl Newest<'_> {
 /// The newest record per key of `landings`, which are given newest first. Records of batches that do not exist are left
 /// out, all of a batch or none.
 ///
-/// A batch holds the writer lock of its leaves until it exists, so all records here that do not exist are of one batch,
-/// and none is newer.
+/// A batch holds the writer lock of its leaves until it exists. So all records here that do not exist belong to one
+/// batch, and no record is newer.
 pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &Commits) -> Newest<'a> {
     let mut absent = None;
     let mut exists = |number| {

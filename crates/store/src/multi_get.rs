@@ -1,4 +1,4 @@
-//! The values of several keys in one call: their waits for memory, for a device and for the SSD overlap.
+//! The values of several keys in one call, whose waits for memory, for a device and for the SSD overlap.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Values {
     spans: Vec<Option<Span>>,
 }
 
-/// Where a value lies among the bytes, and what is known of it; nowhere when it is longer than was asked for.
+/// The range of a value among the bytes, and its properties. A value that is longer than was asked for has no range.
 #[derive(Debug)]
 struct Span {
     range: Option<Range<usize>>,
@@ -35,14 +35,14 @@ struct Span {
 }
 
 impl Values {
-    /// The value of the key at `index` in the call; `None` when there was none, when it is longer than
-    /// [`Store::multi_get_up_to`](crate::Store::multi_get_up_to) was asked for, or when there is no such index.
+    /// The value of the key at `index` in the call. `None` if there was none, if it is longer than
+    /// [`Store::multi_get_up_to`](crate::Store::multi_get_up_to) was asked for, or if there is no such index.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let range = self.spans.get(index)?.as_ref()?.range.clone()?;
         Some(&self.bytes[range])
     }
 
-    /// What is known of the value of the key at `index`, however long it is; `None` when there was none.
+    /// The properties of the value of the key at `index`, however long it is; `None` if there was none.
     pub fn meta(&self, index: usize) -> Option<Meta> {
         Some(self.spans.get(index)?.as_ref()?.meta)
     }

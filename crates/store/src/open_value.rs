@@ -1,4 +1,4 @@
-//! A value that was opened: it stays as it was, however often its key is written meanwhile.
+//! A value that is open for reading in pieces. It stays as it was, however often its key is written meanwhile.
 
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ impl OpenValue {
         self.meta
     }
 
-    /// Bytes of DRAM that are held for this reader alone, since no key has the value any more: of a large value that
-    /// was replaced or deleted, once its leaf was packed since. Each of several who have it open holds a part.
+    /// Bytes of DRAM that are held for this reader alone, because no key has the value any more. This is a large value
+    /// that was replaced or deleted, once its leaf was packed since. Each of several readers holds a part.
     pub fn own_bytes(&self) -> usize {
         match &self.source {
             Source::Inline(_) => 0,

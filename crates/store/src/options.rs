@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! The options that a store is opened with.
 
 use std::fmt;
 use std::str::FromStr;
@@ -80,13 +80,14 @@ pub struct BlockOptions {
     pub dense_level: Option<i32>,
     /// Which Huffman codes `deflate` may use.
     pub huffman: Huffman,
-    /// Who does the work, by the name of one of the codec's engines; `None` for the one it prefers.
+    /// The engine that does the work, by the name of one of the codec's engines; `None` for the one that the codec
+    /// prefers.
     pub engine: Option<&'static str>,
-    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without one;
-    /// a device that fails later leaves blocks raw, and what it cannot read any more is read in software: nothing is
-    /// lost with a device.
+    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without a
+    /// device. If a device fails later, new blocks stay raw, and software reads the old ones, so nothing is lost with a
+    /// device.
     pub path: Path,
-    /// Where engine `iaa` has its devices from; a model is preferred to other engines of `deflate`.
+    /// The source of the devices of engine `iaa`. A model is preferred to other engines of `deflate`.
     pub device: DeviceSource,
     /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks, or `None` for
     /// the same.
@@ -164,13 +165,13 @@ pub struct Options {
     /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
     pub memory_limit_bytes: Option<u64>,
     /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; when both are
-    /// full, leaves go to SSD, or writes are refused. What a file holds from before is dropped.
+    /// full, leaves go to SSD, or writes are refused. The store drops the former contents of a file.
     pub far: Option<FarOptions>,
     /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM
     /// nears its limit.
     pub far_ratio: Option<FarRatio>,
-    /// Where leaves go that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a folder
-    /// that has leaves on SSD goes on using it: then `None` only means without a limit, where it was.
+    /// The SSD for leaves that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a
+    /// folder that has leaves on SSD goes on using the SSD. `None` then means the same place without a limit.
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules
     /// of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that
@@ -192,10 +193,10 @@ pub struct Options {
     /// Whether full landings are packed by the background threads. Otherwise the writer that fills one packs it:
     /// its bytes are in that core's cache, so that a write costs about half the CPU time.
     pub background_packing: bool,
-    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it; below 100 that
-    /// is before its writer has to wait. Without `background_packing` it means nothing.
+    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it. Below 100 the
+    /// writer need not wait for that. Without `background_packing` it means nothing.
     pub landing_watermark_pct: u8,
-    /// Where the store is kept; without, it ends with its process.
+    /// The folder in which the store is kept. Without one the store ends with its process.
     pub durable: Option<DurableOptions>,
     /// The clock by which keys expire; tests give their own.
     pub clock: Clock,

@@ -1,6 +1,6 @@
-//! Races of updates, batches and maintenance that one thread can play: what another thread would do between two steps
-//! is done from the caller's closure, or while the test owns a leaf. The schedules (`schedules`) find races that nobody
-//! thought of; each of these was one.
+//! Races of updates, batches and maintenance that one thread can play. The caller's closure, or the test while it owns
+//! a leaf, does the work that another thread would do between two steps. The schedules (`schedules`) find races that
+//! nobody thought of; each of these was one.
 
 use std::cell::Cell;
 use std::sync::Arc;

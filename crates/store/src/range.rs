@@ -1,7 +1,10 @@
 //! Iteration in key order, both ways.
 //!
-//! An iterator is no snapshot: it copies one leaf's records at a time and holds nothing between two calls. A key
-//! that is present throughout appears exactly once and in order; one that is written meanwhile at most once.
+//! Not for a snapshot: writes that come meanwhile may be seen.
+//!
+//! 1. An iterator copies one leaf's records at a time and holds nothing between two calls.
+//! 2. A key that is present throughout appears exactly once and in order. A key that is written meanwhile appears at
+//!    most once.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -43,7 +46,7 @@ pub(crate) enum CopiedValue {
 /// Iterator over keys and values in key order. See [`Store::range`](crate::Store::range).
 pub struct Range<'s> {
     core: &'s Core,
-    /// What lies between the two ends and was not copied yet.
+    /// The keys between the two ends that were not copied yet.
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     front: VecDeque<Copy>,
@@ -205,8 +208,8 @@ impl Core {
         }
     }
 
-    /// Counts the keys of every leaf; `None` when leaves were joined meanwhile and `is_strict`, or when there are more
-    /// than `leaves_max` and that is a bound.
+    /// Counts the keys of every leaf. `None` if leaves were joined meanwhile and `is_strict`, or if there are more than
+    /// `leaves_max` and that is a bound.
     fn count_each(&self, is_strict: bool, leaves_max: usize) -> Option<u64> {
         let mut count = 0;
         let mut cursor: Vec<u8> = Vec::new();
@@ -227,7 +230,7 @@ impl Core {
                 drop(guard);
                 match self.count_cold(&below, &known) {
                     Ok(keys) => count += keys,
-                    // What cannot be read counts as it was settled.
+                    // An image that cannot be read counts as it was settled.
                     Err(_) if self.has_below(&cursor, &below) => count += u64::from(below.records()),
                     Err(_) => continue,
                 }

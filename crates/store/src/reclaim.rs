@@ -1,5 +1,7 @@
-//! What readers may still hold is freed by way of an epoch (`crossbeam-epoch`): each store has its own, and this
-//! carries there what is retired.
+//! Epochs (`crossbeam-epoch`): memory that readers may still hold is freed after its last reader.
+//!
+//! Each store has a collector of its own, so readers of one store hold nothing of another back. Guards of another
+//! collector protect nothing.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,8 +106,8 @@ impl Epochs {
         let (number, handle) = LAST.with(Cell::get);
         if number == self.number {
             // SAFETY: this thread registered the handle with this store, which lives. It is dropped with the store, or
-            // when the thread ends: after that `LAST` is not asked, or names a store that is gone, whose number no
-            // other one has.
+            // when the thread ends. After that `LAST` is not asked, or names a store that is gone, whose number no
+            // other store has.
             return unsafe { (*handle).pin() };
         }
         self.pin_other()

@@ -8,7 +8,7 @@ use crate::large::LargeHandle;
 use std::sync::Arc;
 use ziptier_codec::token::Dictionary;
 
-/// What a key carries beside its value.
+/// The fields that a key carries beside its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutMeta {
     /// When the key ceases to exist, in milliseconds since the Unix epoch.
@@ -17,7 +17,7 @@ pub struct PutMeta {
     pub flags: u32,
 }
 
-/// What is known of a stored value without its bytes.
+/// The properties of a stored value, without its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Bytes of the value.
@@ -28,7 +28,7 @@ pub struct Meta {
     pub flags: u32,
 }
 
-/// What kind of record a tag announces.
+/// The kind of record that a tag announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -251,7 +251,7 @@ pub(crate) struct Found<'a> {
     pub(crate) flags: u32,
 }
 
-/// What a leaf says of a key.
+/// The outcome of looking a key up in a leaf.
 pub(crate) enum Lookup<'a> {
     Found(Found<'a>),
     /// A tombstone: nothing below counts.

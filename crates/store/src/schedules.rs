@@ -424,7 +424,7 @@ fn a_batch_is_seen_whole() {
                 thread::spawn(move || put(&core, b"m", &[9; 100]))
             };
             for _ in 0..3 {
-                // What was seen of the later key's write must already hold for the other.
+                // A write that was seen of the later key must already hold for the other.
                 let z = get(&core, b"z").map_or(0, |value| value[0]);
                 let a = get(&core, b"a").map_or(0, |value| value[0]);
                 assert!(a >= z, "half a batch was seen: a {a}, z {z}");

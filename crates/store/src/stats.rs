@@ -1,11 +1,11 @@
-//! Counters of what the store did since it was opened.
+//! Counters of the work that a store did since it was opened.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thread_local::ThreadLocal;
 use ziptier_codec::block::CountersSnapshot;
 
-/// What the store did since it was opened.
+/// The work that a store did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -74,7 +74,7 @@ pub struct Stats {
     pub damaged: u64,
     /// Raw bytes of the values given to the encoder.
     pub coded_raw_bytes: u64,
-    /// What the encoder, or the raw value where that was smaller, made of them; of blocks, their frames.
+    /// Bytes of them as coded, or raw if that was smaller; of blocks, their frames.
     pub coded_bytes: u64,
     /// Blocks packed fast, where values are written.
     pub blocks_packed_fast: u64,

@@ -1,7 +1,7 @@
-//! The few synchronisation primitives of the store, and where a schedule explorer may interrupt them.
+//! The few synchronisation primitives of the store, and the points at which a schedule explorer may interrupt them.
 //!
-//! Under `--cfg shuttle` locks and threads are the explorer's, and [`interleave`] is a point where another
-//! thread may run; otherwise both cost nothing beyond the primitive.
+//! Under `--cfg shuttle`, locks and threads are the explorer's, and another thread may run at each [`interleave`].
+//! Otherwise both cost nothing beyond the primitive.
 
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};

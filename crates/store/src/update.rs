@@ -1,12 +1,13 @@
-//! Updates: what a key gets is decided from what it has.
+//! Updates: the new value of a key is decided from the old one.
 //!
-//! 1. The key is read, without any lock, and the caller decides.
-//! 2. Under the writer lock of the key's leaf the key is compared with what was read. If it is the same, the decision
-//!    holds, and the record is appended; otherwise the update begins anew. Other keys of the leaf may have been written
-//!    meanwhile, and the leaf may have been packed, cut or joined: for a large value, reading and coding take so long
-//!    that one of these is always the case.
-//! 3. A key that was written between each time has its *turn* after a few attempts: other writers of that key wait
-//!    until the update is made.
+//! Not for writes that depend on several keys: those are batches.
+//!
+//! 1. The update reads the key without any lock, and the caller decides.
+//! 2. Under the writer lock of the key's leaf, the update compares the key with the first read. If the key is the same,
+//!    it appends the record. Otherwise it begins anew.
+//! 3. Other keys of the leaf may have been written meanwhile, and the leaf may have been packed, cut or joined. None of
+//!    that costs another attempt. Reading and coding a large value takes so long that one of these is always the case.
+//! 4. After a few attempts in vain a key gets its *turn*: other writers of that key wait until the update is made.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ crate::sync::thread_local! {
 /// Attempts of an update before it gets its turn.
 pub(crate) const ATTEMPTS_MAX: u32 = 8;
 
-/// What to do with a key, decided from what it holds.
+/// The change of a key, decided from its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Update {
@@ -42,7 +43,7 @@ pub enum Update {
     Keep,
 }
 
-/// What of a value is read before it is decided what becomes of it.
+/// The part of a value that is read before its change is decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Meta,
@@ -51,7 +52,7 @@ pub(crate) enum Wanted {
     Bytes,
 }
 
-/// Where a key was found.
+/// The place where a key was found.
 enum Source {
     /// Memory says that there is none, and nothing lies below.
     Nowhere,
@@ -63,7 +64,7 @@ enum Source {
     Below(Arc<Below>),
 }
 
-/// What was read of a key before it is changed.
+/// The read of a key that its change is decided from.
 pub(crate) struct Seen {
     meta: Option<Meta>,
     /// The value if it is large and was not read.
@@ -75,7 +76,7 @@ pub(crate) struct Seen {
     is_cold: bool,
 }
 
-/// What a write was decided on.
+/// The read that a write was decided from.
 #[derive(Clone, Copy)]
 pub(crate) struct Decided<'a> {
     seen: &'a Seen,
@@ -238,7 +239,7 @@ impl Core {
         result
     }
 
-    /// What `key` holds.
+    /// The contents of `key`.
     fn read_versioned(&self, key: &[u8], wanted: Wanted, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
         let mut failed: Option<(Arc<Below>, String)> = None;
         loop {
@@ -266,7 +267,7 @@ impl Core {
         }
     }
 
-    /// What memory says of `key`, and where to look further if it says nothing.
+    /// The record of `key` in memory, and the list to look in further if there is none.
     fn read_memory_versioned(
         &self,
         key: &[u8],
@@ -378,8 +379,8 @@ fn has_fields_of(found: &Found<'_>, seen: &Seen) -> bool {
     seen.meta.is_some_and(|meta| (meta.expires_at_ms, meta.flags) == (found.expires_at_ms, found.flags))
 }
 
-/// Whether an inline value is the one that was seen; without `value`, whether it is as long. What cannot be read is
-/// looked at anew.
+/// Whether an inline value is the one that was seen; without `value`, whether it is as long. A value that cannot be
+/// read is looked at anew.
 fn has_value_of(found: Found<'_>, seen: &Seen, value: Option<&[u8]>) -> bool {
     let is_as_long = found_len(&found).is_ok_and(|len| seen.meta.is_some_and(|meta| meta.len == len));
     let Some(value) = value.filter(|_| is_as_long) else { return is_as_long };

@@ -1,4 +1,12 @@
-//! Writing one record: append to the landing of the leaf that owns the key.
+//! Writing one record: a writer appends it to the landing of the leaf that owns the key.
+//!
+//! Not for writes of several keys (`batch`) or writes that depend on the old value (`update`).
+//!
+//! 1. The writer waits for room in the log, pins the epoch, finds the leaf and takes its writer lock.
+//! 2. It logs the operation and appends the record. Readers see it from then on.
+//! 3. If the landing is full, the writer seals it, opens a fresh one, and packs the leaf after it has given the lock
+//!    back.
+//! 4. If memory has no room, the writer gives lock and epoch back, makes room, and begins again.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -32,7 +40,7 @@ pub(crate) enum NewValue<'a> {
     Inline(&'a [u8]),
     Large {
         large: Option<Arc<Large>>,
-        /// What the log is told.
+        /// The operation for the log.
         raw: &'a [u8],
     },
     None,
@@ -93,7 +101,7 @@ impl<'a> NewValue<'a> {
     }
 }
 
-/// What must be so for a record to be appended.
+/// The condition under which a record is appended.
 #[derive(Clone, Copy)]
 pub(crate) enum Expected<'a> {
     /// Nothing.
@@ -108,9 +116,9 @@ pub(crate) enum Expected<'a> {
 struct Attempt<'a> {
     key: &'a [u8],
     hash: u64,
-    /// What the log is told.
+    /// The operation for the log.
     operation: Operation<'a>,
-    /// What the write depends on.
+    /// The condition of the write.
     expected: Expected<'a>,
     frees: Frees,
 }
@@ -296,7 +304,7 @@ impl Core {
             if state.open.is_some() && state.sealed.is_some() {
                 return Ok(Append::Full);
             }
-            // What frees memory has a landing as small as can be then.
+            // A write that frees memory has the smallest possible landing then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
                 Ok(()) => self.landing_bytes_for(&state.body, record),
                 Err(_) if frees != Frees::Nothing => 0,
@@ -316,8 +324,8 @@ impl Core {
         }
     }
 
-    /// Logs what is applied next, if there is a log; if that is refused it must not be applied. The caller holds the
-    /// writer lock.
+    /// Logs the operation that is applied next, if there is a log. If the log refuses, the operation must not be
+    /// applied. The caller holds the writer lock.
     #[inline]
     fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
@@ -326,8 +334,8 @@ impl Core {
         Ok(())
     }
 
-    /// Bytes of the landing of a leaf with this body that begins with `record`: room for one in [`LANDING_SHARE`] of
-    /// its records, for so many writes pay for the next copy of the body.
+    /// Bytes of a landing that begins with `record`, of a leaf with this body: room for one in [`LANDING_SHARE`] of its
+    /// records. So many writes pay for the next copy of the body.
     fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
         let wanted_bytes = body.len() / LANDING_SHARE * record.landing_bytes();
         if wanted_bytes <= self.landing_bytes {
@@ -384,7 +392,7 @@ impl Core {
         }
     }
 
-    /// What a writer does for the store once landings were packed. The caller holds no guard: training a dictionary
+    /// The work of a writer for the store once landings were packed. The caller holds no guard: training a dictionary
     /// takes long, and nothing would be freed meanwhile.
     pub(crate) fn tend(&self) {
         self.wait_for_retired();

@@ -8,8 +8,8 @@
 //! 3. A commit sets the batch's bit, raises `all_to` over the bits that follow it without a gap, and then clears these
 //!    bits for later numbers.
 //!
-//! A lock makes the steps of a commit one, and keeps a number from being given out while its bit may be that of an
-//! older one. Readers take no lock.
+//! A lock makes the steps of a commit one. It also keeps a number from being given out while its bit may be an older
+//! number's. Readers take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -60,8 +60,9 @@ impl Commits {
         word.load(Acquire) & bit != 0 || number <= self.all_to.load(Acquire)
     }
 
-    /// The number of a batch that is about to append its records. The caller holds the locks of all its leaves, needs
-    /// no other lock until it commits the number, and commits it for certain: later batches may wait for that.
+    /// The number of a batch that is about to append its records. The caller holds the locks of all its leaves and
+    /// needs no other lock until it commits the number. It commits the number for certain, because later batches may
+    /// wait for that.
     pub(crate) fn begin(&self) -> u64 {
         let mut round = 0;
         loop {

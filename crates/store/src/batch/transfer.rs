@@ -30,7 +30,7 @@ pub enum Transferred {
     NotGranted,
 }
 
-/// What a rename or a copy asks its caller for before it goes on.
+/// A grant that a rename or a copy asks its caller for before it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {

@@ -6,8 +6,8 @@
 //! ..       the values
 //! ```
 //!
-//! A block whose values are all empty has an empty frame. Records whose values lie elsewhere have an empty one here, so
-//! that a record's place in its block is its distance from the block's first record.
+//! A block whose values are all empty has an empty frame. A record whose value lies elsewhere has an empty one here. A
+//! record's place in its block is thus its distance from the block's first record.
 
 /// Writes the contents of a block in place of what is in `raw`; `false` if all values are empty.
 pub(crate) fn lay_out(values: &[&[u8]], raw: &mut Vec<u8>) -> bool {
@@ -25,7 +25,7 @@ pub(crate) fn lay_out(values: &[&[u8]], raw: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Where value `place` of `count` lies in the contents of a block; `None` if these are none.
+/// The range of value `place` of `count` in the contents of a block; `None` if these are no contents.
 pub(super) fn span(raw: &[u8], place: usize, count: usize) -> Option<(usize, usize)> {
     let (head, mut at) = read_number(raw, 0)?;
     let first = head >> 1;
@@ -46,7 +46,8 @@ pub(super) fn span(raw: &[u8], place: usize, count: usize) -> Option<(usize, usi
     (at + sum == raw.len() && place < count).then_some((at + before, at + before + len))
 }
 
-/// Where every value of a block's contents lies, from `base` on, appended to `spans`; `false` if these are none.
+/// Appends the ranges of all values of a block's contents to `spans`, counted from `base`; `false` if these are no
+/// contents.
 pub(crate) fn spans(raw: &[u8], count: usize, base: usize, spans: &mut Vec<(usize, usize)>) -> bool {
     let before = spans.len();
     for place in 0..count {

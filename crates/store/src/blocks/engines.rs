@@ -10,8 +10,8 @@ use super::RAW_BYTES_MAX;
 use super::totals::EngineTotals;
 use crate::sync::Mutex;
 
-/// The engine that packs in the background. What it prepares from a dictionary for its level is kept as long as
-/// somebody has a context of it.
+/// The engine that packs in the background. The tables that it prepares from a dictionary for its level are kept as
+/// long as a thread has a context of it.
 pub(super) struct Dense {
     pub(super) setting: Setting,
     pub(super) engine: Mutex<Weak<dyn Engine>>,

@@ -22,7 +22,7 @@ use crate::record::write_varint;
 const HUFFMAN: [Huffman; 3] = [Huffman::Dynamic, Huffman::Fixed, Huffman::Canned];
 
 impl BlockCoding {
-    /// What [`BlockCoding::from_bytes`] rebuilds it from.
+    /// The bytes that [`BlockCoding::from_bytes`] rebuilds it from.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let background =
             self.dense.as_ref().filter(|_| self.has_background_codec()).map(|dense| &dense.setting);
@@ -40,8 +40,8 @@ impl BlockCoding {
         bytes
     }
 
-    /// The coding that `bytes` describe, which may be any. Levels, engine and device are those of `options`, where
-    /// these name the same formats, and counters those of `first`, the coding that the store begins with.
+    /// The coding that `bytes` describe, which may be any. Levels, engine and device come from `options`, if these name
+    /// the same formats. Counters come from `first`, the coding that the store begins with.
     pub(crate) fn from_bytes(
         bytes: &[u8],
         generation: u32,

@@ -1,5 +1,5 @@
-//! What the engines of a store have done, summed over all that it ever had: each generation of dictionaries brings its
-//! own.
+//! Counters of the engines of a store, summed over all engines that it ever had: each generation of dictionaries brings
+//! its own.
 
 use std::sync::{Arc, Weak};
 
@@ -41,7 +41,7 @@ impl EngineTotals {
         add(&mut self.0.lock().gone, name, &fallback);
     }
 
-    /// What engines of each name have done.
+    /// The counters of engines by their name.
     pub(crate) fn by_engine(&self) -> Vec<(&'static str, CountersSnapshot)> {
         // An engine that ends meanwhile takes this lock, and must not do so here.
         let (live, gone) = {

@@ -41,7 +41,7 @@ impl PackedValue<'_> {
     }
 }
 
-/// Where a frame lies: its body is alive as long as this is known.
+/// The place of a frame, whose body is alive as long as this is known.
 type Address = (usize, usize);
 
 fn address(frame: &[u8]) -> Address {
@@ -74,7 +74,7 @@ impl ReadAhead {
     /// Appends the contents of a block, which is unpacked now if it was not before.
     ///
     /// # Errors
-    /// What is wrong with the frame; `raw` is as it was then.
+    /// The fault of the frame; `raw` is as it was then.
     pub(crate) fn append(&self, coding: &BlockCoding, frame: &[u8], raw: &mut Vec<u8>) -> Result<(), String> {
         match self.find(frame) {
             Some(block) => block.map(|block| raw.extend_from_slice(block)),
@@ -83,8 +83,8 @@ impl ReadAhead {
     }
 }
 
-/// Hands `take` the value of each, from blocks that a device unpacks together: in any order, with the index that was
-/// given with it, until it returns an error.
+/// Hands `take` the value of each, from blocks that a device unpacks together. Values come in any order, with the index
+/// that was given with them, until `take` returns an error.
 pub(crate) fn take_values<'a, E>(
     packed: &mut Vec<(usize, PackedValue<'a>)>,
     mut take: impl FnMut(usize, Result<&[u8], String>) -> Result<(), E>,

@@ -63,7 +63,7 @@ pub(crate) struct Builder {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What all entries of a body have in common.
+/// The properties that all entries of a body share.
 struct Shape {
     layout: u8,
     tag: u8,

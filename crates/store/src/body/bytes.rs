@@ -1,4 +1,4 @@
-//! Who owns the bytes of a body: DRAM or far memory. To read them, it makes no difference.
+//! The owner of a body's bytes: DRAM or far memory. Readers see no difference.
 
 use std::ops::Deref;
 use std::ptr::NonNull;

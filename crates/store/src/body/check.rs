@@ -9,7 +9,7 @@ use crate::record::{Kind, Tag, array, key_hash};
 
 const LAYOUTS: u8 = WIDE | SAME_TAG | SAME_SUFFIX | CODED | PACKED | EVEN;
 
-/// What the records of a body may refer to.
+/// The things that the records of a body may refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Referents {
     /// A token dictionary.
@@ -18,7 +18,7 @@ pub(crate) struct Referents {
     pub(crate) blocks: bool,
     /// Large values: references are numbers below this, see [`Body::with_references`].
     pub(crate) larges: usize,
-    /// What lies below, which tombstones shadow.
+    /// The images below, which tombstones shadow.
     pub(crate) below: bool,
 }
 

@@ -49,7 +49,7 @@ const CODED: u8 = 1 << 3;
 const PACKED: u8 = 1 << 4;
 const EVEN: u8 = 1 << 5;
 
-/// What header, fingerprints and offsets take in most bodies: all that a look-up reads before it knows which record it
+/// Bytes of header, fingerprints and offsets in most bodies. A look-up reads these before it knows which record it
 /// wants.
 pub(crate) const DIRECTORY_BYTES: usize = 512;
 
@@ -59,8 +59,8 @@ const PREFETCHED_BYTES_MAX: usize = 256;
 /// How large bodies become.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
-    /// What a body is filled to when there is a choice: with its reference counts, two pages of the allocator, whose
-    /// classes of whole pages leave neither rounding nor holes.
+    /// Bytes that a body is filled to when there is a choice. With its reference counts these are two pages. The
+    /// allocator's classes of whole pages have neither rounding nor holes.
     pub(crate) bytes_full: usize,
     /// A larger body is split: the room above a full one lets values grow without a split.
     pub(crate) bytes_max: usize,
@@ -163,7 +163,7 @@ impl Body {
         std::ptr::eq(self.0.as_ptr(), other.0.as_ptr())
     }
 
-    /// Where it lies, for [`prefetch`](crate::memory::prefetch) only.
+    /// Its address, for [`prefetch`](crate::memory::prefetch) only.
     pub(crate) fn address(&self) -> usize {
         self.0.as_ptr().addr()
     }
@@ -260,7 +260,7 @@ impl Body {
         self.0[HEADER_BYTES + index]
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
         let at = self.prefix_at();
@@ -356,13 +356,13 @@ impl Body {
         HEADER_BYTES + count + offsets
     }
 
-    /// Where the records end, and what lies behind them begins.
+    /// The end of the records, and the beginning of the bytes behind them.
     #[inline]
     fn records_end(&self) -> usize {
         self.record_start(self.len())
     }
 
-    /// Where record `index` begins, or the last one ends.
+    /// The offset at which record `index` begins, or the last one ends.
     #[inline]
     fn record_start(&self, index: usize) -> usize {
         let offsets = HEADER_BYTES + self.len();

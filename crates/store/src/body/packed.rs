@@ -128,7 +128,7 @@ impl Blocks {
         usize::from(self.counts[index])
     }
 
-    /// What the blocks from `from` to `to` take in a body.
+    /// Bytes of the blocks from `from` to `to` in a body.
     pub(super) fn section_bytes(&self, from: usize, to: usize) -> usize {
         1 + 3 * (to - from) + self.end(to) - self.end(from)
     }
@@ -145,7 +145,7 @@ impl Blocks {
         out.extend_from_slice(&self.frames[base..self.end(to)]);
     }
 
-    /// Where the frames of the first `index` blocks end.
+    /// The end of the frames of the first `index` blocks.
     fn end(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |last| self.ends[last] as usize)
     }

@@ -13,13 +13,13 @@ pub(crate) struct Edit<'a> {
     pub(crate) place: usize,
     /// Whether the record at `place` goes away.
     pub(crate) replaces: bool,
-    /// What comes in its place, if anything.
+    /// The entry in its place, if any.
     pub(crate) entry: Option<Entry<'a>>,
 }
 
 impl Body {
-    /// This body with `edits`, which are in key order, and with `blocks` in place of its own; `None` when it needs
-    /// another layout, or is beyond `limits` then.
+    /// This body with `edits`, which are in key order, and with `blocks` in place of its own. `None` if it then needs
+    /// another layout or is beyond `limits`.
     pub(crate) fn revised(
         &self,
         edits: &[Edit<'_>],

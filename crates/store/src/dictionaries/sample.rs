@@ -64,7 +64,8 @@ impl Sample {
     }
 }
 
-/// What a sample takes of a value: all of an inline one, the beginning of a large one, nothing of a damaged one.
+/// The part of a value that a sample takes: all of an inline one, the beginning of a large one, nothing of a damaged
+/// one.
 fn sample_value(found: Found<'_>, value: &mut Vec<u8>) {
     value.clear();
     let read = match found.payload {

@@ -31,7 +31,7 @@ enum ChunkBytes {
     Far(FarBytes),
 }
 
-/// Where the chunks of a large value are to lie.
+/// The place for the chunks of a large value.
 #[derive(Clone, Copy)]
 pub(crate) enum ChunkPlace<'a> {
     Dram,
@@ -108,7 +108,7 @@ impl Chunks {
         self.iter().filter(|chunk| chunk.side() == side).map(Chunk::held_bytes).sum()
     }
 
-    /// What placed them.
+    /// The placement that chose their sides.
     pub(super) fn placement(&self) -> Option<&Placement> {
         self.far.as_ref()?.placement()
     }

@@ -16,11 +16,11 @@ impl OpenLarge {
         Self(large)
     }
 
-    /// Bytes of DRAM that are held for this reader alone: all of the value's, if nobody but its readers has shares of
-    /// it, divided by their number.
+    /// Bytes of DRAM that are held for this reader alone. If no record has a share, these are the bytes of the value by
+    /// the number of its readers.
     ///
-    /// Under the lock no reader comes or goes, so each one that is counted has its share. What is more are shares of
-    /// records, or of somebody who is about to be done.
+    /// Under the lock no reader comes or goes, so each one that is counted has its share. Further shares are those of
+    /// records, or of a thread that is about to be done.
     pub(crate) fn own_bytes(&self) -> usize {
         let held = self.0.held.lock();
         let open = self.0.open.load(Relaxed) as usize;

@@ -25,7 +25,7 @@ impl Large {
     /// Writes all pieces with `append`, which gives their places as it goes.
     ///
     /// # Errors
-    /// Those of `append`, and of the SSD if it lies there and cannot be read.
+    /// The errors of `append`, and of the SSD if it lies there and cannot be read.
     pub(crate) fn write_pieces<E: From<SegmentError>>(
         &self,
         mut append: impl FnMut(&[u8]) -> Result<(), E>,

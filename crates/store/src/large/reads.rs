@@ -27,7 +27,7 @@ std::thread_local! {
 /// The piece of a value that was read last, and its index.
 pub(crate) type LastPiece = Option<(usize, Vec<u8>)>;
 
-/// What a value is read from, which stays where it is as long as this is held.
+/// The source of a read, which stays where it is as long as this is held.
 pub(super) enum View {
     Memory(Arc<Chunks>),
     Ssd(Arc<OwnedPieces>),
@@ -114,7 +114,7 @@ impl Large {
     /// Appends up to `len` bytes from `offset` on to `out`.
     ///
     /// # Errors
-    /// What the decoder says of a damaged chunk, or the SSD of a piece that it cannot read.
+    /// The error of the decoder for a damaged chunk, or of the SSD for a piece that it cannot read.
     pub(crate) fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), String> {
         self.read_through(offset, len, out, &mut None)
     }

@@ -53,7 +53,7 @@ impl Core {
         let mut coded = dictionary.map(|_| coded.values());
         let mut edits = Vec::with_capacity(newest.pending.len());
         let mut from = 0;
-        // Where the marks that were not taken over yet begin.
+        // The first mark that was not taken over yet.
         let mut marked = 0;
         for record in &newest.pending {
             // Most writes replace: the fingerprints find that record without a search through the body.
@@ -71,7 +71,7 @@ impl Core {
             }
             if replaces {
                 let old = body.record(place);
-                // What lies in a block is counted when that is unpacked.
+                // A value in a block is counted when its block is unpacked.
                 let old_bytes = raw_len(old.tag.kind(), old.payload, dictionary.map(|own| &**own));
                 pieces.records -= 1;
                 pieces.logical_bytes -= (record.key.len() as u64 + old_bytes) as i64;

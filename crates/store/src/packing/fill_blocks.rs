@@ -1,7 +1,7 @@
 //! Filling a packed body to the byte: the block that does not fit is cut in two.
 //!
-//! A body is cut between blocks, and one of 4 KiB is a quarter of it. Bodies that end where a block happens to end are
-//! spread over many of the allocator's classes, each with rounding of its own and, once they were moved, with gaps.
+//! A body is cut between blocks, and a block of 4 KiB is a quarter of a body. Bodies that end with a whole block are
+//! spread over many of the allocator's classes. Each class has rounding of its own, and gaps once bodies were moved.
 
 use super::plan_blocks::fitting;
 use super::revise_blocks::{finish_blocks, pack_evenly};
@@ -9,8 +9,8 @@ use super::{PackedScratch, Packer, Pieces};
 use crate::blocks::{ReadAhead, spans};
 use crate::body::{BodyLimits, Builder, Entry};
 
-/// Cuts the first of the packed blocks that does not fit a full body with those before it, so that as many of its
-/// records fit as can. What is left of it goes with the block behind it.
+/// Cuts the first packed block that does not fit a full body beside the blocks before it. As many of its records as fit
+/// stay in the body. The rest joins the block behind it.
 pub(super) fn fill_first_body(
     entries: &[Entry<'_>],
     packer: Packer<'_>,

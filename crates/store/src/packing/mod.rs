@@ -1,8 +1,13 @@
-//! Packing: merging a leaf's landings into its body, and the splits and merges of leaves that follow from it.
+//! Packing: merging a leaf's landings into its body, and the splits and joins of leaves that follow from it.
 //!
-//! Everything here is done by the leaf's owner. A pack that keeps one body publishes it beside whatever landing is
-//! open. A pack that may not fit one body closes the leaf first, takes the open landing in, and cuts the records
-//! into as many leaves as they need; a join closes two neighbours and does the same.
+//! Not for choosing leaves: writers, the sweep, the tierer and eviction do that. The caller owns the leaf.
+//!
+//! 1. A pack merges the sealed landing over the body. The open landing goes on taking writes.
+//! 2. If one body is enough, the pack publishes it beside whatever landing is open by then.
+//! 3. Otherwise the pack closes the leaf, takes the open landing in, and cuts the records into as many leaves as they
+//!    need. A join closes two neighbours and does the same.
+//! 4. The pack counts what it changed, releases large values that no record refers to any more, and gives new leaves
+//!    their marks of eviction.
 //!
 //! | module | claim |
 //! |---|---|
@@ -38,7 +43,7 @@ use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload};
 
-/// What packing works in.
+/// The scratch of a thread that packs.
 #[derive(Default)]
 pub(crate) struct Scratch {
     /// The thread works in the background: where that has a codec of its own, blocks are packed by it.
@@ -50,7 +55,7 @@ pub(crate) struct Scratch {
     packed: PackedScratch,
 }
 
-/// What packing blocks works in.
+/// The part of the scratch that is for blocks.
 #[derive(Default)]
 struct PackedScratch {
     blocks: Blocks,
@@ -60,7 +65,7 @@ struct PackedScratch {
     raw: Vec<u8>,
     /// The contents of a block that is being put together.
     contents: Vec<u8>,
-    /// Where values lie in `raw`.
+    /// The ranges of values in `raw`.
     spans: Vec<(usize, usize)>,
     /// Values of edits, and of a block: empty between two packs, kept for their memory.
     fresh: Vec<&'static [u8]>,
@@ -107,7 +112,7 @@ impl Scratch {
         Self { in_background, ..Self::default() }
     }
 
-    /// Who packs blocks for `goal`.
+    /// The coding and the effort with which blocks are packed for `goal`.
     fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
         let effort = match goal {
             Goal::Recode => BlockEffort::Dense,
@@ -118,7 +123,7 @@ impl Scratch {
     }
 }
 
-/// What blocks are packed with.
+/// The coding and the effort with which blocks are packed.
 #[derive(Clone, Copy)]
 struct Packer<'a> {
     coding: &'a BlockCoding,
@@ -148,13 +153,13 @@ pub(crate) enum Goal {
     Heat,
 }
 
-/// What happens to a pack of which more bytes would come than the memory limit has room for, since a body grows by a
-/// size class of the allocator.
+/// Whether a pack may take bytes that the memory limit has no room for. A body grows by a size class of the allocator
+/// at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
-    /// It is done: somebody waits for it, or the body is on its way out of memory.
+    /// It may: a thread waits for the pack, or the body is on its way out of memory.
     Accepted,
-    /// It is given up: nobody waits, and the landing holds what was written.
+    /// It may not, and is given up: nobody waits, and the landing holds the writes.
     Limited,
 }
 
@@ -223,9 +228,11 @@ impl Core {
         self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ());
     }
 
-    /// As [`Core::pack`], for work in the background: given up where the memory limit has no room for what would come
-    /// of it, with other work while a device packs the blocks, though none where they are packed by this thread, or
-    /// where writers wait for the leaf. `false` when the leaf is as it was.
+    /// As [`Core::pack`], for work in the background. The packer drops the result if the memory limit has no room for
+    /// the new body. It then returns `false`, and the leaf is as it was.
+    ///
+    /// While a device packs the blocks, the thread runs `meanwhile`. It does not if it packs the blocks itself, or if
+    /// writers wait for the leaf.
     pub(crate) fn pack_while(
         &self,
         leaf: &Leaf,
@@ -251,7 +258,7 @@ impl Core {
             self.pack_upper(leaf, guard, scratch);
             return true;
         }
-        // All of it is copied: most of it arrives while the landing is sorted and coded.
+        // The pack copies the whole body. Most of it arrives in the cache while the landing is sorted and coded.
         state.body.prefetch();
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
@@ -272,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Publishes what a pack of the sealed landing of `leaf` came to, unless it is given up: then `false`.
+    /// Publishes the result of packing the sealed landing of `leaf`; `false` if the pack is given up.
     fn publish_packed(
         &self,
         leaf: &Leaf,
@@ -300,8 +307,8 @@ impl Core {
         after <= before || self.has_room_for_growth(after - before)
     }
 
-    /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may take records for expired:
-    /// none while another landing changes the expiry of any, since that must not lie above nothing.
+    /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may drop expired records. It
+    /// drops none while another landing changes an expiry: that change must not lie above nothing.
     pub(crate) fn expired_by_ms(
         &self,
         leaf: &Leaf,
@@ -313,8 +320,8 @@ impl Core {
         if !newest.expires(&state.body, now_ms) {
             return 0;
         }
-        // Under this lock it is made sure that a key is there whose expiry is changed. So whoever did before that time
-        // is seen, and whoever does from now on finds the key gone.
+        // A writer that changes an expiry makes sure under this lock that the key is there. A writer that did so before
+        // that time is seen here. A later one finds the key gone.
         drop(leaf.lock_writer());
         let is_merged =
             |landing: &Landing| state.sealed.as_deref().is_some_and(|sealed| std::ptr::eq(sealed, landing));
@@ -322,8 +329,8 @@ impl Core {
         if is_touched { 0 } else { now_ms }
     }
 
-    /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings came since: one that was
-    /// sealed after the plan was made is not in the body.
+    /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings the leaf has by now. A landing
+    /// that was sealed after the plan was made is not in the body.
     pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
         self.account(&pieces);
         loop {
@@ -334,7 +341,7 @@ impl Core {
                 coding: pieces.coding.clone(),
                 loose: pieces.loose_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
-                // An image that has what was evicted says something else.
+                // An image that still has evicted records is not current.
                 stored: current.stored.clone().filter(|_| pieces.evicted == 0),
                 ..current.clone()
             };
@@ -346,8 +353,9 @@ impl Core {
         self.settle_large(pieces.recoded, pieces.released, guard);
     }
 
-    /// Moves the bodies of `pieces` to where the leaves lie that they were made from, if that is far memory and it has
-    /// room. Of two places it is far memory when DRAM is short. What is heated belongs in DRAM.
+    /// Moves the bodies of `pieces` to far memory if the leaves that they were made from lie there, and far memory has
+    /// room. If one of two leaves lies in DRAM, they go to far memory only while DRAM is short. A heated body belongs
+    /// in DRAM.
     pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
         if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
@@ -364,7 +372,8 @@ impl Core {
         }
     }
 
-    /// Whether coding a value pays: with `auto` it must save an eighth, or reading it costs more than it is worth.
+    /// Whether coding a value pays. With `auto` it must save an eighth of the bytes, or a read costs more than the
+    /// bytes are worth.
     fn pays(&self, raw_bytes: usize, coded_bytes: usize) -> bool {
         match self.codec {
             CodecChoice::Auto => coded_bytes + raw_bytes / 8 < raw_bytes,
@@ -384,13 +393,13 @@ impl Core {
         }
     }
 
-    /// Counts what a pack changes. This comes before it is published: whoever then sees no landing left also sees
+    /// Counts the changes of a pack, before the pack is published. A thread that then sees no landing left also sees
     /// its records counted.
     pub(crate) fn account(&self, pieces: &Pieces) {
         self.gauges.records.change(pieces.records);
         self.gauges.logical.change(pieces.logical_bytes);
         if pieces.coded_raw_bytes > 0 {
-            // Dense blocks say nothing of how well fresh values are packed.
+            // Dense blocks do not tell how well fresh values are packed.
             let fresh = pieces.blocks_packed_dense == 0;
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
@@ -400,7 +409,8 @@ impl Core {
         self.stats.blocks_unpacked.add(pieces.blocks_unpacked);
     }
 
-    /// The bodies were published: their records own what was coded anew, and what they no longer refer to goes.
+    /// The bodies were published. Their records own the values that were coded anew, and the values that no record
+    /// refers to any more are released.
     pub(crate) fn settle_large(&self, recoded: Vec<Arc<Large>>, released: Vec<[u8; 8]>, guard: &Guard) {
         for large in recoded {
             let _owned_by_record = large.into_reference();
@@ -481,7 +491,7 @@ mod tests {
     use crate::record::PutMeta;
     use crate::update::Update;
 
-    /// What is held once nothing waits for a reader.
+    /// Held bytes once nothing waits for a reader.
     fn held(core: &Core) -> u64 {
         while core.gauges.retired.held() > 0 {
             core.reclaim();

@@ -76,8 +76,8 @@ impl Core {
         let target_generation = target.as_ref().map(Coding::generation);
         let mut pieces = Pieces { coding: target.clone(), heated, ..Pieces::default() };
 
-        // Values that must change their coding are decoded first. One that is damaged keeps the whole leaf as it
-        // is: its bytes are never lost, and a get of it says what is wrong.
+        // Values that must change their coding are decoded first. A damaged value keeps the whole leaf as it is. Its
+        // bytes are never lost, and a get of it names the damage.
         scratch.raw.clear();
         let mut decoded: Vec<Vec<Option<(usize, usize)>>> = Vec::with_capacity(leaves.len());
         for (state, _) in leaves {
@@ -119,7 +119,7 @@ impl Core {
                         pieces.marks.push(newest.mark(index));
                     }
                     if entry.kind == Kind::Packed {
-                        // What could not be unpacked has no place in a body without blocks.
+                        // A value that could not be unpacked has no place in a body without blocks.
                         entry.kind = Kind::Lost;
                     }
                     if let Some((start, end)) = spans.get(index).copied().flatten() {
@@ -240,8 +240,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     if let Some(known) = old.recoded(generation) {
         return known;
     }
-    // What goes back to SSD is not to be written there again, and names that share a value need no second one beside
-    // it.
+    // A copy of a value on SSD keeps its coding, so that its pieces need not be written again. A raw value that several
+    // names share stays raw, so that they need no second one.
     if old.is_copied() || old.generation().is_none() && old.is_shared() {
         return None;
     }
@@ -254,8 +254,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     old.note_recoded(generation, changes.then(|| Arc::new(new)))
 }
 
-/// Cuts sorted entries into bodies, at least one, each with the lowest key its leaf is to own: full ones and a
-/// rest, or pieces alike if they do not fit one body.
+/// Cuts sorted entries into bodies, at least one, each with the lowest key that its leaf is to own. With `fill` the
+/// bodies are full ones and a rest. Otherwise they are of like size, if one body is not enough.
 fn cut(entries: &[Entry<'_>], fill: bool, limits: BodyLimits, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
     if entries.is_empty() {
         return vec![(Vec::new(), Body::empty())];

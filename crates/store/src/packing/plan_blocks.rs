@@ -17,7 +17,7 @@ use crate::leaf::LeafState;
 use crate::merge::{Merged, Newest, merge};
 use crate::record::{Kind, array};
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Clone, Copy)]
 enum Origin {
     Landing,
@@ -28,7 +28,7 @@ enum Origin {
     },
 }
 
-/// What becomes of the blocks of one leaf.
+/// The blocks of one leaf in a pack.
 struct Old {
     /// By block: it must be unpacked.
     opened: Vec<bool>,
@@ -262,8 +262,8 @@ fn pack_run(
     run.clear();
 }
 
-/// Cuts sorted entries between their blocks into bodies, at least one, each with the lowest key its leaf is to own:
-/// full ones and a rest, or pieces alike if they do not fit one body.
+/// Cuts sorted entries between their blocks into bodies, at least one, each with the lowest key that its leaf is to
+/// own. With `fill` the bodies are full ones and a rest. Otherwise they are of like size, if one body is not enough.
 fn cut(
     entries: &[Entry<'_>],
     blocks: &Blocks,

@@ -25,14 +25,14 @@ enum Span {
 }
 
 impl Core {
-    /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free; what is left over
-    /// becomes a leaf of its own. `false` when nothing changed.
+    /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free. The rest of the neighbour
+    /// becomes a leaf of its own. `false` if nothing changed.
     pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
         self.restructure(leaf, Span::QuietPair, Goal::Keep, Growth::Limited, guard, scratch)
     }
 
-    /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free: both are small, and may be
-    /// written to all the time. `false` when nothing changed.
+    /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free. Both are small and may be
+    /// written to all the time. `false` if nothing changed.
     pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
         self.restructure(leaf, Span::Pair, Goal::Keep, Growth::Limited, guard, scratch)
     }
@@ -88,7 +88,7 @@ impl Core {
             false
         };
         if span == Span::QuietPair && closed.iter().flatten().any(|(_, state)| state.is_unsettled()) {
-            // Somebody writes here after all: quiet leaves only are worth filling.
+            // A thread writes here after all, and only quiet leaves are worth filling.
             return reopen_all();
         }
         let mut evicted_keys = [Vec::new(), Vec::new()];
@@ -148,9 +148,9 @@ impl Core {
         true
     }
 
-    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and of its right sibling
-    /// `removed`, if that is given with its closed state, and brings the index up to date. Each new leaf, and the
-    /// number of its first record, is shown to `each` before anybody else comes to it. Returns how many leaves are new.
+    /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and brings the index up to date.
+    /// `removed` is the right sibling that is replaced, too, with its closed state. `each` sees each new leaf, and the
+    /// number of its first record, before any other thread comes to it. Returns how many leaves are new.
     pub(crate) fn replace(
         &self,
         leaf: &Leaf,
@@ -223,7 +223,7 @@ impl Core {
         self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
         let published = leaf.publish(state, new, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
-        // Who decided on an update from what was there must look again.
+        // A thread that decided on an update from the former records must look again.
         leaf.note_append();
         drop(writer);
         self.settle_large(Vec::new(), large_references(state), guard);

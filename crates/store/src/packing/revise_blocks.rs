@@ -81,7 +81,7 @@ fn changes(body: &Body, edits: &[Edit<'_>]) -> Vec<(usize, Range<usize>)> {
     for index in 0..body.blocks() {
         end += body.block(index).count;
         let before = next;
-        // What is inserted between two blocks goes to the first of them.
+        // A record that is inserted between two blocks goes to the first of them.
         let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
         while next < edits.len() && belongs(&edits[next]) {
             next += 1;

@@ -193,8 +193,8 @@ impl Wanted {
     }
 }
 
-/// Writes a line for each client that is wanted, some at a time: connections come and go meanwhile. The page counts as memory that
-/// clients hold.
+/// Writes a line for each client that is wanted, some at a time: connections come and go meanwhile. The page counts as
+/// memory that clients hold.
 fn list(session: &mut Session<'_>, wanted: &Wanted) -> Result<(), Refusal> {
     let shared = session.shared;
     let (mut held, mut page, mut after) = (shared.budget.hold(), String::new(), 0);

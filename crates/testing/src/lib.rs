@@ -4,6 +4,7 @@
 //!   test fails there.
 //! - [`count`] and [`seed`]: a test does little in CI and much in `make torture`, and a failure names the seed that
 //!   repeats it.
+//! - [`corpus`]: a test compresses real files.
 //! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
 //!
 //! ```
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,9 @@ pub const NOT_RUN_VARIABLE: &str = "ZIPTIER_NOT_RUN";
 
 /// The seed of every random test.
 pub const SEED_VARIABLE: &str = "ZIPTIER_SEED";
+
+/// The folder of real files, if it is not the one of `make corpus`.
+pub const CORPUS_VARIABLE: &str = "ZIPTIER_CORPUS";
 
 /// A wait for another thread that takes longer is a hang. The longest stop of a thread that a busy machine showed was
 /// 20 s.
@@ -52,6 +57,19 @@ fn line_of(thing: &str, remedy: &str, required: &str) -> Result<String, String> 
         return Err(format!("{REQUIRED_VARIABLE} lists {thing}, which this machine lacks; {remedy}"));
     }
     Ok(format!("NOT RUN: {thing} is missing; {remedy}\n"))
+}
+
+/// The folder of real files: [`CORPUS_VARIABLE`] if it is set, or else the folder that `make corpus` fills in Cargo's
+/// target folder.
+pub fn corpus() -> PathBuf {
+    let named = std::env::var_os(CORPUS_VARIABLE).filter(|folder| !folder.is_empty());
+    named.map_or_else(|| made_corpus(&std::env::current_exe().unwrap_or_default()), PathBuf::from)
+}
+
+/// Every program that Cargo builds lies in its target folder.
+fn made_corpus(program: &Path) -> PathBuf {
+    let mut beside = program.ancestors().map(|folder| folder.join("corpus/files"));
+    beside.find(|folder| folder.is_dir()).unwrap_or_else(|| "target/corpus/files".into())
 }
 
 /// How often a test does a thing: `variable` if it is set, or else `in_ci`.
@@ -97,6 +115,18 @@ mod tests {
         assert!(line_of("corpus", "set it", "rocksdb,corpus").is_err_and(|said| said.contains("set it")));
         let line = line_of("corpus", "set it", "rocksdb,corpora").ok();
         assert_eq!(line.as_deref(), Some("NOT RUN: corpus is missing; set it\n"));
+    }
+
+    #[test]
+    fn the_made_corpus_lies_beside_what_cargo_built() {
+        let target = std::env::temp_dir().join(format!("ziptier-testing-{}", std::process::id()));
+        let program = target.join("debug/deps/suite");
+        assert_eq!(made_corpus(&program), Path::new("target/corpus/files"));
+        let files = target.join("corpus/files");
+        std::fs::create_dir_all(&files).unwrap();
+        let found = made_corpus(&program);
+        std::fs::remove_dir_all(&target).unwrap();
+        assert_eq!(found, files);
     }
 
     #[test]

@@ -7,18 +7,14 @@ use std::sync::Arc;
 use ziptier_codec::block::{BlockCodec, Dictionary, Huffman, Setting, zlib, zstd as zstd_format};
 use ziptier_codec::format::Format;
 
-use crate::corpus::{File, files, pieces};
+use crate::corpus::{File, Kind, files_of, pieces};
 use crate::inflate::inflate;
 
 const SIZES: [usize; 5] = [1, 512, 4096, 4097, 65_536];
 
 /// A few files of different kinds.
 fn some_files() -> Vec<File> {
-    let mut files = files();
-    if files.len() > 3 {
-        files.retain(|file| ["book1", "obj2", "xml"].contains(&file.name.trim_end_matches(".zst")));
-    }
-    files
+    files_of(&[Kind::Text, Kind::Code, Kind::Xml])
 }
 
 fn trained(format: Format, file: &File) -> Option<Arc<Dictionary>> {

@@ -6,7 +6,7 @@
 #[path = "../../../codec/tests/suite/corpus/mod.rs"]
 pub(crate) mod corpus;
 
-use corpus::{File, files, pieces};
+use corpus::{File, Kind, files_of, pieces};
 use ziptier_deflate::{
     CannedLengths, Decoder, Dictionary, Encoder, Huffman, Level, ResumableDecoder, Status,
 };
@@ -19,11 +19,7 @@ pub(crate) const MODES: [Huffman; 3] = [Huffman::Fixed, Huffman::Dynamic, Huffma
 
 /// A few files of different kinds.
 pub(crate) fn some_files() -> Vec<File> {
-    let mut files = files();
-    if files.len() > 4 {
-        files.retain(|file| ["book1", "obj2", "pic", "xml"].contains(&file.name.trim_end_matches(".zst")));
-    }
-    files
+    files_of(&[Kind::Text, Kind::Code, Kind::Bitmap, Kind::Xml])
 }
 
 /// A dictionary with canned codes, trained on blocks of 1 KiB.

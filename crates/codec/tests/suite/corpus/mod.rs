@@ -8,44 +8,95 @@ pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// All files below `ZIPTIER_CORPUS`, or below `../shared/corpus` beside the workspace.
-pub(crate) fn files() -> Vec<File> {
-    // Tests start in the folder of their crate.
-    let beside = PathBuf::from("../../../shared/corpus");
-    let root = std::env::var_os("ZIPTIER_CORPUS").map_or(beside, PathBuf::from);
-    let mut files = Vec::new();
-    collect(&root, &mut files);
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    if files.is_empty() {
-        let remedy = format!(
-            "{} has no files: the tests use generated data; set ZIPTIER_CORPUS to a folder with real ones",
-            root.display()
-        );
-        ziptier_testing::not_run("corpus", &remedy);
-        files = generated();
-    }
-    files
+/// A kind of file that a test needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Bitmap,
+    Code,
+    Table,
+    Text,
+    Xml,
 }
 
-fn collect(folder: &Path, files: &mut Vec<File>) {
+impl Kind {
+    /// The name of such a file in the Calgary or the Silesia corpus, and in the corpus of `make corpus`.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Kind::Bitmap => ["pic", "bitmap"],
+            Kind::Code => ["obj2", "code"],
+            Kind::Table => ["nci", "table"],
+            Kind::Text => ["book1", "text"],
+            Kind::Xml => ["xml", "xml"],
+        }
+    }
+}
+
+/// All files of the corpus, by name.
+pub(crate) fn files() -> Vec<File> {
+    let paths = paths();
+    if paths.is_empty() { generated() } else { paths.iter().map(|path| read(path)).collect() }
+}
+
+/// A file of each kind, in this order. A test says so if the corpus lacks a kind, and goes on without it.
+pub(crate) fn files_of(kinds: &[Kind]) -> Vec<File> {
+    let paths = paths();
+    if paths.is_empty() {
+        return generated();
+    }
+    let mut files = Vec::new();
+    for kind in kinds {
+        match paths.iter().find(|path| kind.names().contains(&name_of(path).as_str())) {
+            Some(path) => files.push(read(path)),
+            None => {
+                let folder = ziptier_testing::corpus();
+                let [usual, made] = kind.names();
+                let remedy = format!("{} has neither {usual} nor {made}; run make corpus", folder.display());
+                ziptier_testing::not_run("corpus", &remedy);
+            }
+        }
+    }
+    if files.is_empty() { generated() } else { files }
+}
+
+fn paths() -> Vec<PathBuf> {
+    let folder = ziptier_testing::corpus();
+    let mut paths = Vec::new();
+    collect(&folder, &mut paths);
+    paths.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    if paths.is_empty() {
+        let remedy = format!(
+            "{} has no files, and tests use generated data; run make corpus, or set {} to a folder of real files",
+            folder.display(),
+            ziptier_testing::CORPUS_VARIABLE
+        );
+        ziptier_testing::not_run("corpus", &remedy);
+    }
+    paths
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            collect(&path, files);
-            continue;
+            collect(&path, paths);
+        } else if path.extension().is_none_or(|extension| extension != "md") {
+            paths.push(path);
         }
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.ends_with(".md") {
-            continue;
-        }
-        let bytes = std::fs::read(&path).expect("a file of the corpus is readable");
-        let bytes = if name.ends_with(".zst") {
-            zstd::decode_all(&*bytes).expect("a .zst of the corpus is sound")
-        } else {
-            bytes
-        };
-        files.push(File { name, bytes });
     }
+}
+
+/// Its name without `.zst`.
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.trim_end_matches(".zst").to_owned()
+}
+
+fn read(path: &Path) -> File {
+    let bytes = std::fs::read(path).expect("a file of the corpus is readable");
+    let is_packed = path.extension().is_some_and(|extension| extension == "zst");
+    let bytes =
+        if is_packed { zstd::decode_all(&*bytes).expect("a .zst of the corpus is sound") } else { bytes };
+    File { name: name_of(path), bytes }
 }
 
 /// Text, a table, zeros and noise.

@@ -22,12 +22,6 @@ BASE ?= main
 PROFILE ?= dev
 HISTORIES ?= 4000
 MIRI_SEEDS ?= 64
-ZIPTIER_CORPUS ?= $(abspath ../shared/corpus)
-ZIPTIER_TRACES ?= $(abspath ../shared/traces)
-export ZIPTIER_CORPUS ZIPTIER_TRACES
-# Several real files where they are: 59 MB, which 450,000 values of 128 bytes take.
-BENCH_CORPUS ?= $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia) json)
-
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
 # share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare. What a
 # machine may lack CI must have: a test that cannot run there fails. `.ci/run` sets CI=true. Only root is asked for
@@ -37,6 +31,16 @@ export ZIPTIER_REQUIRED ?= corpus,rocksdb,aarch64,miri,virtual-machine$(shell [ 
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/ziptier/target-$(shell pwd | cksum | cut -d ' ' -f 1)
 endif
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# Real files. `make corpus` puts them together unless ZIPTIER_CORPUS names a folder.
+MADE_CORPUS := $(abspath $(TARGET_DIR))/corpus
+ifeq ($(ZIPTIER_CORPUS),)
+ZIPTIER_CORPUS := $(MADE_CORPUS)/files
+CORPUS_TARGET := corpus
+endif
+export ZIPTIER_CORPUS MADE_CORPUS
+# Files of several kinds: 450,000 values of 128 bytes take 58 MB.
+BENCH_CORPUS ?= $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia) $(ZIPTIER_CORPUS))
+TEXT = $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia/dickens.zst $(ZIPTIER_CORPUS)/text) $(ZIPTIER_CORPUS))
 ZIPTIER := $(TARGET_DIR)/release/ziptier
 PYTHON_ENV := $(TARGET_DIR)/python
 NODE_MODULES := $(TARGET_DIR)/node
@@ -56,7 +60,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
   torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal \
-  bench-rocksdb-cache release
+  bench-rocksdb-cache release corpus
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -65,15 +69,15 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test setup-rocksdb ## set up and run every test; STAMPS=0 runs again what has passed unchanged: Miri, \
-  schedules, virtual machine
+test: setup-test setup-rocksdb corpus ## set up and run every test; STAMPS=0 runs again what has passed unchanged: \
+  Miri, schedules, virtual machine
 	@scripts/run-tests
 
-quick: setup setup-nextest ## format, and lint and test the packages that differ from main: BASE=main
+quick: setup setup-nextest $(CORPUS_TARGET) ## format, and lint and test the packages that differ from main: BASE=main
 	@scripts/quick $(BASE)
 
-steady: setup-test setup-rocksdb ## every test ROUNDS times idle and ROUNDS times beside busy processes, and name what \
-  fails: ROUNDS=20
+steady: setup-test setup-rocksdb $(CORPUS_TARGET) ## every test ROUNDS times idle and ROUNDS times beside busy \
+  processes, and name what fails: ROUNDS=20
 	@scripts/steady $(ROUNDS)
 
 test-model: setup setup-nextest ## the store's tests with the modelled accelerator behind its blocks
@@ -83,18 +87,19 @@ test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, ki
   figures: PROFILE=release
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
 
-bench: release ## operations per CPU-second beside bytes held, settled, of values that do not overlap: \
-  BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
+bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
+  overlap: BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(BENCH_CORPUS) --value-order apart --keys $(KEYS) --target store,btreemap,hashmap,null \
 	  --workload read_only,write_only --seconds $(SECONDS_PER_RUN) --warmup 3 --settle 10
 
-bench-server: release ## CPU time per operation and memory of the server beside a real redis-server, in turns: \
-  ROUNDS_SERVER=3 KEYS_SERVER=1000000
+bench-server: release $(CORPUS_TARGET) ## CPU time per operation and memory of the server beside a real \
+  redis-server, in turns: ROUNDS_SERVER=3 KEYS_SERVER=1000000
 	@scripts/setup redis-server:redis-server
-	$(ZIPTIER) bench-server --corpus $(firstword $(wildcard $(ZIPTIER_CORPUS)/silesia/dickens.zst) json) \
-	  --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) --out $(TARGET_DIR)/bench-server.tsv
+	$(ZIPTIER) bench-server --corpus $(TEXT) --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) \
+	  --out $(TARGET_DIR)/bench-server.tsv
 
-bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes
+bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes: \
+  ZIPTIER_TRACES=a folder with OLTP.lis.zst and P3.lis.zst
 	cargo bench --locked --package ziptier --bench eviction
 
 bench-rocksdb: rocksdb-plugin rocksdb-tools ## RocksDB's own db_bench with ziptier's compression, log and cache, and \
@@ -105,11 +110,12 @@ bench-rocksdb-wal: rocksdb-plugin ## durable puts of RocksDB with its own log an
   memory: ROUNDS=7
 	scripts/bench-rocksdb-wal $(ROCKSDB) $(abspath $(TARGET_DIR))/release
 
-bench-rocksdb-cache: rocksdb-plugin ## RocksDB's reads after a restart, with its blocks kept on files and without
+bench-rocksdb-cache: rocksdb-plugin $(CORPUS_TARGET) ## RocksDB's reads after a restart, with its blocks kept on \
+  files and without
 	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) \
-	  $(ZIPTIER_CORPUS)/calgary $(TARGET_DIR)
+	  $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary) $(ZIPTIER_CORPUS)) $(TARGET_DIR)
 
-figures: release ## measure every figure of docs/MEASUREMENTS.md
+figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)
 
 fmt: ## format the code
@@ -165,16 +171,17 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier-cli --test suite -- \
 	  a_killed_server_loses_nothing_acknowledged:: --nocapture
 
-soak: setup release ## twenty million operations on eight times what DRAM may hold, of a store and of a server: \
-  OPERATIONS=20000000 FAR=a file
+soak: setup release $(CORPUS_TARGET) ## twenty million operations on eight times what DRAM may hold, of a store and \
+  of a server: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
 	  the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
-	scripts/soak-cache $(ZIPTIER) $(ZIPTIER_CORPUS)/calgary/book1
+	scripts/soak-cache $(ZIPTIER) $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary/book1) $(ZIPTIER_CORPUS)/text)
 
-all-places: release ## 4 GiB of values in DRAM, far memory, SSD and a folder, killed, read back and checked: MIB=4096
+all-places: release $(CORPUS_TARGET) ## 4 GiB of values in DRAM, far memory, SSD and a folder, killed, read back and \
+  checked: MIB=4096
 	cargo build --release --locked -p ziptier-server --example fill_and_audit
 	scripts/all-places $(ZIPTIER) $(TARGET_DIR)/release/examples/fill_and_audit $(ZIPTIER_CORPUS) $(MIB)
 
@@ -192,6 +199,11 @@ million: setup ## pack and unpack a million blocks across software and the model
 
 release: setup
 	cargo build --release --locked --package ziptier-cli
+
+corpus: setup ## put real files of several kinds together, from Debian packages and the crates of Cargo.lock, into \
+  target/corpus
+	@scripts/setup python3:python3
+	@scripts/make-corpus $(MADE_CORPUS)
 
 setup:
 	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config

@@ -9,7 +9,8 @@
 //!
 //! With a limit of memory, what it has no room for goes to SSD, within the folder.
 //!
-//! The folder must be new; it is removed at the end.
+//! DIR must not exist; the example removes it at the end. Values are cut from `calgary/book1` in the folder that
+//! `ZIPTIER_CORPUS` names, or from the text of `make corpus`.
 
 use std::error::Error;
 use std::fs;
@@ -182,8 +183,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     if fs::exists(dir)? {
         return Err(format!("{dir} is there").into());
     }
-    let corpus = std::env::var("ZIPTIER_CORPUS").unwrap_or_else(|_| "../shared/corpus".to_owned());
-    let values = Values { text: fs::read(format!("{corpus}/calgary/book1"))?, bytes: bytes.parse()? };
+    let corpus = ziptier_testing::corpus();
+    let mut texts = ["calgary/book1", "text"].iter().map(|name| corpus.join(name));
+    let Some(text) = texts.find(|path| path.is_file()) else {
+        return Err(
+            format!("{} has neither calgary/book1 nor text; run make corpus", corpus.display()).into()
+        );
+    };
+    let values = Values { text: fs::read(text)?, bytes: bytes.parse()? };
     let (keys, amount) = (keys.parse()?, amount.parse::<u64>()?);
     let skewed = rest.iter().any(|word| word == "skewed");
     let memory = rest.iter().find_map(|word| word.parse::<u64>().ok()).map(|mib| mib << 20);

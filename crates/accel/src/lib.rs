@@ -5,6 +5,27 @@
 //! [`Device`]: a work queue of the machine, or the model, which does the same in software on a thread of its own. What
 //! comes from the model is labelled *modelled* wherever it is printed.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use ziptier_accel::{Codes, Limits, Model, ModelOptions, Operation, Session, Stream};
+//!
+//! // A machine without the device; `discovery` finds the work queues of one that has it.
+//! let device = Arc::new(Model::open(&ModelOptions::default())?);
+//! let mut session = Session::new(vec![device], Limits::default());
+//! let mut run = |operation, input: &[u8]| {
+//!     session.submit(&operation, 0, input, 4096)?;
+//!     let mut output = Vec::new();
+//!     session.reap_all(|_tag, result| output = result.expect("the model completes this job").output.to_vec());
+//!     Ok::<_, ziptier_accel::JobError>(output)
+//! };
+//!
+//! let block = b"a block, a block, and a block again".repeat(50);
+//! let packed = run(Operation::Compress { codes: Codes::Dynamic, verify: true }, &block)?;
+//! assert!(packed.len() < block.len() / 10);
+//! assert_eq!(run(Operation::Decompress(Stream::Plain), &packed)?, block);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | [`descriptor`] | the 64 bytes of a job, and the flags in them |

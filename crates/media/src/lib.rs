@@ -3,6 +3,29 @@
 //! Nothing here knows of records or codecs: callers hand over bytes, and get them back or an error that says what is
 //! wrong.
 //!
+//! A log makes a record durable, and a segment file keeps a large value outside DRAM:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use ziptier_media::disk::RealDisk;
+//! use ziptier_media::log::{Log, LogOptions};
+//! use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let disk = Arc::new(RealDisk);
+//! let options = LogOptions { segment_bytes: 1 << 16, ..LogOptions::default() };
+//! let mut replay = Log::open(disk.clone(), &folder.path().join("log"), options)?;
+//! assert!(replay.next_record()?.is_none(), "a new log has no records");
+//! let log = replay.into_log()?;
+//! log.sync(log.append(&[b"a record"])?)?;
+//!
+//! let options = SegmentOptions { segment_bytes: 1 << 20, limit_bytes: 8 << 20, ..SegmentOptions::default() };
+//! let segments = Segments::open(disk, &folder.path().join("segments"), options)?;
+//! let place = segments.append(&[7; 100_000], Purpose::New)?;
+//! assert_eq!(segments.read(place)?.len(), 100_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | [`aligned`] | bytes at addresses that direct reads and writes take |

@@ -1,6 +1,28 @@
 //! What ziptier does in an unmodified RocksDB, without RocksDB's classes: these are C++, in `ziptier-rocksdb-plugin`,
 //! and call what is here.
 //!
+//! ```
+//! use ziptier_rocksdb::codec::{Codec, Packed, TOKENS};
+//! use ziptier_rocksdb::settings::{Output, Settings};
+//!
+//! let codec = Codec::open(Settings { output: Output::Token, ..Settings::default() })?;
+//! let blocks: Vec<Vec<u8>> = (0..200u32)
+//!     .map(|block| (0..200).flat_map(|row| format!("user:{row} visits {};", row * block).into_bytes()).collect())
+//!     .collect();
+//! // Samples of a file's blocks make the dictionary that the file carries.
+//! let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+//! let generation = codec.train(&samples).expect("the samples are alike");
+//!
+//! let block = &blocks[7];
+//! let mut packed = Vec::new();
+//! let made = codec.pack(TOKENS, Some(&generation), block, block.len(), |bytes| packed.extend_from_slice(bytes));
+//! assert!(matches!(made, Packed::Into(TOKENS, bytes) if bytes < block.len() / 2));
+//!
+//! // A packed block begins with its length, which takes two bytes from 128 to 16,383.
+//! codec.unpack(TOKENS, Some(&generation), &packed[2..], block.len(), |found| assert_eq!(found, block))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what it owns |
 //! |---|---|
 //! | [`settings`] | the options of a compression manager |

@@ -31,19 +31,76 @@ use crate::update::Update;
 
 pub use bounded::OldValue;
 
-/// A compressed, ordered key-value store in memory. Share it between threads by reference or `Arc`.
+/// A compressed, ordered key-value store.
 ///
-/// Keys are 1 to 65,536 bytes, values 0 bytes to 512 MiB. Every call is atomic per key, and linearizable.
+/// Keys have 1 to 65,536 bytes, values 0 bytes to 512 MiB. Every call is atomic per key, and linearizable. A [`Batch`]
+/// writes several keys or none. `examples/basic.rs`, `durable.rs` and `tiers.rs` of this crate are whole programs.
 ///
-/// - **Compression** begins when there are enough records to train a dictionary on, and what one saves is worth what it
-///   costs: [`Store::stats`] tells. Records are settled by a background thread, or by [`Store::settle`].
-/// - **At its memory limit** the store refuses writes, unless [`Options::eviction`] or [`Store::set_eviction`] lets
-///   records go.
-/// - **Expiry** is a moment in milliseconds of Unix time, given with a value ([`PutMeta`]) or later
-///   ([`Store::set_expiry`]).
-/// - **With [`Options::durable`]** the store lies in a folder and is there again after a restart or a crash.
-///   [`Store::close`] tells whether everything is durable; a store that is dropped ends in the same way, and tells
-///   nobody.
+/// # Options
+///
+/// [`Options::default`] is a store in DRAM, without a limit, that ends with its process.
+///
+/// | option | what it changes |
+/// |---|---|
+/// | [`Options::memory_limit_bytes`] | bounds the memory that the store holds |
+/// | [`Options::eviction`] | makes the store a cache: at the limit records go, and writes are not refused |
+/// | [`Options::durable`] | keeps the store in a folder |
+/// | [`Options::far`], [`Options::ssd`] | takes leaves that DRAM has no room for; SSD and eviction exclude each other |
+/// | [`Options::codec`] | names one form of bodies instead of the measured choice |
+///
+/// # Threads
+///
+/// Share the store between threads by reference or in an [`Arc`]. Readers take no lock. Writers of one leaf take turns,
+/// and writers of different leaves do not wait for each other. [`Options::background_threads`] settle records and train
+/// dictionaries; [`Store::settle`] does that work at once, before a measurement for example.
+///
+/// # When a dictionary is trained
+///
+/// Values stay raw until a dictionary pays, so a small store is not compressed. These are the thresholds for tokens,
+/// the usual form; [`Stats::trainings`] and [`Stats::adoptions`] count what was done.
+///
+/// | step | threshold |
+/// |---|---|
+/// | first training | keys and values have 20 times the bytes of the smallest dictionary, about 1 MB in all |
+/// | adoption | the dictionary saves 5 % of all bytes, its own included, on values that it was not trained on |
+/// | first training again, after a refusal | keys and values have twice the bytes |
+/// | a larger dictionary | the store has four times the bytes of the last training, and 20 times those of the dictionary |
+/// | new kinds of values | 1 MiB of fresh values takes 8 % more than the dictionary promised |
+///
+/// A training takes a few MB within the memory limit. A store without that room stays raw.
+///
+/// # Expiry
+///
+/// A key expires at a moment in absolute milliseconds since the Unix epoch, by [`Options::clock`]. [`Store::put_with`]
+/// gives the moment with the value ([`PutMeta::expires_at_ms`]), [`Store::set_expiry`] changes or removes it, and
+/// [`Store::put`] removes it. No call returns an expired key. [`Store::len`] counts such a key until the background
+/// work has removed it.
+///
+/// ```
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+/// use ziptier::{Options, PutMeta, Store};
+///
+/// let store = Store::open(Options::default())?;
+/// let in_an_hour = SystemTime::now().duration_since(UNIX_EPOCH)? + Duration::from_secs(3600);
+/// let meta = PutMeta { expires_at_ms: Some(in_an_hour.as_millis() as u64), ..PutMeta::default() };
+/// store.put_with(b"session:7", b"Ada", meta)?;
+/// assert_eq!(store.meta(b"session:7")?.and_then(|meta| meta.expires_at_ms), meta.expires_at_ms);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # At the memory limit
+///
+/// A write that finds no room packs what is raw and moves cold leaves to far memory or SSD, if there are such. Then the
+/// store refuses the write with [`Error::MemoryLimit`], and nothing is lost. With [`Options::eviction`], or after
+/// [`Store::set_eviction`], seldom read records go instead (S3-FIFO). [`Store::set_memory_limit`] changes the limit.
+///
+/// # Durability and closing
+///
+/// With [`Options::durable`] a log in a folder has every write. [`Durability`](crate::Durability) says when a write is
+/// durable: by default the system has it at once, and the medium within about a second. [`Store::open`] recovers what
+/// the folder holds, and [`Store::checkpoint`] shortens the log before the store would do so itself.
+/// [`Store::close`] tells whether everything is durable. A store that is dropped ends in the same way, and tells no
+/// caller.
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,

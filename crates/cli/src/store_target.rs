@@ -86,7 +86,9 @@ pub(crate) fn engine_name(codec: CodecChoice, name: &str) -> Result<&'static str
     let known = codec.to_string().parse().map_or(&[][..], Setting::engine_names);
     let found = known.iter().find(|known| **known == name);
     Ok(*found.ok_or_else(|| match known {
-        [] => format!("codec {codec} has no engines: choose lz4, zstd or deflate, or leave --codec-engine out"),
+        [] => {
+            format!("codec {codec} has no engines: choose lz4, zstd or deflate, or leave --codec-engine out")
+        }
         known => format!("codec {codec} has no engine {name}; it has: {}", known.join(", ")),
     })?)
 }

@@ -13,8 +13,8 @@ on_every_backend!(
     node_redis_works_in_both_protocols
 );
 
-/// The release the script is written for.
-const REDIS_PY: &str = "redis==8.1.0";
+/// The release that the script is written for, with hashes.
+const REDIS_PY: &str = "tests/requirements.txt";
 
 /// The beginning of the year 2100.
 const MOMENT_S: i64 = 4_102_444_800;
@@ -70,9 +70,11 @@ fn python() -> Command {
     if !knows_redis_py(&python) {
         let made = program("python3").args(["-m", "venv", "--clear"]).arg(&folder).status().unwrap();
         assert!(made.success(), "install it with: apt-get install -y python3-venv");
-        let installed =
-            Command::new(&python).args(["-m", "pip", "install", "--quiet", REDIS_PY]).status().unwrap();
-        assert!(installed.success(), "install it with: {} -m pip install {REDIS_PY}", python.display());
+        let installed = Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--require-hashes", "-r", REDIS_PY])
+            .status()
+            .unwrap();
+        assert!(installed.success(), "install it with: {} -m pip install -r {REDIS_PY}", python.display());
     }
     Command::new(python)
 }

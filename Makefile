@@ -49,7 +49,7 @@ export ZIPTIER_NODE_MODULES := $(abspath $(NODE_MODULES))/node_modules
 ROCKSDB := $(abspath $(TARGET_DIR))/rocksdb
 export ROCKSDB_INCLUDE_DIR ?= $(ROCKSDB)/include
 export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
-# The test runner, at the version that scripts/setup-nextest pins.
+# The test runner and other tools that are crates, at the versions of scripts/tools.
 TOOLS := $(abspath $(TARGET_DIR))/tools
 export PATH := $(TOOLS)/bin:$(PATH)
 # 0 runs checks again of which nothing has changed since they passed.
@@ -125,6 +125,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, document
 	cargo fmt --all --check
 	@scripts/setup python3:python3
 	scripts/lint-columns
+	scripts/lint-versions
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/lint-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
@@ -133,6 +134,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, document
 	  scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
+	@scripts/setup-tool $(TOOLS) cargo-fuzz
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 faults: setup ## ten million accelerator jobs under injected faults
@@ -208,6 +210,7 @@ corpus: setup ## put real files of several kinds together, from Debian packages 
 setup:
 	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config
 	@pkg-config --exists zlib || scripts/setup no-zlib-yet:zlib1g-dev
+	@scripts/setup-rust
 
 setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its makers' jar
 	@scripts/setup-rocksdb $(ROCKSDB)
@@ -232,7 +235,7 @@ tested-rocksdb-plugin: setup setup-rocksdb
 	cargo build --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
 
 setup-nextest: setup
-	@scripts/setup-nextest $(TOOLS)
+	@scripts/setup-tool $(TOOLS) cargo-nextest
 
 setup-test: setup-nextest
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \

@@ -12,7 +12,7 @@ use ziptier_eval::{
 };
 
 use crate::rocksdb_target::LibraryArgument;
-use crate::{codec_checks, heap, linked_versions, output, rocksdb_target, store_target};
+use crate::{codec_checks, heap, output, program, rocksdb_target, store_target};
 
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
@@ -408,8 +408,8 @@ impl Bench {
     }
 
     fn measure(&self, plan: &Plan) -> Result<u8, Error> {
-        let versions = linked_versions::linked_versions();
-        let outcome = ziptier_eval::bench(plan, &self.registry, &self.launcher, &versions)?;
+        let program = program::program();
+        let outcome = ziptier_eval::bench(plan, &self.registry, &self.launcher, &program)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render(plan, &outcome, self.format));
             if plan.compares_codecs && self.format != Format::Table {
@@ -431,8 +431,8 @@ impl Bench {
         }
         let plan = ziptier_eval::database_suite(plan)?;
         eprintln!("{}", plan.announcement(&self.registry)?);
-        let versions = linked_versions::linked_versions();
-        let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &versions)?;
+        let program = program::program();
+        let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
             ziptier_eval::write_databases(&outcome)?;
@@ -445,8 +445,8 @@ impl Bench {
 
     fn bypass(&self, plan: BypassPlan) -> Result<u8, Error> {
         eprintln!("{}", plan.announcement(&self.registry)?);
-        let versions = linked_versions::linked_versions();
-        let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &versions)?;
+        let program = program::program();
+        let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &program)?;
         if !outcome.runs.is_empty() {
             output::print(&outcome.render(self.format));
         }

@@ -7,8 +7,9 @@ mod doctor;
 mod far;
 mod folder;
 mod heap;
-mod linked_versions;
 mod output;
+mod pages;
+mod program;
 mod rocksdb;
 mod rocksdb_target;
 mod serve;
@@ -16,7 +17,7 @@ mod store_target;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
@@ -47,6 +48,9 @@ enum Command {
     Restore(folder::RestoreArguments),
     /// Say what this machine offers, which path each codec takes, and what would help
     Doctor(doctor::Arguments),
+    /// Write manual pages and completions for shells into a folder
+    #[command(hide = true)]
+    Pages(pages::Arguments),
     /// See how a RocksDB's files are packed, or rewrite them so that they need no plugin
     #[command(subcommand)]
     Rocksdb(rocksdb::Command),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Pages(arguments) => pages::pages(Cli::command(), &arguments),
         Command::Rocksdb(command) => rocksdb::run(&command),
         Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }

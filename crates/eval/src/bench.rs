@@ -8,7 +8,7 @@ use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::process::Launcher;
 use crate::registry::Registry;
-use crate::results_folder::ResultsFolder;
+use crate::results_folder::{Program, ResultsFolder};
 use crate::spec::RunSpec;
 
 /// All rounds of one configuration.
@@ -77,18 +77,18 @@ impl Outcome {
     }
 }
 
-/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike. `versions` are those
-/// of the linked libraries, for the manifest.
+/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike. `program` goes
+/// into the manifest.
 pub fn bench(
     plan: &Plan,
     registry: &Registry,
     launcher: &Launcher,
-    versions: &[(String, String)],
+    program: &Program,
 ) -> Result<Outcome, Error> {
     let (runs, unavailable) = plan.possible_runs(registry)?;
     let expected_seconds = plan.expected_seconds(runs.len());
     let folder = match &plan.out {
-        Some(path) => Some(ResultsFolder::create(path, plan, versions)?),
+        Some(path) => Some(ResultsFolder::create(path, plan, program)?),
         None => None,
     };
     let mut configurations: Vec<Configuration> = runs

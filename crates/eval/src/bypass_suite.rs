@@ -11,7 +11,7 @@ use crate::plan::{Plan, runs_in_words};
 use crate::process::Launcher;
 use crate::registry::Registry;
 use crate::report::{Format, aligned, grouped, objects, tsv};
-use crate::results_folder::ResultsFolder;
+use crate::results_folder::{Program, ResultsFolder};
 use crate::row::Row;
 use crate::spec::{RunSpec, TrainOn};
 use crate::workload::Workload;
@@ -102,11 +102,11 @@ pub fn bypass_suite(
     asked: &BypassPlan,
     registry: &Registry,
     launcher: &Launcher,
-    versions: &[(String, String)],
+    program: &Program,
 ) -> Result<BypassOutcome, Error> {
     let specs = asked.runs(registry)?;
     let folder = match &asked.plan.out {
-        Some(path) => Some(ResultsFolder::create(path, &asked.plan, versions)?),
+        Some(path) => Some(ResultsFolder::create(path, &asked.plan, program)?),
         None => None,
     };
     let mut line = ProgressLine::new(specs.len(), asked.expected_seconds(specs.len()));

@@ -102,6 +102,7 @@ pub use plan::Plan;
 pub use process::{Launcher, serve_child};
 pub use registry::{CodecEngine, Registration, Registry};
 pub use report::{Format, render};
+pub use results_folder::Program;
 pub use server_process::ServerProgram;
 pub use server_suite::{ServerOutcome, ServerPlan, server_suite};
 pub use smoke::{CodecCheck, smoke};

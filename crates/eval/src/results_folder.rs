@@ -20,9 +20,18 @@ pub(crate) struct ResultsFolder {
     path: PathBuf,
 }
 
+/// The program that measures, for the manifest.
+#[derive(Debug, Default)]
+pub struct Program {
+    /// The commit that it was built from, if that is known; a plus sign says that the sources differed from the commit.
+    pub commit: Option<String>,
+    /// Names and versions of the libraries that are linked into it.
+    pub libraries: Vec<(String, String)>,
+}
+
 impl ResultsFolder {
     /// Makes the folder and writes the manifest: what is needed to read the figures later and to take them again.
-    pub(crate) fn create(parent: &Path, plan: &Plan, versions: &[(String, String)]) -> Result<Self, Error> {
+    pub(crate) fn create(parent: &Path, plan: &Plan, program: &Program) -> Result<Self, Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let stamp = timestamp(now);
         // Two benchmarks may begin in the same second.
@@ -38,8 +47,8 @@ impl ResultsFolder {
             source,
         })?;
         let folder = ResultsFolder { path };
-        let versions: serde_json::Map<String, serde_json::Value> =
-            versions.iter().map(|(name, version)| (name.clone(), version.as_str().into())).collect();
+        let libraries: serde_json::Map<String, serde_json::Value> =
+            program.libraries.iter().map(|(name, version)| (name.clone(), version.as_str().into())).collect();
         let manifest = json!({
             "started": stamp,
             "command": plan.command,
@@ -49,7 +58,8 @@ impl ResultsFolder {
             "processors": std::thread::available_parallelism().map_or(0, usize::from),
             "memory": first_line("/proc/meminfo"),
             "load_average": first_line("/proc/loadavg"),
-            "libraries": versions,
+            "commit": program.commit,
+            "libraries": libraries,
         });
         folder.write("manifest.json", &format!("{manifest:#}\n"))?;
         Ok(folder)

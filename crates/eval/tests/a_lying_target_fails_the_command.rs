@@ -9,8 +9,8 @@ use std::process::{Command, exit};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, BypassPlan, Config, Format, Key, Launcher, Meters, Plan, Records, Registration, Registry,
-    RunSpec, Target, TargetError, TrainOn, Workload,
+    Answers, BypassPlan, Config, Format, Key, Launcher, Meters, Plan, Program, Records, Registration,
+    Registry, RunSpec, Target, TargetError, TrainOn, Workload,
 };
 
 struct DropsEveryTenth(BTreeMapTarget, std::sync::atomic::AtomicU64);
@@ -134,7 +134,7 @@ fn command(target: &str) -> u8 {
     let program = std::env::current_exe().unwrap();
     let launcher = Launcher { program, arguments: vec!["child".into()] };
     let plan = plan(target);
-    match ziptier_eval::bench(&plan, &registry(), &launcher, &[]) {
+    match ziptier_eval::bench(&plan, &registry(), &launcher, &Program::default()) {
         Ok(outcome) => {
             for format in [Format::Table, Format::Tsv, Format::Json] {
                 print!("{}", ziptier_eval::render(&plan, &outcome, format));
@@ -158,13 +158,13 @@ fn suite(name: &str, target: &str) -> u8 {
     let registry = registry();
     if name == "codecs" {
         let plan = ziptier_eval::codec_suite(plan(target), &registry);
-        let outcome = ziptier_eval::bench(&plan, &registry, &launcher, &[]).unwrap();
+        let outcome = ziptier_eval::bench(&plan, &registry, &launcher, &Program::default()).unwrap();
         print!("{}", ziptier_eval::render(&plan, &outcome, Format::Table));
         return outcome.exit_status();
     }
     let plan = Plan { workloads: vec![], rounds: 1, distribution: "hot".parse().unwrap(), ..plan(target) };
     let plan = BypassPlan { plan, interval_operations: 100 };
-    let outcome = ziptier_eval::bypass_suite(&plan, &registry, &launcher, &[]).unwrap();
+    let outcome = ziptier_eval::bypass_suite(&plan, &registry, &launcher, &Program::default()).unwrap();
     print!("{}", outcome.render(Format::Table));
     outcome.exit_status()
 }

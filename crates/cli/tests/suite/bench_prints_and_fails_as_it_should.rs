@@ -312,6 +312,8 @@ fn result_files_tell_everything() {
     let manifest: serde_json::Value = serde_json::from_str(&file("manifest.json")).unwrap();
     assert!(manifest["command"].as_str().unwrap().contains("--rounds 2"));
     assert!(manifest["libraries"]["jemalloc"].is_string() && manifest["kernel"].is_string());
+    assert!(manifest["libraries"]["zstd-sys"].is_string() && manifest["libraries"]["redis"].is_null());
+    assert!(manifest["commit"].as_str().is_none_or(|commit| commit.len() >= 40), "{}", manifest["commit"]);
 }
 
 #[test]

@@ -1,0 +1,34 @@
+//! A package with a manual page that does not name a new option, or completes a command that is hidden, tells its users
+//! what is not so.
+
+use std::fs;
+use std::process::Command;
+
+#[test]
+fn each_command_has_a_page_and_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("pages").arg(folder.path()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    for shell in ["ziptier.bash", "ziptier.fish", "_ziptier"] {
+        assert!(read(shell).contains("maxmemory-policy"), "{shell}");
+    }
+    for command in ["bench", "bench-server", "check", "dump", "restore", "doctor", "rocksdb", "serve"] {
+        assert!(
+            read("ziptier.1").contains(&format!("ziptier\\-{}", command.replace('-', "\\-"))),
+            "{command}"
+        );
+        assert!(read(&format!("ziptier-{command}.1")).contains(".SH SYNOPSIS"), "{command}");
+    }
+    assert!(read("ziptier-serve.1").contains("requirepass"));
+    let hidden = ["ziptier-bench-run.1", "ziptier-pages.1"].map(|name| folder.path().join(name).exists());
+    assert_eq!(hidden, [false, false]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("pages").arg(file.path()).output().unwrap();
+    assert!(!done.status.success());
+    assert!(String::from_utf8_lossy(&done.stderr).contains("cannot write manual pages into"));
+}

@@ -60,7 +60,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
   torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal \
-  bench-rocksdb-cache release corpus
+  bench-rocksdb-cache release corpus deny notices setup-deb deb image release-check
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -206,6 +206,32 @@ corpus: setup ## put real files of several kinds together, from Debian packages 
   target/corpus
 	@scripts/setup python3:python3
 	@scripts/make-corpus $(MADE_CORPUS)
+
+deny: setup ## licences, sources, features and known weaknesses of all dependencies
+	@scripts/setup-tool $(TOOLS) cargo-deny
+	@scripts/deny
+
+notices: setup ## write THIRD-PARTY-NOTICES: the licences of all that ziptier contains
+	@scripts/setup-tool $(TOOLS) cargo-about
+	@scripts/notices
+
+setup-deb: release
+	@scripts/setup-tool $(TOOLS) cargo-deb
+	@scripts/setup dpkg-shlibdeps:dpkg-dev
+
+deb: setup-deb ## the Debian package of the server, into target/debian
+	@scripts/build-deb 1
+
+image: setup-deb ## the image of the server, by docker: ziptier
+	@mkdir -p $(TARGET_DIR)/image
+	@cp `scripts/build-deb 1` $(TARGET_DIR)/image/ziptier.deb
+	docker build --tag ziptier --file packaging/Dockerfile $(TARGET_DIR)/image
+
+release-check: setup-deb setup-rocksdb ## package all crates, check dependencies and notices, and install, start, \
+  stop, upgrade and remove the server in a clean Debian
+	@scripts/setup-tool $(TOOLS) cargo-deny cargo-about
+	@scripts/setup mmdebstrap:mmdebstrap systemd-nspawn:systemd-container buildah:buildah
+	@scripts/release-check $(abspath $(TARGET_DIR))/release-check
 
 setup:
 	@scripts/setup cc:gcc make:make cargo:cargo pkg-config:pkg-config

@@ -66,7 +66,7 @@ fn versions(lines: &[String]) -> BTreeMap<&str, String> {
     for (name, version) in pairs {
         let known = versions.entry(name).or_default();
         if !known.is_empty() {
-            known.push('+');
+            known.push_str(", ");
         }
         known.push_str(version.trim_start_matches('v'));
     }
@@ -97,6 +97,9 @@ fn commit(sources: &[PathBuf]) -> Option<String> {
     let known =
         printed(Command::new("git").args(["rev-parse", "HEAD:crates/cli/Cargo.toml", "HEAD"])).ok()?;
     let commit = known.lines().nth(1)?;
-    let changes = printed(Command::new("git").args(["status", "--porcelain", "--"]).args(sources)).ok()?;
+    let changes = printed(
+        Command::new("git").args(["--no-optional-locks", "status", "--porcelain", "--"]).args(sources),
+    )
+    .ok()?;
     Some(format!("{commit}{}", if changes.is_empty() { "" } else { "+" }))
 }

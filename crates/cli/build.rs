@@ -83,7 +83,7 @@ fn sources(lines: &[String]) -> Vec<PathBuf> {
         .flat_map(|folder| ["src", "Cargo.toml", "build.rs"].map(|part| folder.join(part)))
         .collect();
     sources.extend(["build.rs", "Cargo.lock", PACKAGED_FROM].map(PathBuf::from));
-    sources.extend(["../../Cargo.lock", "../../Cargo.toml", "../../.cargo/config.toml"].map(PathBuf::from));
+    sources.extend(["../../Cargo.lock", "../../Cargo.toml"].map(PathBuf::from));
     sources.retain(|path| path.exists());
     sources
 }

@@ -60,7 +60,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
   torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal \
-  bench-rocksdb-cache release corpus deny notices setup-deb deb image release-check
+  bench-rocksdb-cache bench-embedding release corpus deny notices setup-deb deb image release-check
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -114,6 +114,10 @@ bench-rocksdb-cache: rocksdb-plugin $(CORPUS_TARGET) ## RocksDB's reads after a 
   files and without
 	scripts/bench-rocksdb-cache $(TARGET_DIR)/release/libziptier_rocksdb.so $(ROCKSDB) \
 	  $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary) $(ZIPTIER_CORPUS)) $(TARGET_DIR)
+
+bench-embedding: setup $(CORPUS_TARGET) ## gets of a program outside this checkout over the same inside, in turns: \
+  ROUNDS=20
+	scripts/bench-embedding $(TARGET_DIR) $(TEXT) $(ROUNDS)
 
 figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

@@ -59,8 +59,8 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
   torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
-  tested-rocksdb-plugin rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb bench-rocksdb-wal \
-  bench-rocksdb-cache bench-embedding release corpus deny notices setup-deb deb image release-check
+  tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
+  bench-rocksdb-wal bench-rocksdb-cache bench-embedding release corpus deny notices setup-deb deb image release-check
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -247,6 +247,10 @@ setup-rocksdb: ## fetch RocksDB 11.8.1: its headers, and the library from its ma
 
 rocksdb-plugin: setup setup-rocksdb ## the shared objects that a RocksDB loads, into target/release
 	cargo build --release --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+
+rocksdb-examples: rocksdb-plugin ## the examples of docs/rocksdb.md in C, C++, Java and Rust, into \
+  target/rocksdb-examples
+	@scripts/rocksdb-examples $(ROCKSDB) $(abspath $(TARGET_DIR))/release $(abspath $(TARGET_DIR))/rocksdb-examples
 
 rocksdb-tools: setup setup-rocksdb ## RocksDB's db_bench and db_stress, unmodified, from its sources, into \
   target/rocksdb/tools

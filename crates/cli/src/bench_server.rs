@@ -1,6 +1,5 @@
 //! `ziptier bench-server`: arguments in, results out.
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
     let done = run(arguments);
-    say("");
+    output::show_progress("");
     match done {
         Ok(text) => {
             output::print(&text);
@@ -69,14 +68,6 @@ pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::from(error.exit_status())
         }
-    }
-}
-
-/// One line on a terminal; nothing anywhere else.
-fn say(what: &str) {
-    if std::io::stderr().is_terminal() {
-        // Progress that cannot be shown is no reason to stop.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{what}");
     }
 }
 
@@ -119,5 +110,5 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         rounds: arguments.rounds,
         out: arguments.out.clone(),
     };
-    ziptier_eval::server_suite(&plan, &stop, &say).map(|outcome| outcome.to_text())
+    ziptier_eval::server_suite(&plan, &stop, &output::show_progress).map(|outcome| outcome.to_text())
 }

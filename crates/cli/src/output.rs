@@ -1,6 +1,6 @@
 //! Where commands print what they found.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// Prints `text` as it is. Whoever reads may go away early, as `head` does, which is no failure; any other ends
 /// the command.
@@ -13,4 +13,29 @@ pub(crate) fn print(text: &str) {
         }
         _ => {}
     }
+}
+
+/// Shows one line on a terminal, in place of the line before; nothing anywhere else. An empty line clears it.
+pub(crate) fn show_progress(line: &str) {
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // Progress that cannot be shown is no reason to stop.
+        let _ = write!(terminal, "\r\x1b[K{line}").and_then(|()| terminal.flush());
+    }
+}
+
+/// Rows under titles, as wide as they need to be. The first `names` columns are names, which begin at the left; the
+/// others are figures.
+pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>, names: usize) -> String {
+    let titles = titles.iter().map(|title| (*title).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(titles).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| {
+            if at < names { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }

@@ -4,15 +4,26 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ziptier_rocksdb::host::{Error, Packing};
+use ziptier_rocksdb::host::{Error, Estimate, Packing};
 
 use crate::output;
 use crate::rocksdb_target::LibraryArgument;
+use crate::serve::Bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Say how the files of a database are packed, and what that saves; it may be in use
     Inspect(Folder),
+    /// Say what ziptier's formats, and RocksDB's LZ4 and zstd, would make of a database; it is only read, and may be in
+    /// use
+    Estimate {
+        #[command(flatten)]
+        folder: Folder,
+
+        /// Bytes of records to try the formats on: 32MiB, 1GB
+        #[arg(long, value_name = "BYTES", default_value = "32MiB")]
+        sample: Bytes,
+    },
     /// Rewrite a database that nobody has open so that it needs no plugin
     MigrateOff {
         #[command(flatten)]
@@ -36,6 +47,7 @@ pub(crate) struct Folder {
 pub(crate) fn run(command: &Command) -> ExitCode {
     let done = match command {
         Command::Inspect(folder) => inspect(folder),
+        Command::Estimate { folder, sample } => estimate(folder, sample.0),
         Command::MigrateOff { folder, compression } => migrate_off(folder, compression),
     };
     match done {
@@ -51,7 +63,16 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 }
 
 fn inspect(folder: &Folder) -> Result<String, Error> {
-    Ok(table(&folder.library.load()?.inspect(&folder.dir)?))
+    Ok(packings(&folder.library.load()?.inspect(&folder.dir)?))
+}
+
+fn estimate(folder: &Folder, sample_bytes: u64) -> Result<String, Error> {
+    let library = folder.library.load()?;
+    let estimate = library.estimate(&folder.dir, sample_bytes, &mut |done, all| {
+        output::show_progress(&format!("trying the formats on a sample: {} %", done * 100 / all.max(1)));
+    });
+    output::show_progress("");
+    Ok(estimated(&estimate?))
 }
 
 fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
@@ -59,30 +80,61 @@ fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
     let before = library.inspect(&folder.dir)?;
     eprintln!("rewriting {}", folder.dir.display());
     library.migrate_off(&folder.dir, compression)?;
-    Ok(format!("before\n{}after\n{}", table(&before), table(&library.inspect(&folder.dir)?)))
+    let after = library.inspect(&folder.dir)?;
+    let bytes = |packings: &[Packing]| packings.iter().map(|packing| packing.file_bytes).sum::<u64>();
+    Ok(format!(
+        "before\n{}after\n{}on disk: {} before, {} after\n",
+        packings(&before),
+        packings(&after),
+        mib(bytes(&before)),
+        mib(bytes(&after))
+    ))
+}
+
+fn mib(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    format!("{mib:.*} MiB", if mib < 10.0 { 2 } else { 1 })
 }
 
 /// One line for each way of packing.
-fn table(packings: &[Packing]) -> String {
-    let mut text = format!(
-        "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9} {:>12}\n",
-        "family", "compression", "files", "data", "raw", "data/raw", "saved"
-    );
-    for packing in packings {
-        let mib = |bytes: f64| format!("{:.1} MiB", bytes / f64::from(1 << 20));
-        let (data_bytes, raw_bytes) = (packing.data_bytes as f64, packing.raw_bytes as f64);
-        text += &format!(
-            "{:<16} {:<28} {:>7} {:>12} {:>12} {:>9.3} {:>12}\n",
-            packing.family,
+fn packings(packings: &[Packing]) -> String {
+    let rows = packings.iter().map(|packing| {
+        let (file_bytes, raw_bytes) = (packing.file_bytes, packing.raw_bytes);
+        let saved = mib(raw_bytes.abs_diff(file_bytes));
+        vec![
+            packing.family.clone(),
             named(&packing.compression),
-            packing.files,
-            mib(data_bytes),
+            packing.files.to_string(),
+            mib(file_bytes),
             mib(raw_bytes),
-            data_bytes / raw_bytes.max(1.0),
-            mib(raw_bytes - data_bytes),
-        );
-    }
-    text
+            format!("{:.3}", file_bytes as f64 / raw_bytes.max(1) as f64),
+            if raw_bytes < file_bytes { format!("-{saved}") } else { saved },
+        ]
+    });
+    let titles = ["family", "compression", "files", "on disk", "raw", "disk/raw", "saved"];
+    output::table(&titles, rows, 2)
+}
+
+/// One line for each format, beside the database as it is.
+fn estimated(estimate: &Estimate) -> String {
+    let sample_mb = estimate.sample_bytes as f64 * 1e-6;
+    let rows = estimate.formats.iter().map(|format| {
+        let ms = |time: std::time::Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3 / sample_mb);
+        vec![
+            format.name.clone(),
+            mib(estimate.bytes),
+            mib(format.bytes),
+            format!("{:.3}", format.bytes as f64 / estimate.bytes.max(1) as f64),
+            ms(format.compress),
+            ms(format.read),
+        ]
+    });
+    let titles = ["format", "now", "then", "then/now", "compress/MB", "read/MB"];
+    format!(
+        "{}from a sample of {}; CPU time for each MB of uncompressed blocks\n",
+        output::table(&titles, rows, 1),
+        mib(estimate.sample_bytes)
+    )
 }
 
 /// A compression in words: who wrote it, and what.

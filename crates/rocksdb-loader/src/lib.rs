@@ -35,11 +35,16 @@ unsafe extern "C" {
 /// The plugin once it is loaded. It is never unloaded: RocksDB keeps pointers into it.
 static PLUGIN: Mutex<Option<Plugin>> = Mutex::new(None);
 
+/// What is told of an estimate that goes on: the state that came with it, how much is done, and how much there is.
+type Tell = unsafe extern "C" fn(state: *mut c_void, done: u64, all: u64);
+
 #[derive(Clone, Copy)]
 struct Plugin {
     counters: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     migrate_off: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
     inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize, *mut usize) -> c_int,
+    estimate:
+        unsafe extern "C" fn(*const c_char, u64, Tell, *mut c_void, *mut c_char, usize, *mut usize) -> c_int,
     persistent_cache: unsafe extern "C" fn(*const c_char, *mut c_void, *mut c_char, usize) -> c_int,
 }
 
@@ -126,9 +131,9 @@ pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
 }
 
 /// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and
-/// compression, with their names, files, bytes of data and raw bytes of keys and values, separated by tabs. 0, or 1 and
-/// the reason in `message`, a C string cut to `room` bytes. `needed` gets the bytes that the whole takes, the final
-/// zero included, unless it is null or the plugin is not loaded.
+/// compression, with their names, files, bytes of data, raw bytes of keys and values, and bytes of the files, separated
+/// by tabs. 0, or 1 and the reason in `message`, a C string cut to `room` bytes. `needed` gets the bytes that the whole
+/// takes, the final zero included, unless it is null or the plugin is not loaded.
 ///
 /// # Safety
 ///
@@ -142,6 +147,32 @@ pub unsafe extern "C" fn ziptier_rocksdb_inspect(
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room, needed)) }
+}
+
+/// What other formats would make of the database in the folder `dir`, from a sample of about `sample_bytes` of its
+/// records, in `message`. Its first line has the bytes of all files, and those of the blocks that were sampled. The
+/// other lines have a format, the bytes of the files in it, and the nanoseconds of CPU time to compress and to
+/// decompress the sample. Tabs separate them. The database is read alone. 0, or 1 and the reason, as for
+/// [`ziptier_rocksdb_inspect`].
+///
+/// # Safety
+///
+/// As for [`ziptier_rocksdb_inspect`]; `tell` may be called with `state` until this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_rocksdb_estimate(
+    dir: *const c_char,
+    sample_bytes: u64,
+    tell: Tell,
+    state: *mut c_void,
+    message: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> c_int {
+    let estimate =
+        // SAFETY: the caller's promise, passed on.
+        |plugin: Plugin| unsafe { (plugin.estimate)(dir, sample_bytes, tell, state, message, room, needed) };
+    // SAFETY: as above.
+    unsafe { with_plugin(message, room, estimate) }
 }
 
 /// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it
@@ -334,6 +365,7 @@ fn open(path: &Path) -> Result<Plugin, Failure> {
             counters: bind(find(c"zt_counters")?),
             migrate_off: bind(find(c"zt_plugin_migrate_off")?),
             inspect: bind(find(c"zt_plugin_inspect")?),
+            estimate: bind(find(c"zt_plugin_estimate")?),
             persistent_cache: bind(find(c"zt_plugin_persistent_cache")?),
         })
     }

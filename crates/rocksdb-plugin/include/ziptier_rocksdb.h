@@ -3,6 +3,7 @@
 #define ZIPTIER_ROCKSDB_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,11 +24,20 @@ size_t ziptier_rocksdb_counters(char *target, size_t room);
 int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
 
 /* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with
- * their names, files, bytes of data, and raw bytes of keys and values, separated by tabs. Returns 0, or 1 and the
- * reason (`room` is at least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the bytes that the whole
- * takes, the final zero included: where they are more than `room`, the lines are cut, and the call can be made
- * again. */
+ * their names, files, bytes of data, raw bytes of keys and values, and bytes of the files, separated by tabs. Returns
+ * 0, or 1 and the reason (`room` is at least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the
+ * bytes that the whole takes, the final zero included: where they are more than `room`, the lines are cut, and the call
+ * can be made again. */
 int ziptier_rocksdb_inspect(const char *dir, char *message, size_t room, size_t *needed);
+
+/* What other formats would make of the database in `dir`, from a sample of about `sample_bytes` of its records, in
+ * `message`. Its first line has the bytes of all files, and those of the blocks that were sampled. The other lines have
+ * a format, the bytes of the files in it, and the nanoseconds of CPU time to compress and to decompress the sample,
+ * separated by tabs. The database is only read, and may be in use. `tell` is called now and then with `state`, how much
+ * of the work is done, and how much there is. For the rest see `ziptier_rocksdb_inspect`. */
+int ziptier_rocksdb_estimate(const char *dir, uint64_t sample_bytes,
+                             void (*tell)(void *state, uint64_t done, uint64_t all), void *state, char *message,
+                             size_t room, size_t *needed);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,6 @@
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/table_properties.h>
-#include <rocksdb/utilities/options_util.h>
 
 #include <algorithm>
 #include <map>
@@ -13,32 +12,13 @@
 #include <vector>
 
 #include "answer.h"
+#include "whole_database.h"
 
 namespace {
 
 using namespace ROCKSDB_NAMESPACE;
-
-struct Opened {
-  std::unique_ptr<DB> db;
-  std::vector<ColumnFamilyHandle*> families;
-
-  ~Opened() {
-    for (ColumnFamilyHandle* family : families) {
-      db->DestroyColumnFamilyHandle(family);
-    }
-  }
-};
-
-// The options that a database was opened with last.
-Status LoadOptions(const ConfigOptions& config, const std::string& dir, DBOptions* db_options,
-                   std::vector<ColumnFamilyDescriptor>* families) {
-  const Status status = LoadLatestOptions(config, dir, db_options, families);
-  if (!status.IsNotFound()) {
-    return status;
-  }
-  return Status::InvalidArgument("looked for a database of RocksDB in " + dir +
-                                 ", found no OPTIONS file; name its folder");
-}
+using ziptier::LoadOptions;
+using ziptier::Opened;
 
 bool IsBuiltin(CompressionType type) { return static_cast<unsigned char>(type) < 0x80; }
 
@@ -162,6 +142,7 @@ struct Sum {
   uint64_t files = 0;
   uint64_t bytes = 0;
   uint64_t raw_bytes = 0;
+  uint64_t file_bytes = 0;
 };
 
 Status Inspect(const std::string& dir, std::string* report) {
@@ -182,16 +163,27 @@ Status Inspect(const std::string& dir, std::string* report) {
     if (!status.ok()) {
       return status;
     }
+    // Their paths are the names of the properties.
+    ColumnFamilyMetaData described;
+    opened.db->GetColumnFamilyMetaData(family, &described);
+    std::map<std::string, uint64_t> sizes;
+    for (const LevelMetaData& level : described.levels) {
+      for (const SstFileMetaData& file : level.files) {
+        sizes[file.db_path + file.name] = file.size;
+      }
+    }
     std::map<std::string, Sum> sums;
     for (const auto& [name, properties] : files) {
       Sum& sum = sums[properties->compression_name];
       sum.files += 1;
       sum.bytes += properties->data_size;
       sum.raw_bytes += properties->raw_key_size + properties->raw_value_size;
+      sum.file_bytes += sizes[name];
     }
     for (const auto& [compression, sum] : sums) {
       *report += family->GetName() + "\t" + compression + "\t" + std::to_string(sum.files) + "\t" +
-                 std::to_string(sum.bytes) + "\t" + std::to_string(sum.raw_bytes) + "\n";
+                 std::to_string(sum.bytes) + "\t" + std::to_string(sum.raw_bytes) + "\t" +
+                 std::to_string(sum.file_bytes) + "\n";
     }
   }
   return Status::OK();
@@ -205,8 +197,8 @@ extern "C" int zt_migrate_off(const char* dir, const char* compression, char* me
   return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOff(dir, compression); });
 }
 
-// A line for each column family and compression: their names, files, bytes of data, raw bytes, separated by tabs.
-// `needed` gets the bytes that the whole takes, if it is not null.
+// A line for each column family and compression: their names, files, bytes of data, raw bytes, bytes of the files,
+// separated by tabs. `needed` gets the bytes that the whole takes, if it is not null.
 extern "C" int zt_inspect(const char* dir, char* message, size_t room, size_t* needed) {
   return ziptier::Answer(message, room, needed, [&](std::string* report) { return Inspect(dir, report); });
 }

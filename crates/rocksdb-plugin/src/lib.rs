@@ -25,6 +25,9 @@ pub fn counters() -> String {
     ziptier_rocksdb::counters::Counters::of_process().to_string()
 }
 
+/// What is told of an estimate that goes on: the state that came with it, how much is done, and how much there is.
+type Tell = unsafe extern "C" fn(state: *mut c_void, done: u64, all: u64);
+
 unsafe extern "C" {
     fn zt_migrate_off(
         dir: *const c_char,
@@ -33,6 +36,15 @@ unsafe extern "C" {
         room: usize,
     ) -> c_int;
     fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize, needed: *mut usize) -> c_int;
+    fn zt_estimate(
+        dir: *const c_char,
+        sample_bytes: u64,
+        tell: Tell,
+        state: *mut c_void,
+        message: *mut c_char,
+        room: usize,
+        needed: *mut usize,
+    ) -> c_int;
     fn zt_persistent_cache(
         options: *const c_char,
         cache: *mut c_void,
@@ -71,6 +83,25 @@ pub unsafe extern "C" fn zt_plugin_inspect(
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { zt_inspect(dir, message, room, needed) }
+}
+
+/// `zt_estimate` of `shim/estimate.cc`, for the loader.
+///
+/// # Safety
+///
+/// As for [`zt_plugin_inspect`]; `tell` may be called with `state`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_estimate(
+    dir: *const c_char,
+    sample_bytes: u64,
+    tell: Tell,
+    state: *mut c_void,
+    message: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_estimate(dir, sample_bytes, tell, state, message, room, needed) }
 }
 
 /// `zt_persistent_cache` of `shim/persistent_cache.cc`, for the loader.

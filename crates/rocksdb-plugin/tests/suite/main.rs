@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+mod an_estimate_is_what_a_rewrite_gives;
 mod cache_survives_restarts;
 mod compression_of_databases;
 mod examples_run;

@@ -1,9 +1,10 @@
 //! Finding RocksDB's library, and ziptier's classes for it.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
@@ -140,6 +141,51 @@ impl Library {
         }
     }
 
+    /// What other formats would make of the database in `folder`, from a sample of about `sample_bytes` of its records,
+    /// which is only read. `tell` hears how much of the work is done, and how much there is.
+    ///
+    /// # Errors
+    /// As for [`Library::inspect`].
+    pub fn estimate(
+        &self,
+        folder: &Path,
+        sample_bytes: u64,
+        mut tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Estimate, Error> {
+        self.load_plugin()?;
+        unsafe extern "C" fn told(state: *mut c_void, done: u64, all: u64) {
+            // SAFETY: the state is `tell`, which nobody else has meanwhile.
+            unsafe { (*state.cast::<&mut dyn FnMut(u64, u64)>())(done, all) }
+        }
+        type Tell = unsafe extern "C" fn(*mut c_void, u64, u64);
+        type Function = unsafe extern "C" fn(
+            *const c_char,
+            u64,
+            Tell,
+            *mut c_void,
+            *mut c_char,
+            usize,
+            *mut usize,
+        ) -> c_int;
+        // SAFETY: the library exports the function with this type.
+        let estimate: Function = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_estimate") }?;
+        let name = c_string(folder.as_os_str().as_bytes())?;
+        let mut result = 0;
+        let report = whole(|message, room| {
+            let (mut needed, state) = (0, (&raw mut tell).cast());
+            // SAFETY: the name is a C string, `told` takes this state, and `needed` may be written; for the rest see
+            // `load_plugin`.
+            result =
+                unsafe { estimate(name.as_ptr(), sample_bytes, told, state, message, room, &raw mut needed) };
+            needed
+        });
+        let failed = |status| Error::Status { action: "estimate what the database would take", status };
+        match result {
+            0 => Estimate::parse(&report).ok_or_else(|| failed(format!("its answer was `{report}`"))),
+            _ => Err(failed(report)),
+        }
+    }
+
     /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own
     /// `compression`, by its name in options (`kZSTD`), where the private format was asked for.
     ///
@@ -172,6 +218,8 @@ pub struct Packing {
     pub data_bytes: u64,
     /// Bytes of the keys and values in them.
     pub raw_bytes: u64,
+    /// Bytes of the files: data blocks, indexes, filters and dictionaries.
+    pub file_bytes: u64,
 }
 
 impl Packing {
@@ -179,7 +227,61 @@ impl Packing {
         let mut fields = line.split('\t');
         let (family, compression) = (fields.next()?.to_owned(), fields.next()?.to_owned());
         let mut number = || fields.next()?.parse().ok();
-        Some(Packing { family, compression, files: number()?, data_bytes: number()?, raw_bytes: number()? })
+        Some(Packing {
+            family,
+            compression,
+            files: number()?,
+            data_bytes: number()?,
+            raw_bytes: number()?,
+            file_bytes: number()?,
+        })
+    }
+}
+
+/// What other formats would make of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Estimate {
+    /// Bytes of all its SST files.
+    pub bytes: u64,
+    /// Bytes of the blocks that were sampled, before they are compressed.
+    pub sample_bytes: u64,
+    /// The formats.
+    pub formats: Vec<EstimatedFormat>,
+}
+
+/// What one format would make of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EstimatedFormat {
+    /// Its name.
+    pub name: String,
+    /// Bytes of all SST files.
+    pub bytes: u64,
+    /// CPU time to compress the sample, without the making of dictionaries.
+    pub compress: Duration,
+    /// CPU time to decompress the sample.
+    pub read: Duration,
+}
+
+impl Estimate {
+    fn parse(report: &str) -> Option<Estimate> {
+        let mut lines = report.lines();
+        let (bytes, sample_bytes) = lines.next()?.split_once('\t')?;
+        let formats = lines.map(|line| {
+            let mut fields = line.split('\t');
+            let name = fields.next()?.to_owned();
+            let mut number = || fields.next()?.parse().ok();
+            Some(EstimatedFormat {
+                name,
+                bytes: number()?,
+                compress: Duration::from_nanos(number()?),
+                read: Duration::from_nanos(number()?),
+            })
+        });
+        Some(Estimate {
+            bytes: bytes.parse().ok()?,
+            sample_bytes: sample_bytes.parse().ok()?,
+            formats: formats.collect::<Option<_>>()?,
+        })
     }
 }
 

@@ -25,7 +25,7 @@ mod library;
 
 pub use answers::{Scan, Values};
 pub use database::{Database, Table, WriteLog};
-pub use library::{LIBRARY_VARIABLE, Library, Packing};
+pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
 
 use std::path::PathBuf;
 

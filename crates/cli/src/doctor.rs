@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use ziptier_accel::discovery::{Discovery, Places};
-use ziptier_findings::{Remedy, Section};
+use ziptier_findings::{Recorder, Remedy, Section, shell_word};
 
 use crate::output;
 
@@ -20,6 +20,10 @@ pub(crate) struct Arguments {
     /// permitted if others may read and write them
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+    /// Copy what doctor reads into this new folder, for `doctor --root` on another machine: no addresses, no other boot
+    /// options, no contents of programs
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
 }
 
 pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
@@ -27,15 +31,62 @@ pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
         eprintln!("error: {} is no folder; give the root of a recorded tree", arguments.root.display());
         return ExitCode::from(2);
     }
+    if let Some(target) = &arguments.record {
+        return record(&arguments.root, target);
+    }
     let report = Report::make(&arguments.root);
     let text = if arguments.json { format!("{:#}\n", report.to_json()) } else { report.to_screen() };
     output::print(&text);
     ExitCode::SUCCESS
 }
 
-/// What is left to say where no command helps.
-const NOTHING_TO_DO: &str =
-    "  Nothing: no command brings a device. Every format works on the CPU, and --model models a device.\n";
+fn record(root: &Path, target: &Path) -> ExitCode {
+    let recorded = Recorder::create(root, target).and_then(|mut recorder| {
+        ziptier_accel::doctor::record(&mut recorder, &places(root));
+        ziptier_codec::doctor::record(&mut recorder);
+        ziptier_media::places::record(&mut recorder);
+        recorder.finish()
+    });
+    match recorded {
+        Ok(()) => {
+            let folder = shell_word(&target.to_string_lossy());
+            output::print(&format!("recorded; read it by: ziptier doctor --root {folder}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: cannot record in {}: {error}; name a folder to be made", target.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn places(root: &Path) -> Places {
+    let mut places = Places::below(root);
+    if root != Path::new("/") {
+        places.may_open = others_may;
+    }
+    places
+}
+
+/// What comes last: how a device is used, or what one might bring.
+fn last_remedy(found: &Discovery) -> Remedy {
+    let (purpose, command) = if found.pci.is_empty() && found.devices.is_empty() {
+        let command = "ziptier bench --codec deflate --codec-engine software,iaa --model devices=4";
+        ("No command brings a device. Predict what one would bring, by a model of it", command)
+    } else {
+        let command = "ziptier serve --codec deflate --codec-engine iaa";
+        let is_usable = found.usable().next().is_some();
+        (
+            if is_usable {
+                "Serve a store that uses the device"
+            } else {
+                "Then serve a store that uses the device"
+            },
+            command,
+        )
+    };
+    Remedy { purpose: purpose.into(), commands: vec![command.into()] }
+}
 
 struct Report {
     headline: String,
@@ -46,14 +97,13 @@ struct Report {
 
 impl Report {
     fn make(root: &Path) -> Report {
-        let mut places = Places::below(root);
-        if root != Path::new("/") {
-            places.may_open = others_may;
-        }
-        let found = Discovery::read(&places);
+        let found = Discovery::read(&places(root));
         let mut sections = ziptier_accel::doctor::examine(root, &found);
         let [libraries, paths] = ziptier_codec::doctor::examine(root, &found);
         sections.extend([libraries, ziptier_media::places::examine(root), paths]);
+        if let Some(last) = sections.last_mut() {
+            last.remedies.push(last_remedy(&found));
+        }
         let is_hardware = found.usable().next().is_some();
         Report { headline: ziptier_accel::doctor::headline(&found), is_hardware, sections }
     }
@@ -74,9 +124,6 @@ impl Report {
             }
         }
         screen.push_str("\nWhat to do\n");
-        if self.remedies().next().is_none() {
-            screen.push_str(if self.is_hardware { "  Nothing: all is set.\n" } else { NOTHING_TO_DO });
-        }
         for (index, remedy) in self.remedies().enumerate() {
             let _ = writeln!(screen, "  {}. {}:", index + 1, remedy.purpose);
             remedy.commands.iter().for_each(|command| screen.push_str(&format!("       {command}\n")));

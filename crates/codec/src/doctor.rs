@@ -1,10 +1,10 @@
 //! Libraries that engines need, and the path that each codec takes on a machine, with the reason.
 
-use crate::block::Preloaded;
 use crate::block::qpl::{LIBRARY_VARIABLE, Qpl};
+use crate::block::{Preloaded, record_preloaded};
 use std::path::{Path, PathBuf};
 use ziptier_accel::discovery::{Discovery, QueueMode};
-use ziptier_findings::{Finding, Section, shell_word};
+use ziptier_findings::{Finding, Recorder, Section, shell_word};
 
 /// Where libraries lie.
 const FOLDERS: [&str; 7] = [
@@ -16,6 +16,11 @@ const FOLDERS: [&str; 7] = [
     "usr/lib",
     "opt/qpl/lib",
 ];
+
+const QPL: [&str; 2] = ["libqpl.so.1", "libqpl.so"];
+const ACCEL_CONFIG: [&str; 1] = ["libaccel-config.so.1"];
+const ZLIB: [&str; 1] = ["libz.so.1"];
+const SHIM: [&str; 2] = ["libzlib-accel.so", "libzlib_accel.so"];
 
 /// What is told where the library is not.
 const NO_QPL: &str = "not installed (engine qpl needs it, no other; ZIPTIER_QPL names its file elsewhere)";
@@ -39,6 +44,16 @@ pub fn examine(root: &Path, found: &Discovery) -> [Section; 2] {
     [libraries.section(root), paths(&libraries, found)]
 }
 
+/// Records what [`examine`] reads, and nothing else: which libraries are there, not what is in them.
+pub fn record(recorder: &mut Recorder) {
+    for folder in FOLDERS {
+        for name in QPL.iter().chain(&ACCEL_CONFIG).chain(&ZLIB).chain(&SHIM) {
+            recorder.presence(&format!("{folder}/{name}"));
+        }
+    }
+    record_preloaded(recorder);
+}
+
 impl Libraries {
     fn find(root: &Path) -> Libraries {
         let first = |names: &[&str]| {
@@ -48,11 +63,11 @@ impl Libraries {
         };
         let is_here = root == Path::new("/");
         Libraries {
-            qpl: first(&["libqpl.so.1", "libqpl.so"]),
+            qpl: first(&QPL),
             qpl_loaded: is_here.then(Qpl::library_version),
-            accel_config: first(&["libaccel-config.so.1"]),
-            zlib: first(&["libz.so.1"]),
-            shim: first(&["libzlib-accel.so", "libzlib_accel.so"]),
+            accel_config: first(&ACCEL_CONFIG),
+            zlib: first(&ZLIB),
+            shim: first(&SHIM),
             preloaded: Preloaded::find_below(root),
         }
     }

@@ -1,7 +1,7 @@
 //! How a crate tells what it found on this machine, so that one screen can show the findings of all.
 //!
 //! `ziptier doctor` prints [`Section`]s. Whoever knows how to find something out owns its section; this crate only has
-//! the form, and does not know what anything means.
+//! the form, and does not know what anything means. A [`Recorder`] copies what they read, for another machine.
 //!
 //! ```
 //! use ziptier_findings::{Finding, Section};
@@ -18,6 +18,10 @@
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
+
+mod recorder;
+
+pub use recorder::Recorder;
 
 /// What one crate found out about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]

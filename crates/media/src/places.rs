@@ -7,7 +7,7 @@ mod dax;
 mod nodes;
 
 use std::path::Path;
-use ziptier_findings::Section;
+use ziptier_findings::{Recorder, Section};
 
 /// Looks for places below a root, which is `/` for this machine.
 pub fn examine(root: &Path) -> Section {
@@ -15,6 +15,12 @@ pub fn examine(root: &Path) -> Section {
     nodes::examine(root, &mut section);
     dax::examine(root, &mut section);
     section
+}
+
+/// Records what [`examine`] reads, and nothing else.
+pub fn record(recorder: &mut Recorder) {
+    nodes::record(recorder);
+    dax::record(recorder);
 }
 
 /// The names in a folder that begin so, by number; none if it cannot be read.

@@ -20,13 +20,19 @@ pub(super) fn examine(root: &Path, found: &Discovery) -> Section {
                 section.add(Finding::bad(subject, format!("{identity}, no driver")));
                 if found.has_bus {
                     let commands = [bind(function, "idxd", "bind"), "sudo dmesg | grep -i idxd".to_owned()];
-                    section.remedy(format!("Have the driver idxd try {} again", function.address), commands);
+                    section.remedy(
+                        format!("Have the driver idxd try {} again (until the next boot)", function.address),
+                        commands,
+                    );
                 }
             }
             Some(other) => {
                 section.add(Finding::bad(subject, format!("{identity}, held by driver {other}")));
                 let commands = [bind(function, other, "unbind"), bind(function, "idxd", "bind")];
-                section.remedy(format!("Give {} to the driver idxd", function.address), commands);
+                section.remedy(
+                    format!("Give {} to the driver idxd (until the next boot)", function.address),
+                    commands,
+                );
             }
         }
     }
@@ -138,7 +144,9 @@ fn remedies(root: &Path, found: &Discovery, section: &mut Section) {
                 };
                 let what = match why {
                     WhyNot::InUse => {
-                        format!("Wait for the process that has {name}, or make the queue shared")
+                        format!(
+                            "Wait for the process that has {name}, or make the queue shared until the next boot"
+                        )
                     }
                     WhyNot::WrongType { kind, .. } if kind == "kernel" => {
                         format!(

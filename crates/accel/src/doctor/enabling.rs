@@ -9,6 +9,10 @@ const ENTRIES: u32 = 128;
 /// What the queue's jobs may read or write at most: what clients assume.
 const TRANSFER_BYTES: u32 = 2 << 20;
 
+/// Where `accel-config` lies.
+pub(super) const TOOLS: [&str; 3] =
+    ["usr/bin/accel-config", "usr/local/bin/accel-config", "usr/sbin/accel-config"];
+
 /// What commands are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
@@ -19,8 +23,7 @@ pub(super) enum Tool {
 impl Tool {
     /// What the machine has.
     pub(super) fn find(root: &Path) -> Tool {
-        let places = ["usr/bin/accel-config", "usr/local/bin/accel-config", "usr/sbin/accel-config"];
-        let is_there = places.iter().any(|place| root.join(place).exists());
+        let is_there = TOOLS.iter().any(|place| root.join(place).exists());
         if is_there { Tool::AccelConfig } else { Tool::Sysfs }
     }
 

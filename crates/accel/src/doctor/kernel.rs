@@ -46,7 +46,7 @@ pub(super) fn examine(root: &Path, found: &Discovery) -> Section {
         section.add(Finding::good("SVA", "on: devices use the addresses of a process"));
     }
     if is_wanted && !found.has_bus {
-        section.remedy("Load the kernel's driver", ["sudo modprobe idxd"]);
+        section.remedy("Load the kernel's driver (until the next boot)", ["sudo modprobe idxd"]);
     }
     if !without.is_empty() || (is_wanted && iommus.is_empty() && !works) {
         section.remedy(
@@ -63,17 +63,22 @@ pub(super) fn examine(root: &Path, found: &Discovery) -> Section {
 
 fn boot_options(root: &Path) -> Finding {
     let line = text(root, "proc/cmdline").unwrap_or_default();
-    let is_wanted = |word: &&str| {
-        let name = word.split(['=', '.']).next().unwrap_or_default();
-        BOOT_OPTIONS.contains(&name)
-    };
-    let options: Vec<&str> = line.split_whitespace().filter(is_wanted).collect();
+    let options = wanted_options(&line);
     let text = if options.is_empty() { "none about IOMMU or driver".to_owned() } else { options.join(" ") };
     if options.contains(&SCALABLE_MODE) {
         Finding::good("boot options", text)
     } else {
         Finding::note("boot options", text)
     }
+}
+
+/// The boot options that matter here.
+pub(super) fn wanted_options(line: &str) -> Vec<&str> {
+    let is_wanted = |word: &&str| {
+        let name = word.split(['=', '.']).next().unwrap_or_default();
+        BOOT_OPTIONS.contains(&name)
+    };
+    line.split_whitespace().filter(is_wanted).collect()
 }
 
 fn names(folder: &Path) -> Vec<String> {

@@ -7,8 +7,10 @@ mod devices;
 mod enabling;
 mod kernel;
 mod processor;
+mod record;
 
 use crate::discovery::{Discovery, WhyNone};
+pub use record::record;
 use std::path::Path;
 use ziptier_findings::Section;
 

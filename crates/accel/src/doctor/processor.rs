@@ -5,7 +5,7 @@ use std::path::Path;
 use ziptier_findings::{Finding, Section};
 
 /// Name, the kernel's words for it, what it is for, and what happens without it.
-const FEATURES: [(&str, &[&str], &str, &str); 4] = [
+const FEATURES: [(&str, &[&str], &str, &str); 3] = [
     (
         "ENQCMD",
         &["enqcmd"],
@@ -18,7 +18,6 @@ const FEATURES: [(&str, &[&str], &str, &str); 4] = [
         "dedicated queues take jobs from a process",
         "jobs for dedicated queues go through the kernel",
     ),
-    ("UMWAIT", &["waitpkg"], "a thread can doze until a job is done", "a thread that waits for a job polls"),
     (
         "AVX-512",
         &["avx512f", "avx512bw", "avx512_vbmi", "avx512vbmi"],

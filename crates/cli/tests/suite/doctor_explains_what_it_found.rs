@@ -185,6 +185,58 @@ fn machines_read_the_same_as_json() {
     assert_eq!(commands[0], "sudo chown \"$USER\" /dev/iax/wq1.0");
 }
 
+/// What people send of a machine must tell the same, and nothing that is not asked for.
+fn records(root: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("recorded");
+    let recorded = doctor(root, &["--record", target.to_str().unwrap()]);
+    assert!(recorded.status.success(), "{recorded:?}");
+    let said = String::from_utf8(recorded.stdout).unwrap();
+    assert_eq!(said, format!("recorded; read it by: ziptier doctor --root {}\n", target.display()));
+    assert_eq!(screen(&target), screen(root));
+    let grep = Command::new("grep").args(["-r", "secret"]).arg(&target).output().unwrap();
+    assert_eq!(String::from_utf8(grep.stdout).unwrap(), "");
+    assert!(!target.join("home").exists());
+    // A folder that is there already may hold another machine.
+    let again = doctor(root, &["--record", target.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(1));
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains("cannot record in") && said.contains("name a folder to be made"), "{said}");
+}
+
+#[test]
+fn what_was_recorded_reads_the_same() {
+    for name in ["driver_missing", "device_disabled", "no_permission", "shared", "two_sockets"] {
+        let root = xeon(name);
+        write(root.path(), "proc/self/status", "Name:\tsecret\nCapEff:\t0000000000020000\n");
+        write(
+            root.path(),
+            "proc/self/maps",
+            "7f-7f r-xp 0 08:01 43  /usr/lib/libzlib-accel.so\n55-55 r-xp /secret\n",
+        );
+        write(root.path(), "etc/zlib-accel.conf", "# secret\nuse_iaa_compress = 1\n");
+        write(root.path(), "usr/lib/libqpl.so.1.9.0", "secret");
+        symlink("libqpl.so.1.9.0", root.path().join("usr/lib/libqpl.so.1")).unwrap();
+        write(root.path(), "usr/bin/accel-config", "secret");
+        write(
+            root.path(),
+            "proc/mounts",
+            "//secret/share /mnt cifs rw 0 0\n/dev/pmem0 /mnt/a ext4 rw,dax 0 0\n",
+        );
+        write(root.path(), "sys/block/pmem1/size", "2097152\n");
+        write(root.path(), "sys/block/sda/serial", "secret\n");
+        write(root.path(), "sys/bus/dax/devices/dax0.0/size", "1073741824\n");
+        write(root.path(), "sys/bus/dax/drivers/kmem/module", "");
+        symlink("../../drivers/kmem", root.path().join("sys/bus/dax/devices/dax0.0/driver")).unwrap();
+        write(root.path(), "home/user/.ssh/id", "secret\n");
+        records(root.path());
+    }
+    let this_machine = tempfile::tempdir().unwrap();
+    let target = this_machine.path().join("recorded");
+    let recorded = doctor(Path::new("/"), &["--record", target.to_str().unwrap()]);
+    assert!(recorded.status.success() && screen(&target).contains("\nProcessor\n"), "{recorded:?}");
+}
+
 #[test]
 fn this_machine_can_be_looked_at_and_a_wrong_root_is_told() {
     let output = Command::new(env!("CARGO_BIN_EXE_ziptier")).arg("doctor").output().unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use ziptier_findings::Recorder;
 
 /// Beginnings of the file names of Intel's zlib-accel, whose builds and documents write it in two ways.
 const SHIMS: [&str; 2] = ["libzlib-accel", "libzlib_accel"];
@@ -49,9 +50,19 @@ fn in_maps(maps: &str) -> Option<PathBuf> {
     })
 }
 
+/// Records what [`Preloaded::find_below`] reads.
+pub(crate) fn record(recorder: &mut Recorder) {
+    recorder.lines("proc/self/maps", |line| in_maps(line).map(|_| line.to_owned()));
+    recorder.lines(CONFIGURATION, |line| is_setting(line.trim()).then(|| line.to_owned()));
+}
+
+fn is_setting(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with('#')
+}
+
 fn settings(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text.lines().map(str::trim).filter(|line| is_setting(line));
     Some(lines.collect::<Vec<_>>().join(", "))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{bytes, numbered, text};
 use std::path::Path;
-use ziptier_findings::{Finding, Section, shell_word};
+use ziptier_findings::{Finding, Recorder, Section, shell_word};
 
 pub(super) fn examine(root: &Path, section: &mut Section) {
     let before = section.findings.len();
@@ -13,7 +13,7 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
         if mount.option.is_none() {
             let [device, folder] = [&mount.device, &mount.folder].map(|word| shell_word(word));
             section.remedy(
-                format!("Give direct access to {}", mount.folder),
+                format!("Give direct access to {} (until the next boot)", mount.folder),
                 [format!("sudo umount {folder}"), format!("sudo mount -o dax=always {device} {folder}")],
             );
         }
@@ -80,6 +80,20 @@ impl Mount {
             None => Finding::bad(folder, format!("{kind} on {device}, mounted without direct access")),
         }
     }
+}
+
+/// Records what [`examine`] reads.
+pub(super) fn record(recorder: &mut Recorder) {
+    for name in recorder.folder("sys/bus/dax/devices") {
+        let device = format!("sys/bus/dax/devices/{name}");
+        recorder.file(&format!("{device}/size"));
+        recorder.file(&format!("{device}/target_node"));
+        recorder.driver(&format!("{device}/driver"));
+    }
+    for name in recorder.folder("sys/block").iter().filter(|name| name.starts_with("pmem")) {
+        recorder.file(&format!("sys/block/{name}/size"));
+    }
+    recorder.lines("proc/mounts", |line| Mount::parse(line).map(|_| line.to_owned()));
 }
 
 fn mounts(root: &Path) -> Vec<Mount> {

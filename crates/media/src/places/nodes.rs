@@ -2,7 +2,7 @@
 
 use super::{bytes, numbered, text};
 use std::path::Path;
-use ziptier_findings::{Finding, Section};
+use ziptier_findings::{Finding, Recorder, Section};
 
 pub(super) fn examine(root: &Path, section: &mut Section) {
     let folder = root.join("sys/devices/system/node");
@@ -21,6 +21,16 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
             }
             _ => Finding::good(subject, format!("{size} without processors: far memory")),
         });
+    }
+}
+
+/// Records what [`examine`] reads.
+pub(super) fn record(recorder: &mut Recorder) {
+    for name in recorder.folder("sys/devices/system/node").iter().filter(|name| name.starts_with("node")) {
+        let node = format!("sys/devices/system/node/{name}");
+        recorder.file(&format!("{node}/cpulist"));
+        recorder
+            .lines(&format!("{node}/meminfo"), |line| line.contains(" MemTotal:").then(|| line.to_owned()));
     }
 }
 

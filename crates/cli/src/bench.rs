@@ -84,154 +84,167 @@ Examples:
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --smoke";
 
+const RUNS: &str = "What runs, and for how long";
+const CODECS: &str = "Codecs";
+const STORE: &str = "The store";
+const DATA: &str = "Keys and values";
+const RESULTS: &str = "Results";
+
 /// The arguments of `ziptier bench`.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Run a whole suite; other arguments narrow it
-    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = RUNS)]
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its
     /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself),
     /// readrandom and readrandomwriterandom (80:20), loaded in order of keys [default: the first five]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     workload: Vec<String>,
     /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
-    #[arg(long, value_name = "SHARES")]
+    #[arg(long, value_name = "SHARES", help_heading = RUNS)]
     mix: Option<String>,
     /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, -1 and -9 of its levels,
     /// builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none, and with our compression manager
     /// ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's own; suites: all]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec: Vec<String>,
     /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's
     /// own; suites: all]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec_engine: Vec<String>,
     /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for
     /// engines that know devices [default: auto; suite codecs: software and hardware]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = CODECS)]
     path: Option<CodecPath>,
     /// A modelled accelerator for engine iaa, and for ziptier-deflate in RocksDB, instead of a device:
     /// devices=4,depth=128 and so on, or timing=off to be as fast as the software; devices=1,2,4 are three models. Rows
     /// say modelled; in suite rocksdb they come beside those without
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", help_heading = CODECS)]
     model: Option<String>,
     /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
-    #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE")]
+    #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE", help_heading = CODECS)]
     zlib_accel: Option<PathBuf>,
     /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     block_bytes: Vec<usize>,
     /// How hard the codec tries
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = CODECS)]
     level: Option<i32>,
     /// fixed, dynamic or canned: Huffman codes of a deflate encoder [suites: all that an engine has]
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", help_heading = CODECS)]
     huffman: Option<Huffman>,
     /// thread or none: whether every thread keeps the codec's contexts between calls
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, value_name = "WHERE", help_heading = CODECS)]
     context_cache: Option<ContextCache>,
     /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1
     /// [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = STORE)]
     landing_watermark_pct: Option<u8>,
     /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with
     /// --background 1
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = CODECS)]
     background_codec: Option<String>,
     /// Keys in each store, loaded in random order but for db_bench's workloads [default: 50000; suites bypass and
     /// rocksdb: 200000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = DATA)]
     keys: Option<u64>,
     /// decimal (key:000000000042) or random (16 random bytes)
-    #[arg(long, default_value = "decimal", value_name = "SHAPE")]
+    #[arg(long, default_value = "decimal", value_name = "SHAPE", help_heading = DATA)]
     key_shape: KeyShape,
     /// Keys per read call; above 1, latency is that of the call
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
     /// Bytes of a value: 128, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
-    #[arg(long, value_delimiter = ',', value_name = "N|A..B")]
+    #[arg(long, value_delimiter = ',', value_name = "N|A..B", help_heading = DATA)]
     value_bytes: Vec<ValueBytes>,
     /// strangers (a key's value is some part of the corpus, and parts overlap), neighbours (the part after that of the
     /// key before), apart (some part, none overlaps), records (some line), drift (each version from the next eighth of
     /// the corpus: what was learnt grows old) [default: strangers; suite rocksdb: strangers,neighbours]
-    #[arg(long, value_delimiter = ',', value_name = "ORDER")]
+    #[arg(long, value_delimiter = ',', value_name = "ORDER", help_heading = DATA)]
     value_order: Vec<ValueOrder>,
     /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of
     /// zeros)
-    #[arg(long, default_value = "json", value_name = "CORPUS")]
+    #[arg(long, default_value = "json", value_name = "CORPUS", help_heading = DATA)]
     corpus: String,
     /// first-half: load as many keys again from the first half of the corpus, let them settle, then load and measure
     /// fresh keys from the second half, memory included
-    #[arg(long, default_value = "all", value_name = "first-half|all")]
+    #[arg(long, default_value = "all", value_name = "first-half|all", help_heading = DATA)]
     train_on: TrainOn,
     /// uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads prefer the newest), or
     /// hot:KEYS_PCT:SHARE_PCT (neighbouring keys that take a share of all operations) [default: uniform; suite bypass:
     /// hot:1:95]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = DATA)]
     distribution: Option<Distribution>,
     /// Reads in an interval of the bypass suite
-    #[arg(long, default_value_t = 5_000, value_name = "N")]
+    #[arg(long, default_value_t = 5_000, value_name = "N", help_heading = RUNS)]
     interval_operations: u64,
     /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
     /// Length of each timed window, or of each of the two phases of a bypass run
-    #[arg(long, default_value_t = 5.0, value_name = "S")]
+    #[arg(long, default_value_t = 5.0, value_name = "S", help_heading = RUNS)]
     seconds: f64,
     /// Operations of each timed window instead, over all threads, or of each phase of a bypass run: it ends by count
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", help_heading = RUNS)]
     operations: Option<u64>,
     /// Seconds of the same operations before it
-    #[arg(long, default_value_t = 0.5, value_name = "S")]
+    #[arg(long, default_value_t = 0.5, value_name = "S", help_heading = RUNS)]
     warmup: f64,
     /// Seconds of idling after it; then memory is read again as "settled" [0: leave it out]
-    #[arg(long, default_value_t = 0.0, value_name = "S")]
+    #[arg(long, default_value_t = 0.0, value_name = "S", help_heading = RUNS)]
     settle: f64,
     /// Repeat everything, in turns; results are medians
-    #[arg(long, default_value_t = 1, value_name = "R")]
+    #[arg(long, default_value_t = 1, value_name = "R", help_heading = RUNS)]
     rounds: usize,
     /// Bytes of a leaf's write buffer [default: the target's own]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = STORE)]
     landing_bytes: Vec<usize>,
     /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own;
     /// suite codecs: 0,1]
-    #[arg(long, value_delimiter = ',', value_parser = zero_or_one, value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_parser = zero_or_one, value_name = "LIST", help_heading = STORE)]
     background: Vec<bool>,
     /// Threads for background work of any kind [default: the target's own]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = STORE)]
     background_threads: Option<usize>,
     /// Processors that runs may use, such as 0,1; suite rocksdb: one of them, two, and so on in doubles, in turns
     /// [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     cpus: Vec<usize>,
     /// Stores side by side in each run, each with its own threads and keys; figures are sums
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = RUNS)]
     instances: u64,
     /// After the closed loop, offer a growing rate (open loop, from a tenth of the closed loop's, in steps of 1.25)
     /// until the 99th percentile from arrival exceeds this; the row is the last rate that held it. Waiting threads
     /// spin: CPU figures include that
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", help_heading = RUNS)]
     until_p99: Option<f64>,
     /// Time every operation (costs about 20 ns each)
-    #[arg(long, default_value = "on", value_parser = on_or_off, value_name = "on|off", action = clap::ArgAction::Set)]
+    #[arg(
+        long,
+        default_value = "on",
+        value_parser = on_or_off,
+        value_name = "on|off",
+        action = clap::ArgAction::Set,
+        help_heading = RUNS
+    )]
     latency: bool,
     /// table, tsv or json
-    #[arg(long, default_value = "table", value_name = "FORMAT")]
+    #[arg(long, default_value = "table", value_name = "FORMAT", help_heading = RESULTS)]
     format: Format,
     /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and
     /// verdicts.tsv; suite rocksdb: and databases.tsv, scaling.tsv and scaling.svg; suite bypass: bypass-RUN.tsv,
     /// bypass-summary.tsv and bypass.svg instead
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     out: Option<PathBuf>,
     #[command(flatten)]
     rocksdb: LibraryArgument,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
-    #[arg(long)]
+    #[arg(long, help_heading = RUNS)]
     smoke: bool,
 }
 

@@ -31,15 +31,27 @@ use durable::{DurableArguments, Progress};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// TCP port; 0 takes a free one
-    #[arg(long, env = "ZIPTIER_PORT", default_value_t = 6379)]
+    #[arg(long, env = "ZIPTIER_PORT", default_value_t = 6379, help_heading = "Clients")]
     port: u16,
 
     /// Address to listen on
-    #[arg(long, env = "ZIPTIER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "ZIPTIER_BIND",
+        default_value = "127.0.0.1",
+        value_name = "ADDRESS",
+        help_heading = "Clients"
+    )]
     bind: IpAddr,
 
     /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
-    #[arg(long, env = "ZIPTIER_MEMORY", default_value = "1GiB", value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "ZIPTIER_MEMORY",
+        default_value = "1GiB",
+        value_name = "BYTES",
+        help_heading = "Memory and SSD"
+    )]
     memory: Bytes,
 
     #[command(flatten)]
@@ -48,7 +60,7 @@ pub(crate) struct Arguments {
     /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier. With --dir
     /// the folder belongs to that store, and 8GiB alone is one within DIR; without, what is in its segment files is
     /// removed at start
-    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]")]
+    #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]", help_heading = "Memory and SSD")]
     ssd: Option<Ssd>,
 
     /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go).
@@ -60,33 +72,34 @@ pub(crate) struct Arguments {
         default_value = "noeviction",
         value_name = "POLICY",
         action = ArgAction::Set,
-        value_parser = evicts
+        value_parser = evicts,
+        help_heading = "Memory and SSD"
     )]
     maxmemory_policy: bool,
 
     /// auto, none, token, lz4, zstd or deflate
-    #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto)]
+    #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto, help_heading = "Codec")]
     codec: CodecChoice,
 
     /// Who packs deflate blocks: software, iaa, qpl or zlib [default: software]
-    #[arg(long, env = "ZIPTIER_CODEC_ENGINE", value_name = "NAME")]
+    #[arg(long, env = "ZIPTIER_CODEC_ENGINE", value_name = "NAME", help_heading = "Codec")]
     codec_engine: Option<String>,
 
     /// auto (the CPU does what a device cannot, and that is counted), hardware (a device, or the server does not start)
     /// or software
-    #[arg(long, env = "ZIPTIER_PATH", default_value_t = Path::Auto)]
+    #[arg(long, env = "ZIPTIER_PATH", default_value_t = Path::Auto, help_heading = "Codec")]
     path: Path,
 
     /// A modelled accelerator for deflate blocks instead of a device: devices=4,depth=128 and so on, or timing=off
-    #[arg(long, env = "ZIPTIER_MODEL", value_name = "MODEL")]
+    #[arg(long, env = "ZIPTIER_MODEL", value_name = "MODEL", help_heading = "Codec")]
     model: Option<ModelOptions>,
 
     /// fixed, dynamic or canned: Huffman codes of deflate blocks
-    #[arg(long, env = "ZIPTIER_HUFFMAN", default_value_t = Huffman::Dynamic)]
+    #[arg(long, env = "ZIPTIER_HUFFMAN", default_value_t = Huffman::Dynamic, help_heading = "Codec")]
     huffman: Huffman,
 
     /// Threads that serve clients [default: one per core, at most 4]
-    #[arg(long, env = "ZIPTIER_THREADS", value_name = "N")]
+    #[arg(long, env = "ZIPTIER_THREADS", value_name = "N", help_heading = "Clients")]
     threads: Option<usize>,
 
     #[command(flatten)]
@@ -99,12 +112,19 @@ pub(crate) struct Arguments {
         default_value = "yes",
         value_name = "yes|no",
         action = ArgAction::Set,
-        value_parser = yes_or_no
+        value_parser = yes_or_no,
+        help_heading = "Clients"
     )]
     protected_mode: bool,
 
     /// Clients that may be connected at a time
-    #[arg(long, env = "ZIPTIER_MAX_CLIENTS", default_value_t = 10_000, value_name = "N")]
+    #[arg(
+        long,
+        env = "ZIPTIER_MAX_CLIENTS",
+        default_value_t = 10_000,
+        value_name = "N",
+        help_heading = "Clients"
+    )]
     max_clients: usize,
 
     #[command(flatten)]

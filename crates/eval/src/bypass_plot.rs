@@ -1,27 +1,24 @@
 //! The plot of a bypass suite: one row of panels per run, median latency with the share of raw reads on the left, the
 //! 99th percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon
-//! latency is back.
+//! latency is back. Panels of one column share their axes, so that runs compare by eye.
 
-use plotters::coord::Shift;
-use plotters::element::DashedPathElement;
-use plotters::prelude::*;
+use kuva::TickFormat;
+use kuva::backend::svg::SvgBackend;
+use kuva::plot::{LinePlot, LineStyle};
+use kuva::render::figure::{Figure, FigureLegendPosition};
+use kuva::render::layout::Layout;
+use kuva::render::plots::Plot;
 
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
 use crate::bypass_summary::BypassSummary;
-use crate::error::Error;
 use crate::report::grouped;
+use crate::row::fixed;
 
-type Failure = Box<dyn std::error::Error>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-const WIDTH: u32 = 1_500;
-const ROW_HEIGHT: u32 = 330;
-const TITLE_HEIGHT: u32 = 50;
-const FONT: &str = "sans-serif";
-const P50: RGBColor = RGBColor(0, 90, 181);
-const P99: RGBColor = RGBColor(140, 60, 140);
-const RAW: RGBColor = RGBColor(150, 150, 150);
-const JUMP: RGBColor = RGBColor(215, 60, 20);
+const PANEL: (f64, f64) = (700.0, 300.0);
+const P50: &str = "#005AB5";
+const P99: &str = "#8C3C8C";
+const RAW: &str = "#8A8A8A";
+const JUMP: &str = "#C8390F";
 /// Reads that are shown before the jump, and after it; more if latency was not back by half of these.
 const READS_BEFORE: f64 = 250_000.0;
 const READS_AFTER: f64 = 750_000.0;
@@ -29,60 +26,81 @@ const THOUSAND: f64 = 1_000.0;
 /// The share of the highest 99th percentiles that may lie above the panel: a single stall would flatten everything
 /// else.
 const CUT_SHARE: f64 = 0.01;
-/// Above the highest point lies the legend.
-const HEADROOM: f64 = 1.45;
-/// As much above 100 as the headroom of the other scale.
-const RAW_PCT_TOP: f64 = 145.0;
+/// Room above the highest point.
+const HEADROOM: f64 = 1.1;
+
+type Points = Vec<(f64, f64)>;
 
 /// Draws the runs as SVG.
-pub(crate) fn plot(runs: &[(BypassSpec, BypassSeries)]) -> Result<String, Error> {
-    let mut svg = String::new();
-    draw(&mut svg, runs).map_err(|error| Error::Plot { reason: error.to_string() })?;
-    Ok(svg)
-}
-
-fn draw(svg: &mut String, runs: &[(BypassSpec, BypassSeries)]) -> Result<(), Failure> {
-    let height = TITLE_HEIGHT + ROW_HEIGHT * runs.len() as u32;
-    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let all = match runs.first() {
-        Some((spec, _)) => root.titled(&title(spec), (FONT, 24))?,
-        None => root.clone(),
+pub(crate) fn plot(runs: &[(BypassSpec, BypassSeries)]) -> String {
+    let Some((spec, _)) = runs.first() else { return String::new() };
+    let points = |series, us: fn(&Interval) -> f64| -> Points {
+        shown(series).map(|(reads, interval)| (reads, us(interval))).collect()
     };
-    let panels = all.split_evenly((runs.len().max(1), 2));
-    let points = |series, us: fn(&Interval) -> f64| {
-        shown(series).map(|(reads, interval)| (reads, us(interval))).collect::<Vec<_>>()
-    };
-    // Panels of one column have one scale, so that runs compare by eye.
     let highest = |us: fn(&Interval) -> f64, cut_share| {
         runs.iter().map(|(_, series)| top(&points(series, us), cut_share)).fold(0.001, f64::max)
     };
     let (p50_top, p99_top) = (highest(|i| i.p50_us, 0.0), highest(|i| i.p99_us, CUT_SHARE));
-    for ((spec, series), row) in runs.iter().zip(panels.chunks(2)) {
-        let shown: Vec<_> = shown(series).collect();
-        let raw = shown.iter().filter_map(|(reads, interval)| Some((*reads, raw_pct(interval)?)));
+    let all_reads = || runs.iter().flat_map(|(_, series)| shown(series)).map(|(reads, _)| reads);
+    let reads = (all_reads().fold(0.0, f64::min), all_reads().fold(0.001, f64::max));
+    let mut figure = Figure::new(runs.len(), 2)
+        .with_title(title(spec))
+        .with_cell_size(PANEL.0, PANEL.1)
+        .with_shared_legend_position(FigureLegendPosition::BottomCenter);
+    let (mut panels, mut layouts) = (Vec::new(), Vec::new());
+    for (row, (spec, series)) in runs.iter().enumerate() {
         let name = spec.run.name();
-        panel(
-            &row[0],
-            &words(&name, series),
-            "p50 of reads (µs)",
-            &points(series, |i| i.p50_us),
-            p50_top,
-            P50,
-            Some(raw.collect()),
-        )?;
-        panel(
-            &row[1],
-            &format!("{name}: 99th percentile"),
-            "p99 of reads (µs)",
-            &points(series, |i| i.p99_us),
-            p99_top,
-            P99,
-            None,
-        )?;
+        let p50 = vec![line(points(series, |i| i.p50_us), P50, "p50 of reads", None), jump(p50_top)];
+        let raw: Points =
+            shown(series).filter_map(|(reads, interval)| Some((reads, raw_pct(interval)?))).collect();
+        let layout = layout(&p50, &words(&name, series), "p50 of reads (µs)", reads, p50_top);
+        if raw.is_empty() {
+            layouts.push(layout);
+            panels.push(p50);
+        } else {
+            let right = vec![line(raw, RAW, "reads from raw bytes (right)", None)];
+            layouts.push(
+                layout
+                    .with_y2_range(0.0, 100.0)
+                    .with_y2_axis_min(0.0)
+                    .with_y2_axis_max(100.0)
+                    .with_y2_label("reads from raw bytes (%)"),
+            );
+            figure = figure.with_twin_y_plots(2 * row, p50, right);
+            panels.push(Vec::new());
+        }
+        let all = points(series, |i| i.p99_us);
+        let cut = if all.iter().any(|point| point.1 > p99_top) { " (highest points cut off)" } else { "" };
+        let kept = all.into_iter().map(|(reads, us)| (reads, us.min(p99_top))).collect();
+        let p99 = vec![line(kept, P99, "p99 of reads", None), jump(p99_top)];
+        let caption = format!("{name}: 99th percentile{cut}");
+        layouts.push(self::layout(&p99, &caption, "p99 of reads (µs)", reads, p99_top));
+        panels.push(p99);
     }
-    root.present()?;
-    Ok(())
+    SvgBackend::new().render_scene(&figure.with_plots(panels).with_layouts(layouts).render())
+}
+
+fn line(points: Points, color: &str, label: &str, style: Option<LineStyle>) -> Plot {
+    let line = LinePlot::new().with_data(points).with_color(color).with_stroke_width(1.5).with_legend(label);
+    Plot::Line(line.with_line_style(style.unwrap_or_default()))
+}
+
+/// The moment at which other keys become hot.
+fn jump(top: f64) -> Plot {
+    line(vec![(0.0, 0.0), (0.0, top)], JUMP, "the jump", Some(LineStyle::Dashed))
+}
+
+fn layout(plots: &[Plot], caption: &str, y_title: &str, reads: (f64, f64), top: f64) -> Layout {
+    Layout::auto_from_plots(plots)
+        .with_title(caption)
+        .with_title_size(14)
+        .with_x_label("thousands of reads since the jump")
+        .with_y_label(y_title)
+        .with_x_axis_min(reads.0)
+        .with_x_axis_max(reads.1)
+        .with_y_axis_min(0.0)
+        .with_y_axis_max(top)
+        .with_x_tick_format(TickFormat::Custom(std::sync::Arc::new(|reads| grouped(reads, 0))))
 }
 
 fn title(spec: &BypassSpec) -> String {
@@ -105,11 +123,10 @@ fn words(name: &str, series: &BypassSeries) -> String {
         None => "not back".into(),
     };
     format!(
-        "{name}: cold {:.2} µs, hot {:.2} µs (fall {:.0} %), {back}",
+        "{name}: cold {:.2} µs, hot {:.2} µs (fall {} %), {back}",
         summary.p50_cold_us,
         summary.p50_hot_us,
-        // A fall of less than nothing rounds to no fall.
-        summary.fall_pct.round() + 0.0
+        fixed(summary.fall_pct, 0)
     )
 }
 
@@ -143,69 +160,6 @@ fn top(points: &[(f64, f64)], cut_share: f64) -> f64 {
     heights[..kept].last().map_or(1.0, |highest| highest * HEADROOM).max(0.001)
 }
 
-fn panel(
-    area: &Area<'_>,
-    caption: &str,
-    y_title: &str,
-    points: &[(f64, f64)],
-    top: f64,
-    color: RGBColor,
-    raw_pct: Option<Vec<(f64, f64)>>,
-) -> Result<(), Failure> {
-    let first = points.first().map_or(0.0, |point| point.0).min(0.0);
-    let last = points.last().map_or(1.0, |point| point.0).max(first + 0.001);
-    let cut = if points.iter().any(|point| point.1 > top) { " (highest points cut off)" } else { "" };
-    let mut chart = ChartBuilder::on(area)
-        .caption(format!("{caption}{cut}"), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(62)
-        .right_y_label_area_size(if raw_pct.is_some() { 62 } else { 12 })
-        .build_cartesian_2d(first..last, 0.0..top)?
-        .set_secondary_coord(first..last, 0.0..RAW_PCT_TOP);
-    chart
-        .configure_mesh()
-        .x_desc("thousands of reads since the jump")
-        .y_desc(y_title)
-        .x_label_formatter(&|reads| grouped(*reads, if last - first < 10.0 { 1 } else { 0 }))
-        .y_label_formatter(&|us| if top < 10.0 { format!("{us:.2}") } else { format!("{us:.0}") })
-        .axis_desc_style((FONT, 16))
-        .label_style((FONT, 14))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
-    let line = |style: ShapeStyle| move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style);
-    if let Some(raw_pct) = raw_pct.filter(|raw| !raw.is_empty()) {
-        chart
-            .configure_secondary_axes()
-            .y_desc("reads from raw bytes (%)")
-            .y_label_formatter(&|pct| if *pct > 100.0 { String::new() } else { format!("{pct:.0}") })
-            .axis_desc_style((FONT, 16))
-            .label_style((FONT, 14))
-            .draw()?;
-        chart
-            .draw_secondary_series(LineSeries::new(raw_pct, RAW.stroke_width(1)))?
-            .label("reads from raw bytes (right)")
-            .legend(line(RAW.stroke_width(1)));
-    }
-    let shown = points.iter().map(|&(x, y)| (x, y.min(top)));
-    chart
-        .draw_series(LineSeries::new(shown, color.stroke_width(2)))?
-        .label(y_title.split(" (").next().unwrap_or(y_title))
-        .legend(line(color.stroke_width(2)));
-    chart
-        .draw_series(DashedLineSeries::new([(0.0, 0.0), (0.0, top)], 7, 5, JUMP.stroke_width(2)))?
-        .label("the jump")
-        .legend(|(x, y)| DashedPathElement::new([(x, y), (x + 24, y)], 7, 5, JUMP.stroke_width(2)));
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .label_font((FONT, 14))
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.4))
-        .draw()?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +181,7 @@ mod tests {
             reads_packed: None,
         });
         let series = BypassSeries { intervals: intervals.collect(), jump: 20, ..BypassSeries::default() };
-        let svg = plot(&[(spec("auto"), series.clone()), (spec("none"), series)]).unwrap();
+        let svg = plot(&[(spec("auto"), series.clone()), (spec("none"), series)]);
         for words in [
             "store_auto: cold 1.00 µs",
             "store_none: 99th percentile",
@@ -255,8 +209,7 @@ mod tests {
         let spec = BypassSpec { run: RunSpec::new("btreemap", "json"), interval_operations: 1 };
         let one = Interval { operations: 1, ..Interval::default() };
         let series = BypassSeries { intervals: vec![one], jump: 1, ..BypassSeries::default() };
-        assert!(plot(&[(spec.clone(), series)]).is_ok());
-        assert!(plot(&[(spec, BypassSeries::default())]).is_ok());
-        assert!(plot(&[]).is_ok());
+        assert!(plot(&[(spec.clone(), series)]).contains("btreemap: 99th percentile"));
+        assert!(plot(&[(spec, BypassSeries::default())]).contains("btreemap: 99th percentile"));
     }
 }

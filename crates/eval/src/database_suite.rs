@@ -7,12 +7,14 @@
 //! Size is that of the database as it was loaded.
 
 use crate::bench::{Configuration, Outcome};
-use crate::database_scaling::{Scaling, plot, points};
+#[cfg(feature = "plots")]
+use crate::database_scaling::plot;
+use crate::database_scaling::{Scaling, points};
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::meters::ModelledWork;
 use crate::plan::Plan;
-use crate::report::{Format, aligned, grouped, objects, tsv};
+use crate::report::{Format, grouped, objects, predictions, tabulated, tsv, wrapped};
 use crate::results_folder::ResultsFolder;
 use crate::row::{Cell, Row, median, spread_pct};
 use crate::spec::RunSpec;
@@ -70,7 +72,8 @@ pub(crate) fn label(spec: &RunSpec) -> String {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ratio {
     median: f64,
-    spread_pct: f64,
+    /// Nothing of one round.
+    spread_pct: Option<f64>,
 }
 
 /// One codec beside another, each figure as a ratio.
@@ -106,7 +109,8 @@ fn ratio(
     let rounds = one.rounds.iter().zip(&other?.rounds);
     let both = |(one, other)| Some(figure(one)? / figure(other).filter(|figure| *figure > 0.0)?);
     let mut ratios: Vec<f64> = rounds.filter_map(both).collect();
-    Some(Ratio { median: median(&mut ratios)?, spread_pct: spread_pct(&mut ratios)? })
+    let spread_pct = if ratios.len() > 1 { spread_pct(&mut ratios) } else { None };
+    Some(Ratio { median: median(&mut ratios)?, spread_pct })
 }
 
 /// What one configuration comes to.
@@ -172,7 +176,7 @@ impl Compared<'_> {
     fn row(&self) -> Row {
         let spec = &self.configuration.spec;
         let of = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.median), 3);
-        let spread = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.spread_pct), 1);
+        let spread = |ratio: Option<Ratio>| Cell::number(ratio.and_then(|ratio| ratio.spread_pct), 1);
         let (reference, fast) = (&self.reference, &self.fast);
         let is_modelled = spec.options.model.is_some();
         let of_model = |figure: fn(&ModelledWork) -> f64, decimals| {
@@ -234,7 +238,9 @@ pub fn write_databases(outcome: &Outcome) -> Result<(), Error> {
         return Ok(());
     }
     folder.write("scaling.tsv", &points(&scalings))?;
-    folder.write("scaling.svg", &plot(&scalings)?)
+    #[cfg(feature = "plots")]
+    folder.write("scaling.svg", &plot(&scalings))?;
+    Ok(())
 }
 
 /// The comparison as text that ends with a newline.
@@ -250,23 +256,24 @@ pub fn render_databases(plan: &Plan, outcome: &Outcome, format: Format) -> Strin
 fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("medians of {} rounds", plan.rounds) };
-    let mut text = format!(
+    let mut text = wrapped(&format!(
         "{} keys of 16 B in each of {} database(s), values from {}, {rounds} of {}; ratios are to {REFERENCE} in \
-         the same round\n",
+         the same round",
         grouped(plan.keys as f64, 0),
         plan.instances,
         plan.corpus,
         plan.window_in_words()
-    );
+    ));
     for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
-        text += &format!("\n{}\n{}{}", in_words_with_cpus(spec), figure_5(group), lateness(group));
+        text += &format!("\n{}{}", wrapped(&in_words_with_cpus(spec)), figure_5(group));
     }
     for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
         let here = (spec.workload.name.as_str(), spec.value_bytes.max, spec.options.block_bytes.unwrap_or(0));
         if here == FIGURE_4 {
-            text += &format!("\nFigure 4, {}\n{}", in_words_with_cpus(spec), figure_4(group));
+            let heading = wrapped(&format!("Figure 4, {}", in_words_with_cpus(spec)));
+            text += &format!("\n{heading}{}", figure_4(group));
         }
     }
     for scaling in Scaling::all(outcome) {
@@ -279,15 +286,12 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
             text += &format!("\n{} {unavailable}\n", unavailable.spec.codec);
         }
     }
-    text + "\nthroughput: operations per CPU-second of the whole process, compaction included. \
-        size: bytes of the files as loaded and compacted.\n\
-        RSS: resident memory of the process that it gained, over raw bytes: \
-        memtables, decoders and dictionaries of files, the page cache apart.\n\
-        cores: extrapolated, the share of the processors that does as many operations; \
-        measured, the same between the points of fewer\n\
-        processors. modelled: a device in software, whose own CPU time is taken off; \
-        where it was late, it would be faster.\n\
-        fill: CPU time of the sequential load and its compaction.\n"
+    let meanings = "ops: operations per CPU-second of the whole process, compaction included. size: bytes of the files \
+        as loaded and compacted. RSS: resident memory of the process that it gained, over raw bytes: memtables, \
+        decoders and dictionaries of files, the page cache apart. cores by ops: the share of the processors that does \
+        as many operations, extrapolated; found: the same between the points of fewer processors. fill: CPU time of \
+        the sequential load and its compaction.";
+    format!("{text}\n{}{}", wrapped(meanings), predictions(&outcome.configurations))
 }
 
 pub(crate) fn in_words(spec: &RunSpec) -> String {
@@ -311,89 +315,75 @@ fn in_words_with_cpus(spec: &RunSpec) -> String {
     }
 }
 
-/// How late the models of a group were.
-fn lateness(group: &[Compared<'_>]) -> String {
-    let modelled = group.iter().filter(|one| one.configuration.spec.options.model.is_some());
-    let line = |one: &Compared<'_>| {
-        let of_jobs = |figure: fn(&ModelledWork) -> f64| {
-            one.figure(|round| {
-                (round.modelled.jobs > 0).then(|| figure(&round.modelled) / round.modelled.jobs as f64)
-            })
-        };
-        let (late, by) = (of_jobs(|model| model.late_jobs as f64)?, of_jobs(|model| model.late_sec)?);
-        let cpu = one.figure(|round| Some(round.modelled.cpu_sec))?;
-        Some(format!(
-            "{}: {:.0} % of jobs late, all by {:.1} us on average; {cpu:.2} CPU-s of its own taken off\n",
-            label(&one.configuration.spec),
-            late * 100.0,
-            by * 1e6
-        ))
-    };
-    modelled.filter_map(line).collect()
-}
-
-/// The published Figure 5 and its savings, as a table.
+/// The published Figure 5 and its savings, as two tables.
 fn figure_5(group: &[Compared<'_>]) -> String {
-    const HEADINGS: [&str; 15] = [
-        "codec",
-        "ops/CPU-s",
-        "throughput",
-        "spread %",
-        "size",
-        "read p99",
-        "cores",
-        "measured",
-        "fill CPU",
-        "size/raw",
-        "RSS/raw",
-        "p99 us",
-        "ops to lz4",
-        "size to lz4",
-        "files",
+    const SPEED: [(&str, &str); 7] = [
+        ("speed", ""),
+        ("ops", "/CPU-s"),
+        ("ops", "to zstd"),
+        ("spread", "%"),
+        ("ops", "to lz4"),
+        ("read p99", "us"),
+        ("read p99", "to zstd"),
     ];
-    let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
-    let number =
-        |number: Option<f64>, decimals| number.map_or("-".into(), |number| grouped(number, decimals));
-    lines.extend(group.iter().map(|one| {
-        let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
+    const SIZE: [(&str, &str); 9] = [
+        ("size", ""),
+        ("size", "to zstd"),
+        ("size", "to lz4"),
+        ("size", "/raw"),
+        ("RSS", "/raw"),
+        ("fill", "to zstd"),
+        ("cores", "by ops"),
+        ("cores", "found"),
+        ("files", ""),
+    ];
+    let number = |number: Option<f64>, decimals| number.map_or(String::new(), |n| grouped(n, decimals));
+    let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
+    let speed = |one: &Compared<'_>| {
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
-        vec![
+        [
             format!("{}{wrong}", label(&one.configuration.spec)),
             number(one.figure(Measurement::qps_per_cpu_core), 0),
             ratio(one.reference.throughput),
-            number(one.reference.throughput.map(|ratio| ratio.spread_pct), 1),
-            ratio(one.reference.size),
+            number(one.reference.throughput.and_then(|ratio| ratio.spread_pct), 1),
+            ratio(one.fast.throughput),
+            number(one.figure(|round| Some(round.read?.p99_us)), 1),
             ratio(one.reference.read_p99),
-            number(one.reference.cores(), 2),
-            number(one.cores, 2),
-            ratio(one.reference.load_cpu),
+        ]
+    };
+    let size = |one: &Compared<'_>| {
+        [
+            label(&one.configuration.spec),
+            ratio(one.reference.size),
+            ratio(one.fast.size),
             number(one.held_per_raw(), 3),
             number(one.rss_per_raw(), 3),
-            number(one.figure(|round| Some(round.read?.p99_us)), 1),
-            ratio(one.fast.throughput),
-            ratio(one.fast.size),
+            ratio(one.reference.load_cpu),
+            number(one.reference.cores(), 2),
+            number(one.cores, 2),
             number(one.figure(|round| round.counters.files.map(|files| files as f64)), 0),
         ]
-    }));
-    aligned(&lines, 1)
+    };
+    tabulated(&SPEED, group.iter().map(speed).collect(), 1)
+        + &tabulated(&SIZE, group.iter().map(size).collect(), 1)
 }
 
 /// The published Figure 4: where each codec lies in the plane of throughput and size, seen from zstd and from LZ4.
 fn figure_4(group: &[Compared<'_>]) -> String {
-    let mut lines = vec![
-        ["codec", "throughput/zstd", "size/zstd", "throughput/lz4", "size/lz4"].map(str::to_owned).to_vec(),
-    ];
-    lines.extend(group.iter().map(|one| {
-        let ratio = |ratio: Option<Ratio>| ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median));
-        vec![
+    const HEADINGS: [(&str, &str); 5] =
+        [("codec", ""), ("ops", "to zstd"), ("size", "to zstd"), ("ops", "to lz4"), ("size", "to lz4")];
+    let line = |one: &Compared<'_>| {
+        let ratio =
+            |ratio: Option<Ratio>| ratio.map_or(String::new(), |ratio| format!("{:.2}", ratio.median));
+        [
             label(&one.configuration.spec),
             ratio(one.reference.throughput),
             ratio(one.reference.size),
             ratio(one.fast.throughput),
             ratio(one.fast.size),
         ]
-    }));
-    aligned(&lines, 1)
+    };
+    tabulated(&HEADINGS, group.iter().map(line).collect(), 1)
 }
 
 #[cfg(test)]

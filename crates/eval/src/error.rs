@@ -94,12 +94,6 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A plot cannot be drawn.
-    #[error("cannot draw the plot: {reason}; the series are written as TSV")]
-    Plot {
-        /// What the drawing library said.
-        reason: String,
-    },
     /// A check of `--smoke` failed.
     #[error("the check \"{check}\" failed: {reason}")]
     Smoke {
@@ -130,7 +124,7 @@ impl Error {
                     1
                 }
             }
-            Error::Process { .. } | Error::Plot { .. } | Error::Smoke { .. } => 1,
+            Error::Process { .. } | Error::Smoke { .. } => 1,
             _ => 2,
         }
     }

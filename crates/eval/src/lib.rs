@@ -42,6 +42,7 @@
 
 mod bench;
 mod bypass;
+#[cfg(feature = "plots")]
 mod bypass_plot;
 mod bypass_suite;
 mod bypass_summary;

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::meters::{Growth, ModelledWork, Usage};
+use crate::spec::RunSpec;
 use crate::target::Counters;
 
 /// Percentiles of one kind of operation over the whole timed window, in microseconds.
@@ -97,6 +98,14 @@ impl Measurement {
     /// Operations per second.
     pub fn qps(&self) -> f64 {
         self.operations as f64 / self.wall_sec
+    }
+
+    /// Operations per second if no job of a model had been late, for threads that wait for one job after the other;
+    /// nothing if they were late all the time. Threads that have several jobs under way would gain less.
+    pub(crate) fn qps_without_lateness(&self, spec: &RunSpec) -> Option<f64> {
+        let late_sec = self.modelled.late_sec / (spec.threads * spec.instances).max(1) as f64;
+        let wall_sec = self.wall_sec - late_sec;
+        (wall_sec > 0.0).then(|| self.operations as f64 / wall_sec)
     }
 
     /// CPU time of the window without that of modelled devices.

@@ -52,21 +52,6 @@ impl ModelledWork {
             memo_bytes: self.memo_bytes,
         }
     }
-
-    /// What a reader of the figures must know, if there was a model.
-    pub(crate) fn note(&self, run: &str) -> Option<String> {
-        let jobs = Some(self.jobs).filter(|jobs| *jobs > 0)? as f64;
-        Some(format!(
-            "{run}: modelled. Of {jobs} jobs {:.0} % ended later than on the modelled device, all by {:.1} \
-             us on average, because software stands in for it: it would be faster. The model's own CPU time, \
-             {:.2} s, is taken off, and held does not count the {:.0} MB in which it remembers what it \
-             decompressed before.",
-            self.late_jobs as f64 / jobs * 100.0,
-            self.late_sec * 1e6 / jobs,
-            self.cpu_sec,
-            self.memo_bytes as f64 / 1e6
-        ))
-    }
 }
 
 /// Memory at one moment.

@@ -6,7 +6,7 @@ use crate::bench::{Configuration, Outcome};
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
-use crate::row::{Row, median_row, round_row, unavailable_row};
+use crate::row::{Row, fixed, median, median_row, round_row, unavailable_row};
 use crate::spec::RunSpec;
 use crate::verdict::Verdicts;
 
@@ -132,8 +132,9 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         text += &format!("\n{}\n", group(plan, first));
         let rows: Vec<Row> = group_of.iter().map(median_row).collect();
         let line = |row, one| speed(row, one, &rows[0]);
-        text += &tabulated(&SPEED, rows.iter().zip(group_of).map(|(row, one)| line(row, one)).collect());
-        text += &tabulated(&MEMORY, rows.iter().zip(group_of).map(|(row, one)| memory(row, one)).collect());
+        text += &tabulated(&SPEED, rows.iter().zip(group_of).map(|(row, one)| line(row, one)).collect(), 1);
+        text +=
+            &tabulated(&MEMORY, rows.iter().zip(group_of).map(|(row, one)| memory(row, one)).collect(), 1);
     }
     for unavailable in &outcome.unavailable {
         text += &format!("{} {unavailable}\n", unavailable.spec.name());
@@ -145,15 +146,19 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
     text
 }
 
-/// Headings and lines in columns; a column that says nothing in any line is left out.
-fn tabulated<const N: usize>(headings: &[(&str, &str); N], lines: Vec<[String; N]>) -> String {
+/// Headings and lines in columns, the first `names` of them names; a column that says nothing in any line is left out.
+pub(crate) fn tabulated<const N: usize>(
+    headings: &[(&str, &str); N],
+    lines: Vec<[String; N]>,
+    names: usize,
+) -> String {
     let used = |column: &usize| lines.iter().any(|line| !line[*column].is_empty());
     let used: Vec<usize> = (0..N).filter(used).collect();
-    let names = headings.each_ref().map(|(name, _)| (*name).to_owned());
+    let titles = headings.each_ref().map(|(name, _)| (*name).to_owned());
     let units = headings.each_ref().map(|(_, unit)| (*unit).to_owned());
-    let lines = [names, units].into_iter().chain(lines);
+    let lines = [titles, units].into_iter().chain(lines);
     let kept = |line: [String; N]| used.iter().map(|&column| line[column].clone()).collect();
-    aligned(&lines.map(kept).collect::<Vec<Vec<String>>>(), 1)
+    aligned(&lines.map(kept).collect::<Vec<Vec<String>>>(), names)
 }
 
 /// Breaks a text at spaces into lines that fit a terminal.
@@ -178,14 +183,27 @@ pub(crate) fn wrapped(text: &str) -> String {
     lines
 }
 
-/// Lines of cells in columns; the first `names` columns are set to the left, the others to the right.
+/// Lines of cells in columns; the first `names` columns are set to the left, the others to the right. If they are wider
+/// than a terminal, the longest cells of the first column stand on lines of their own.
 pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let width = |column: usize, most: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count());
+        cells.filter(|width| *width <= most).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns).map(|column| width(column, usize::MAX)).collect();
+    let others: usize = widths.iter().skip(1).map(|width| width + 2).sum();
+    if let Some(first) = widths.first_mut().filter(|first| **first + others > COLUMNS) {
+        *first = width(0, COLUMNS.saturating_sub(others));
+    }
     let mut text = String::new();
     for line in lines {
+        let mut line = line.clone();
+        if line.first().is_some_and(|name| name.chars().count() > widths[0]) {
+            text += &line[0];
+            text.push('\n');
+            line[0].clear();
+        }
         let mut row = String::new();
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
             row += &match column < names {
@@ -278,7 +296,7 @@ fn memory(row: &Row, configuration: &Configuration) -> [String; MEMORY.len()] {
 
 /// A number with separators between thousands.
 pub(crate) fn grouped(number: f64, decimals: usize) -> String {
-    let text = format!("{number:.decimals$}");
+    let text = fixed(number, decimals);
     let (whole, fraction) =
         text.split_once('.').map_or((text.as_str(), ""), |(whole, fraction)| (whole, fraction));
     let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
@@ -353,6 +371,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     if let Some(limit) = plan.until_p99_us {
         text += &steps(outcome, limit);
     }
+    text += &predictions(&outcome.configurations);
     let notes: std::collections::BTreeSet<&str> = outcome
         .configurations
         .iter()
@@ -379,6 +398,37 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         text += &format!("written to {}\n", folder.display());
     }
     text
+}
+
+/// What rows of modelled devices mean, with the figures that they predict; nothing without such rows.
+pub(crate) fn predictions(configurations: &[Configuration]) -> String {
+    const MEANING: &str = "modelled: software stands in for the device, and its CPU time is taken off. predicted: \
+        from what was measured, up to what threads that wait for one job at a time would do if no job were late. \
+        held leaves out what the model remembers.";
+    let lines: Vec<String> = configurations.iter().filter_map(prediction).collect();
+    if lines.is_empty() { String::new() } else { wrapped(MEANING) + &lines.concat() }
+}
+
+fn prediction(configuration: &Configuration) -> Option<String> {
+    let spec = &configuration.spec;
+    let rounds = || configuration.rounds.iter().filter(|round| round.modelled.jobs > 0);
+    let of = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
+        median(&mut rounds().filter_map(figure).collect::<Vec<f64>>())
+    };
+    let per_job = |figure: f64, round: &Measurement| Some(figure / round.modelled.jobs as f64);
+    let measured = of(&|round| Some(round.qps()))?;
+    let late = of(&|round| per_job(round.modelled.late_jobs as f64 * 100.0, round))?;
+    let late_us = of(&|round| per_job(round.modelled.late_sec * 1e6, round))?;
+    let most = of(&|round| round.qps_without_lateness(spec));
+    let range = match most {
+        Some(most) => format!("{} to {}", grouped(measured, 0), grouped(most, 0)),
+        None => format!("{} or more", grouped(measured, 0)),
+    };
+    Some(wrapped(&format!(
+        "{}, {}: predicted {range} ops/s; {late:.0} % of jobs late, all by {late_us:.1} us on average",
+        in_columns(spec),
+        spec.workload.name
+    )))
 }
 
 fn steps(outcome: &Outcome, limit_us: f64) -> String {
@@ -412,5 +462,26 @@ mod tests {
         assert_eq!(grouped(1234567.0, 0), "1,234,567");
         assert_eq!(grouped(-1234.5, 2), "-1,234.50");
         assert_eq!(grouped(999.0, 0), "999");
+    }
+
+    #[test]
+    fn what_rounds_to_nothing_has_no_sign() {
+        assert_eq!([grouped(-0.3, 0), fixed(-0.04, 1), fixed(-0.06, 1)], ["0", "0.0", "-0.1"]);
+    }
+
+    #[test]
+    fn tables_that_are_too_wide_have_long_names_on_lines_of_their_own() {
+        let line = |name: &str| {
+            let figures = ["1,234,567", "2,345,678", "3,456,789", "4,567,890", "5,678,901"];
+            std::iter::once(name).chain(figures).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let text = aligned(&[line("short"), line(&"long".repeat(10)), line("")], 1);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[1]), (4, "long".repeat(10).as_str()));
+        assert!(lines.iter().all(|line| line.len() <= COLUMNS), "{text}");
+        // The figures stand below each other.
+        assert_eq!([lines[0], lines[2], lines[3]].map(|line| line.find("1,234,567")), [Some(7); 3], "{text}");
+        // A table that fits keeps its names beside the figures.
+        assert_eq!(aligned(&[line("short"), line("longer")], 1).lines().count(), 2);
     }
 }

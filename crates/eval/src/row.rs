@@ -40,7 +40,7 @@ impl Cell {
         match self {
             Cell::Text(text) => text.clone(),
             Cell::Count(count) => count.to_string(),
-            Cell::Number(number, decimals) => format!("{number:.decimals$}"),
+            Cell::Number(number, decimals) => fixed(*number, *decimals),
             Cell::Missing => "NA".into(),
         }
     }
@@ -63,6 +63,15 @@ impl Cell {
             Cell::Number(number, _) => Some(*number),
             _ => None,
         }
+    }
+}
+
+/// A number with so many decimals. What rounds to nothing has no sign.
+pub(crate) fn fixed(number: f64, decimals: usize) -> String {
+    let text = format!("{number:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(digits) if digits.bytes().all(|digit| matches!(digit, b'0' | b'.')) => digits.to_owned(),
+        _ => text,
     }
 }
 
@@ -232,6 +241,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("modelled_late_pct", Cell::number(modelled.map(|m| m.late_jobs as f64 / m.jobs as f64 * 100.0), 1)),
         ("modelled_late_us_mean", Cell::number(modelled.map(|m| m.late_sec * 1e6 / m.jobs as f64), 3)),
         ("modelled_cpu_sec", Cell::number(modelled.map(|m| m.cpu_sec), 3)),
+        ("modelled_qps_max", Cell::number(modelled.and_then(|_| measured.qps_without_lateness(spec)), 1)),
         ("modelled_memo_bytes", modelled.map_or(Cell::Missing, |m| Cell::Count(m.memo_bytes as i64))),
         ("files", Cell::count(counters.files)),
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),

@@ -176,10 +176,7 @@ pub(crate) fn run<T: Target>(
         },
         steps,
         descriptions,
-        notes: notes(spec, &spaces, empty, end)
-            .into_iter()
-            .chain(window.modelled.note(&spec.name()))
-            .collect(),
+        notes: notes(spec, &spaces, empty, end),
     })
 }
 

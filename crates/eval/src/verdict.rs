@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::bench::{Configuration, Outcome};
-use crate::report::{aligned, tsv};
+use crate::report::{tabulated, tsv, wrapped};
 use crate::row::{Cell, Row, median_row};
 
 /// Codecs that serve as baseline: the first of these that was measured.
@@ -244,39 +244,47 @@ impl Verdicts {
         verdicts
     }
 
-    /// For people: one line per codec.
+    /// For people: one line per codec, target by target.
     pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        let mut lines = [
-            ["codec", "verdict", "throughput", "cores", "held", "baseline", "settings with", "", ""],
-            ["", "", "to baseline", "to baseline", "per raw", "per raw", "higher", "fewer", "neither"],
-        ]
-        .into_iter()
-        .map(|line| line.map(str::to_owned).to_vec())
-        .collect::<Vec<_>>();
-        for judgement in &self.judged {
+        const HEADINGS: [(&str, &str); 7] = [
+            ("codec", ""),
+            ("verdict", ""),
+            ("ops/s", "ratio"),
+            ("cores", "ratio"),
+            ("held", "/raw"),
+            ("baseline", "held/raw"),
+            ("settings", "h/f/n"),
+        ];
+        let line = |judgement: &Judgement| {
             let (held, baseline_held) = judgement.held_per_raw();
-            let count = |verdict| judgement.cases_with(verdict).to_string();
-            lines.push(vec![
-                format!("{} {} against {}", judgement.target, judgement.name(), judgement.baseline),
-                judgement.verdict().map_or("not judged: wrong answers".into(), |verdict| verdict.to_string()),
+            let count = |verdict| judgement.cases_with(verdict);
+            [
+                judgement.name(),
+                judgement.verdict().map_or("wrong answers".into(), |verdict| verdict.to_string()),
                 format!("{:.2}", judgement.throughput()),
                 format!("{:.2}", judgement.cores()),
                 format!("{held:.2}"),
                 format!("{baseline_held:.2}"),
-                count(Verdict::HigherThroughput),
-                count(Verdict::FewerCores),
-                count(Verdict::Neither),
-            ]);
-        }
+                format!(
+                    "{}/{}/{}",
+                    count(Verdict::HigherThroughput),
+                    count(Verdict::FewerCores),
+                    count(Verdict::Neither)
+                ),
+            ]
+        };
+        let mut text = String::new();
         if !self.judged.is_empty() {
-            text += &format!(
-                "\nverdicts: higher throughput is more than {pct:.0} % more; fewer cores is at least {pct:.0} % \
-                 fewer with throughput within {pct:.0} %.\n\
-                 Geometric means over the settings; held: means.\n\n",
+            text += &wrapped(&format!(
+                "\nverdicts: higher throughput is more than {pct:.0} % more; fewer cores is at least {pct:.0} % fewer \
+                 with throughput within {pct:.0} %. Geometric means over the settings; held: means. h/f/n: settings \
+                 with higher throughput, fewer cores, neither.",
                 pct = SIMILAR * 100.0
-            );
-            text += &aligned(&lines, 2);
+            ));
+        }
+        for of_target in self.judged.chunk_by(|one, other| one.target == other.target) {
+            text += &format!("\n{} against {}\n", of_target[0].target, of_target[0].baseline);
+            text += &tabulated(&HEADINGS, of_target.iter().map(line).collect(), 2);
         }
         for target in &self.without_baseline {
             text += &format!("no verdict on the codecs of {target}: neither lz4 nor none was measured\n");
@@ -401,7 +409,7 @@ mod tests {
         assert_eq!(lines.len(), 1 + 1 + 2);
         assert_eq!(lines[1][4..9], ["all", "NA", "NA", "NA", "higher throughput"]);
         assert_eq!(lines[3][4..9], ["write_only", "4", "NA", "0", "neither"]);
-        assert!(verdicts.to_text().contains("store zstd against lz4"), "{}", verdicts.to_text());
+        assert!(verdicts.to_text().contains("store against lz4"), "{}", verdicts.to_text());
     }
 
     #[test]

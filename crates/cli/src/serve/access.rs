@@ -18,25 +18,38 @@ pub(crate) struct AccessArguments {
         env = "ZIPTIER_REQUIREPASS",
         hide_env_values = true,
         value_name = "PASSWORD",
-        conflicts_with = "requirepass_file"
+        conflicts_with = "requirepass_file",
+        help_heading = "Clients"
     )]
     requirepass: Option<Secret>,
 
     /// File whose first line is the password
-    #[arg(long, env = "ZIPTIER_REQUIREPASS_FILE", value_name = "FILE")]
+    #[arg(long, env = "ZIPTIER_REQUIREPASS_FILE", value_name = "FILE", help_heading = "Clients")]
     requirepass_file: Option<PathBuf>,
 
     /// Seconds after which an idle client is disconnected; 0 for never
-    #[arg(long, env = "ZIPTIER_TIMEOUT", default_value_t = 0, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "ZIPTIER_TIMEOUT",
+        default_value_t = 0,
+        value_name = "SECONDS",
+        help_heading = "Clients"
+    )]
     timeout: u32,
 
     /// Seconds of silence after which the system asks whether a client is still there; 0 for never
-    #[arg(long, env = "ZIPTIER_TCP_KEEPALIVE", default_value_t = 300, value_name = "SECONDS")]
+    #[arg(
+        long,
+        env = "ZIPTIER_TCP_KEEPALIVE",
+        default_value_t = 300,
+        value_name = "SECONDS",
+        help_heading = "Clients"
+    )]
     tcp_keepalive: u32,
 
     /// When clients that do not take their replies are disconnected, as in Redis: 'normal 256mb 64mb 60' is at 256 MiB
     /// at once, and at 64 MiB after 60 seconds [default: never]
-    #[arg(long, env = "ZIPTIER_CLIENT_OUTPUT_BUFFER_LIMIT", value_name = "LIMITS")]
+    #[arg(long, env = "ZIPTIER_CLIENT_OUTPUT_BUFFER_LIMIT", value_name = "LIMITS", help_heading = "Clients")]
     client_output_buffer_limit: Option<OutputLimits>,
 }
 

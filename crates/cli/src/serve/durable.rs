@@ -14,16 +14,22 @@ const SHOWN_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(crate) struct DurableArguments {
     /// Folder that keeps the store beyond the process; made if it is missing
-    #[arg(long, env = "ZIPTIER_DIR", value_name = "DIR")]
+    #[arg(long, env = "ZIPTIER_DIR", value_name = "DIR", help_heading = "Folder of the store")]
     dir: Option<PathBuf>,
 
     /// With --dir, when a write is on the disk: always (before its reply), everysec (within a second) or no (when the
     /// system likes) [default: everysec]
-    #[arg(long, env = "ZIPTIER_DURABILITY", requires = "dir", value_name = "WHEN")]
+    #[arg(
+        long,
+        env = "ZIPTIER_DURABILITY",
+        requires = "dir",
+        value_name = "WHEN",
+        help_heading = "Folder of the store"
+    )]
     durability: Option<Durability>,
 
     /// With --dir, start with what is whole of a damaged store, and list what is not
-    #[arg(long, env = "ZIPTIER_SALVAGE", requires = "dir")]
+    #[arg(long, env = "ZIPTIER_SALVAGE", requires = "dir", help_heading = "Folder of the store")]
     salvage: bool,
 }
 

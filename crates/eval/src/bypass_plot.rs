@@ -87,7 +87,7 @@ fn line(points: Points, color: &str, label: &str, style: Option<LineStyle>) -> P
 
 /// The moment at which other keys become hot.
 fn jump(top: f64) -> Plot {
-    line(vec![(0.0, 0.0), (0.0, top)], JUMP, "the jump", Some(LineStyle::Dashed))
+    line(vec![(0.0, 0.0), (0.0, top)], JUMP, "the jump", Some(LineStyle::Custom("4 3".into())))
 }
 
 fn layout(plots: &[Plot], caption: &str, y_title: &str, reads: (f64, f64), top: f64) -> Layout {

@@ -340,12 +340,14 @@ fn figure_5(group: &[Compared<'_>]) -> String {
     let number = |number: Option<f64>, decimals| number.map_or(String::new(), |n| grouped(n, decimals));
     let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
     let speed = |one: &Compared<'_>| {
+        // What is compared with itself has no spread.
+        let is_reference = one.configuration.spec.codec == REFERENCE;
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
         [
             format!("{}{wrong}", label(&one.configuration.spec)),
             number(one.figure(Measurement::qps_per_cpu_core), 0),
             ratio(one.reference.throughput),
-            number(one.reference.throughput.and_then(|ratio| ratio.spread_pct), 1),
+            number(one.reference.throughput.filter(|_| !is_reference).and_then(|ratio| ratio.spread_pct), 1),
             ratio(one.fast.throughput),
             number(one.figure(|round| Some(round.read?.p99_us)), 1),
             ratio(one.reference.read_p99),

@@ -420,12 +420,16 @@ fn prediction(configuration: &Configuration) -> Option<String> {
     let late = of(&|round| per_job(round.modelled.late_jobs as f64 * 100.0, round))?;
     let late_us = of(&|round| per_job(round.modelled.late_sec * 1e6, round))?;
     let most = of(&|round| round.qps_without_lateness(spec));
+    let cpus = match spec.cpus.len() {
+        0 => String::new(),
+        cpus => format!(", {cpus} processor(s)"),
+    };
     let range = match most {
         Some(most) => format!("{} to {}", grouped(measured, 0), grouped(most, 0)),
         None => format!("{} or more", grouped(measured, 0)),
     };
     Some(wrapped(&format!(
-        "{}, {}: predicted {range} ops/s; {late:.0} % of jobs late, all by {late_us:.1} us on average",
+        "{}, {}{cpus}: predicted {range} ops/s; {late:.0} % of jobs late, all by {late_us:.1} us on average",
         in_columns(spec),
         spec.workload.name
     )))

@@ -61,7 +61,7 @@ fn drawn(curve: &Curve<'_>, color: &str) -> [Plot; 2] {
     let at = |point: &Point| (point.processors as f64, point.qps);
     let points = || curve.points.iter().map(at);
     let bars = curve.points.iter().map(|point| (point.qps - point.range.0, point.range.1 - point.qps));
-    let style = if curve.is_modelled() { LineStyle::Dashed } else { LineStyle::Solid };
+    let style = if curve.is_modelled() { LineStyle::Custom("4 3".into()) } else { LineStyle::Solid };
     let line = LinePlot::new().with_data(points()).with_color(color).with_line_style(style);
     let dots = ScatterPlot::new().with_data(points()).with_color(color).with_size(4.0);
     let has_rounds = curve.points.iter().any(|point| point.range.0 < point.range.1);

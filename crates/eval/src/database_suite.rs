@@ -283,7 +283,7 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
     for unavailable in &outcome.unavailable {
         if !named.contains(&unavailable.spec.codec.as_str()) {
             named.push(&unavailable.spec.codec);
-            text += &format!("\n{} {unavailable}\n", unavailable.spec.codec);
+            text += &format!("\n{}", wrapped(&format!("{} {unavailable}", unavailable.spec.codec)));
         }
     }
     let meanings = "ops: operations per CPU-second of the whole process, compaction included. size: bytes of the files \

@@ -136,14 +136,28 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
         text +=
             &tabulated(&MEMORY, rows.iter().zip(group_of).map(|(row, one)| memory(row, one)).collect(), 1);
     }
-    for unavailable in &outcome.unavailable {
-        text += &format!("{} {unavailable}\n", unavailable.spec.name());
-    }
+    text += &unavailable(outcome);
     text += &footer(plan, outcome);
     if plan.compares_codecs {
         text += &Verdicts::of(outcome).to_text();
     }
     text
+}
+
+/// What could not be measured, once for each reason.
+fn unavailable(outcome: &Outcome) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for unavailable in &outcome.unavailable {
+        let name = unavailable.spec.name();
+        match reasons.iter_mut().find(|(reason, _)| *reason == unavailable.reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((&unavailable.reason, vec![name])),
+        }
+    }
+    let said = |(reason, names): &(&str, Vec<String>)| {
+        format!("\n{}", wrapped(&format!("{} unavailable: {reason}", names.join(", "))))
+    };
+    reasons.iter().map(said).collect()
 }
 
 /// Headings and lines in columns, the first `names` of them names; a column that says nothing in any line is left out.

@@ -124,7 +124,11 @@ fn the_matrix_is_announced_checked_measured_and_judged() {
         // Contexts of one library take 700 KiB, and this store has 300 KB.
         assert!(held > 0.1 && held < 50.0, "{row:?}");
     }
-    assert!(printed.contains(&format!("store auto against {baseline}")), "{printed}");
+    assert!(
+        printed.contains(&format!("\nstore against {baseline}\n")) && printed.contains("\nauto "),
+        "{printed}"
+    );
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 
     let first = said.lines().next().unwrap();
     assert!(first.starts_with(&format!("{} runs, ", summary.len())) && first.contains("about"), "{first}");

@@ -61,6 +61,7 @@ pub use error::BlockError;
 pub use path::Path;
 #[cfg(feature = "zlib")]
 pub use preload::Preloaded;
+#[cfg(feature = "doctor")]
 pub(crate) use preload::record as record_preloaded;
 pub use setting::{Huffman, Setting};
 #[cfg(feature = "iaa")]

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use ziptier_findings::Recorder;
 
 /// Beginnings of the file names of Intel's zlib-accel, whose builds and documents write it in two ways.
 const SHIMS: [&str; 2] = ["libzlib-accel", "libzlib_accel"];
@@ -51,7 +50,8 @@ fn in_maps(maps: &str) -> Option<PathBuf> {
 }
 
 /// Records what [`Preloaded::find_below`] reads.
-pub(crate) fn record(recorder: &mut Recorder) {
+#[cfg(feature = "doctor")]
+pub(crate) fn record(recorder: &mut ziptier_findings::Recorder) {
     recorder.lines("proc/self/maps", |line| in_maps(line).map(|_| line.to_owned()));
     recorder.lines(CONFIGURATION, |line| is_setting(line.trim()).then(|| line.to_owned()));
 }

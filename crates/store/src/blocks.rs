@@ -29,6 +29,7 @@ use engines::{Context, Dense, engine_of, opened};
 
 pub(crate) use batches::BegunBlock;
 pub(crate) use contents::{lay_out, spans};
+pub(crate) use stored::format_not_built;
 pub(crate) use totals::EngineTotals;
 pub(crate) use values::{PackedValue, ReadAhead, Unpacked, take_values};
 

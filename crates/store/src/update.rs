@@ -3,8 +3,8 @@
 //! Not for writes that depend on several keys: those are batches.
 //!
 //! 1. The update reads the key without any lock, and the caller decides.
-//! 2. Under the writer lock of the key's leaf, the update compares the key with the first read. If the key is the same,
-//!    it appends the record. Otherwise it begins anew.
+//! 2. Under the writer lock of the key's leaf, the update compares the key with what this attempt read. If the key is
+//!    the same, it appends the record. Otherwise it begins anew.
 //! 3. Other keys of the leaf may have been written meanwhile, and the leaf may have been packed, cut or joined. None of
 //!    that costs another attempt. Reading and coding a large value takes so long that one of these is always the case.
 //! 4. After a few attempts in vain a key gets its *turn*: other writers of that key wait until the update is made.

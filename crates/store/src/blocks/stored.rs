@@ -85,6 +85,14 @@ impl BlockCoding {
     }
 }
 
+/// A format that the coding in `bytes` needs and `is_built` denies. Such bytes are sound: a program with that format
+/// reads what they code.
+pub(crate) fn format_not_built(bytes: &[u8], is_built: impl Fn(Format) -> bool) -> Option<Format> {
+    let stored = Stored::read(bytes)?;
+    let mut codecs = [Some(stored.format), stored.background].into_iter().flatten();
+    codecs.find_map(|codec| codec.block_format().filter(|format| !is_built(*format)))
+}
+
 struct Stored<'a> {
     format: CodecChoice,
     huffman: Huffman,
@@ -201,6 +209,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_format_that_is_missing_is_named() {
+        let bytes = |codec, background| {
+            let options = options(codec, background, Huffman::Dynamic);
+            BlockCoding::first(&options).unwrap().unwrap().to_bytes()
+        };
+        let lz4_and_zstd = bytes(CodecChoice::Lz4, Some(CodecChoice::Zstd));
+        let missing =
+            |without: &[Format]| format_not_built(&lz4_and_zstd, |format| !without.contains(&format));
+        assert_eq!(missing(&[]), None);
+        assert_eq!(missing(&[Format::Deflate]), None);
+        assert_eq!(missing(&[Format::Lz4]), Some(Format::Lz4));
+        assert_eq!(missing(&[Format::Zstd]), Some(Format::Zstd));
+        // Bytes that are none are damaged, whatever this program can read.
+        assert_eq!(format_not_built(&lz4_and_zstd[..3], |_| false), None);
     }
 
     #[test]

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ziptier_codec::checksum::crc32c;
+use ziptier_codec::format::Format;
 use ziptier_codec::token::Dictionary;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
 use super::reader::Reader;
 use crate::Error;
-use crate::blocks::BlockCoding;
+use crate::blocks::{BlockCoding, format_not_built};
 use crate::coding::Coding;
 use crate::options::Options;
 
@@ -68,13 +69,30 @@ fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), String> {
     }
 }
 
-/// Rebuilds generation `number`; `bytes` may be any.
+/// Rebuilds generation `number`; `bytes` may be any, and the inner error is what is wrong with them.
+///
+/// # Errors
+/// The program was built without a format of theirs. They are not damaged, and nobody may leave them out.
 pub(crate) fn from_bytes(
     bytes: &[u8],
     number: u32,
     options: &Options,
     first: Option<&Coding>,
-) -> Result<Coding, String> {
+) -> Result<Result<Coding, String>, Error> {
+    if let Ok((_, BLOCKS, payload)) = parse(bytes)
+        && let Some(format) = format_not_built(payload, Format::is_built)
+    {
+        return Err(Error::EngineUnavailable {
+            reason: format!(
+                "the store has blocks of format {format} (generation {number}), and this program was built without \
+                 it: build it with the feature {format} of ziptier; nothing was changed"
+            ),
+        });
+    }
+    Ok(rebuilt(bytes, number, options, first))
+}
+
+fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>) -> Result<Coding, String> {
     let (found, kind, payload) = parse(bytes)?;
     if found != number {
         return Err(format!("it is generation {found}, and {number} is wanted"));
@@ -172,7 +190,7 @@ impl GenerationFiles {
     /// Reads a generation from whichever file is whole.
     ///
     /// # Errors
-    /// Neither is.
+    /// Neither is, or the program was built without a format of theirs.
     pub(crate) fn read(
         &mut self,
         number: u32,
@@ -187,7 +205,10 @@ impl GenerationFiles {
                 // The second need only be the same.
                 Some(found) if read.as_ref() == Ok(&found.bytes) => continue,
                 Some(_) => Err(read.err().unwrap_or_else(|| "it is not the same as its copy".to_owned())),
-                None => read.and_then(|bytes| Ok((from_bytes(&bytes, number, options, first)?, bytes))),
+                None => match read {
+                    Ok(bytes) => from_bytes(&bytes, number, options, first)?.map(|coding| (coding, bytes)),
+                    Err(reason) => Err(reason),
+                },
             };
             match coding {
                 Ok((coding, bytes)) => found = Some(FoundGeneration { coding, bytes, damage: None }),

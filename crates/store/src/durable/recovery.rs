@@ -204,6 +204,8 @@ fn load(
                 skipped.extend(found.damage.as_ref().map(Error::mended));
                 codings.insert(*number, found.coding);
             }
+            // These bytes are sound: a program with their format reads them.
+            Err(error @ Error::EngineUnavailable { .. }) => return Err(error),
             Err(error) if options.salvage => skipped.push(error.to_string()),
             Err(error) => return Err(error),
         }

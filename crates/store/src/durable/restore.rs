@@ -190,8 +190,9 @@ struct Restoring {
     log: Log,
     /// The places of the pieces of large values, by their number.
     pieces: Vec<Place>,
-    /// Large values of the next leaf, and their coding.
+    /// The images below the next leaf.
     parts: Vec<Part>,
+    /// Their codings.
     part_generations: BTreeSet<u32>,
     /// The last key that was taken.
     before: Option<Vec<u8>>,
@@ -218,7 +219,7 @@ impl Restoring {
 
     fn generation(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
         let number = Reader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
-        if let Err(reason) = generation::from_bytes(payload, number, &Options::default(), None) {
+        if let Err(reason) = generation::from_bytes(payload, number, &Options::default(), None)? {
             return Ok(Err(reason));
         }
         if self.head.generations.len() >= GENERATIONS_MAX as usize {

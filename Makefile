@@ -52,11 +52,11 @@ export ZIPTIER_ROCKSDB_LIBRARY ?= $(ROCKSDB)/librocksdb.so
 # The test runner and other tools that are crates, at the versions of scripts/tools.
 TOOLS := $(abspath $(TARGET_DIR))/tools
 export PATH := $(TOOLS)/bin:$(PATH)
-# The compiler of rust-toolchain.toml may be there under another name.
+# Every target has the pinned compiler.
 ifeq ($(RUSTUP_TOOLCHAIN),)
-ALIAS := $(shell scripts/setup-rust alias)
-ifneq ($(ALIAS),)
-export RUSTUP_TOOLCHAIN := $(ALIAS)
+PINNED := $(shell scripts/setup-rust name)
+ifneq ($(PINNED),)
+export RUSTUP_TOOLCHAIN := $(PINNED)
 endif
 endif
 # 0 runs checks again of which nothing has changed since they passed.

@@ -80,26 +80,16 @@ impl LogFile {
 
     fn begin_claimed(disk: &dyn Disk, path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
         let cached = disk.open(path, Caching::Cached)?;
-        let former_bytes = cached.len()?;
-        // Only a file with a page shows whether it can be mapped.
-        if former_bytes == 0 {
-            cached.preallocate(PAGE_BYTES)?;
-            write_all_at(&*cached, 0, &[0; PAGE_BYTES as usize])?;
-        }
-        let file = disk.open(path, Caching::Mapped)?;
-        let room_bytes = match (former_bytes, file.is_mapped()) {
-            (0, true) => fill(&*file, 0, ROOM_BYTES_MIN)?,
-            (0, false) => {
-                cached.set_len(0)?;
-                0
-            }
-            (former_bytes, _) => former_bytes,
-        };
-        let direct = if file.is_mapped() { None } else { Direct::new(disk.open(path, Caching::Direct)?) };
+        // From here on a former log in this file does not cut it. RocksDB may end that one in another thread meanwhile,
+        // and a store into a mapping beyond the end of its file kills the process.
         let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
-        WalCounters::of_process().opened(&file.durable_after());
-        let state = State { room_bytes, synced_bytes: 0, synced_appends: 0, direct };
-        Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim })
+        match open_with_room(disk, path, &*cached) {
+            Ok((file, state)) => Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim }),
+            Err(error) => {
+                live::end(id, &length, || ());
+                Err(error)
+            }
+        }
     }
 
     /// Bytes of the log.
@@ -216,6 +206,32 @@ impl Drop for LogFile {
         // Nobody is there to hear of a failure.
         let _ = self.cut();
     }
+}
+
+/// The file to append to, with the room that a former log left, or the first of a new one where it is mapped.
+fn open_with_room(
+    disk: &dyn Disk,
+    path: &Path,
+    cached: &dyn DiskFile,
+) -> Result<(Arc<dyn DiskFile>, State), DiskError> {
+    let former_bytes = cached.len()?;
+    // Only a file with a page shows whether it can be mapped.
+    if former_bytes == 0 {
+        cached.preallocate(PAGE_BYTES)?;
+        write_all_at(cached, 0, &[0; PAGE_BYTES as usize])?;
+    }
+    let file = disk.open(path, Caching::Mapped)?;
+    let room_bytes = match (former_bytes, file.is_mapped()) {
+        (0, true) => fill(&*file, 0, ROOM_BYTES_MIN)?,
+        (0, false) => {
+            cached.set_len(0)?;
+            0
+        }
+        (former_bytes, _) => former_bytes,
+    };
+    let direct = if file.is_mapped() { None } else { Direct::new(disk.open(path, Caching::Direct)?) };
+    WalCounters::of_process().opened(&file.durable_after());
+    Ok((file, State { room_bytes, synced_bytes: 0, synced_appends: 0, direct }))
 }
 
 /// Allocates a file up to `end` and writes zeros from `start` on, durably, so that syncing later writes touches no

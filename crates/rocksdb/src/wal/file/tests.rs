@@ -2,6 +2,7 @@ use super::super::is_written;
 use super::*;
 use std::fs;
 use std::path::PathBuf;
+use ziptier_media::disk::{DirLock, OpenDir};
 use ziptier_media::testing::RecordingDisk;
 
 /// A folder on the disk, and one on tmpfs where there is one.
@@ -191,6 +192,78 @@ fn a_file_is_used_again_and_the_former_log_does_not_cut_it() {
         log.close().unwrap();
         let found = fs::read(&reused).unwrap();
         assert_eq!((found.len(), &found[199_999..]), (200_005, &[2, 3, 3, 4, 4, 4][..]));
+    }
+}
+
+/// A disk on which a former log ends as soon as the next one has opened its file as `at`.
+struct EndsFormer {
+    at: Caching,
+    former: Mutex<Option<LogFile>>,
+}
+
+impl Disk for EndsFormer {
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        let file = RealDisk.open(path, caching)?;
+        if caching == self.at {
+            drop(self.former.lock().take());
+        }
+        Ok(file)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        RealDisk.rename(from, to)
+    }
+
+    fn create_dir(&self, _: &Path) -> Result<(), DiskError> {
+        unimplemented!()
+    }
+
+    fn create(&self, _: &Path, _: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
+        unimplemented!()
+    }
+
+    fn remove(&self, _: &Path) -> Result<(), DiskError> {
+        unimplemented!()
+    }
+
+    fn list(&self, _: &Path) -> Result<Vec<String>, DiskError> {
+        unimplemented!()
+    }
+
+    fn sync_dir(&self, _: &Path) -> Result<(), DiskError> {
+        unimplemented!()
+    }
+
+    fn open_dir(&self, _: &Path) -> Result<Box<dyn OpenDir>, DiskError> {
+        unimplemented!()
+    }
+
+    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, DiskError> {
+        unimplemented!()
+    }
+}
+
+/// RocksDB ends a log in one thread while another begins the next one in its file. A cut behind the mapping would kill
+/// the process at the next append.
+#[test]
+fn a_former_log_that_ends_meanwhile_takes_no_room_from_the_next() {
+    let folders = || folders().into_iter();
+    let cases = [Caching::Cached, Caching::Mapped]
+        .into_iter()
+        .flat_map(|at| folders().map(move |folder| (folder, at)));
+    for (folder, at) in cases {
+        let path = empty(&folder, "000001.log");
+        let former = LogFile::begin(&path).unwrap();
+        former.append(&[1; 100]).unwrap();
+        let disk = EndsFormer { at, former: Mutex::new(Some(former)) };
+        let reused = folder.path().join("000002.log");
+        let log = LogFile::reuse_on(&disk, &path, &reused).unwrap();
+        assert!(disk.former.lock().is_none(), "the former log has not ended");
+        let room_bytes = log.state.lock().room_bytes;
+        assert!(fs::metadata(&reused).unwrap().len() >= room_bytes, "room that the file does not have");
+        log.append(&[2; 200_000]).unwrap();
+        log.close().unwrap();
+        assert!(fs::read(&reused).unwrap() == [2; 200_000]);
     }
 }
 

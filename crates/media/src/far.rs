@@ -43,6 +43,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::mapping::Mapping;
 pub use error::FarError;
+use file::OpenFile;
 use layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, Head};
 pub use space::Fit;
 use space::{Room, Space};
@@ -134,10 +135,10 @@ impl Block {
 pub struct Reopened {
     /// Every whole block, in the order of the medium. One that was freed shortly before a crash may be among them.
     pub blocks: Vec<Block>,
-    /// Offsets of heads whose checksum does not match: a put or free that a crash tore, or damage. Their space is
-    /// reused.
+    /// Offsets of heads whose checksum does not match: a put or free that a crash tore, a chunk from before
+    /// [`Far::open_empty`], or damage. Their space is reused.
     pub unreadable: Vec<u64>,
-    /// Whether the medium was sealed, so that whatever is unreadable is damage.
+    /// Whether the medium was sealed, so that no put or free was torn.
     pub sealed: bool,
 }
 
@@ -176,49 +177,46 @@ impl Far {
     ///
     /// One sentence for whatever stands in the way; an existing file is then as it was.
     pub fn open(options: &FarOptions) -> Result<(Far, Reopened), FarError> {
-        Far::open_under(options, Path::new("/sys"))
+        let OpenFile { mapping, persistence, kind, head } = find(options, Path::new("/sys"))?;
+        Ok(Far::over(mapping, persistence, kind, head))
     }
 
-    /// As [`Far::open`], with sysfs mounted elsewhere.
-    fn open_under(options: &FarOptions, sysfs: &Path) -> Result<(Far, Reopened), FarError> {
-        let capacity_bytes = options.capacity_bytes / CHUNK_BYTES as u64 * CHUNK_BYTES as u64;
-        if capacity_bytes < MIN_BYTES {
-            return Err(FarError::TooSmall { bytes: options.capacity_bytes, min_bytes: MIN_BYTES });
+    /// Opens a medium, or makes it, and forgets the blocks on it without reading them: the medium gets a new id, which
+    /// no head of a chunk or block matches.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Far::open`], and [`FarError::Sync`] where the new id could not be made durable.
+    pub fn open_empty(options: &FarOptions) -> Result<Far, FarError> {
+        let OpenFile { mapping, persistence, kind, head } = find(options, Path::new("/sys"))?;
+        let head = Head { id: file::random(), sealed: false, ..head };
+        if persistence.survives() {
+            file::write_head(&mapping, &persistence, &head)?;
         }
-        match &options.place {
-            FarPlace::File(path) => {
-                let opened = file::open(path, capacity_bytes, options.require_dax, sysfs)?;
-                Ok(Far::over(opened.mapping, opened.persistence, opened.kind, opened.head))
-            }
-            FarPlace::Node(node) if options.require_dax => Err(FarError::NotDax {
-                place: format!("node {node}"),
-                found: "memory of a NUMA node".to_string(),
-            }),
-            &FarPlace::Node(node) => {
-                let (mapping, memory_only) = node::open(node, capacity_bytes as usize, sysfs)?;
-                let head = Head { id: 0, capacity_bytes, sealed: false };
-                Ok(Far::over(mapping, Persistence::of_anonymous(), FarKind::Node { node, memory_only }, head))
-            }
-        }
+        let space = Space::new(mapping.bytes() / CHUNK_BYTES);
+        Ok(Far::with(mapping, persistence, kind, State { space, head, hollow: Vec::new() }))
     }
 
     fn over(mapping: Mapping, persistence: Persistence, kind: FarKind, head: Head) -> (Far, Reopened) {
-        static OPENED: AtomicU32 = AtomicU32::new(0);
-        let medium = OPENED.fetch_add(1, Ordering::Relaxed);
-        let (mut reopened, mut hollow) =
-            (Reopened { sealed: head.sealed, ..Reopened::default() }, Vec::new());
+        let mut reopened = Reopened { sealed: head.sealed, ..Reopened::default() };
+        let (mut found_blocks, mut hollow) = (Vec::new(), Vec::new());
         let space = if persistence.survives() {
             let found = reopen::walk(&mapping, head.id);
-            let blocks = found.blocks.into_iter();
-            reopened.blocks = blocks.map(|(offset, len)| Block { offset, len: len as u32, medium }).collect();
-            reopened.unreadable = found.unreadable;
-            hollow = found.hollow;
+            (found_blocks, hollow, reopened.unreadable) = (found.blocks, found.hollow, found.unreadable);
             found.space
         } else {
             Space::new(mapping.bytes() / CHUNK_BYTES)
         };
-        let state = Mutex::new(State { space, head, hollow });
-        (Far { mapping, persistence, kind, id: head.id, medium, state }, reopened)
+        let far = Far::with(mapping, persistence, kind, State { space, head, hollow });
+        let block = |(offset, len)| Block { offset, len: len as u32, medium: far.medium };
+        reopened.blocks = found_blocks.into_iter().map(block).collect();
+        (far, reopened)
+    }
+
+    fn with(mapping: Mapping, persistence: Persistence, kind: FarKind, state: State) -> Far {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let medium = OPENED.fetch_add(1, Ordering::Relaxed);
+        Far { mapping, persistence, kind, id: state.head.id, medium, state: Mutex::new(state) }
     }
 
     /// What the medium is.
@@ -437,5 +435,26 @@ impl Far {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panics while it holds the space")
+    }
+}
+
+/// Finds or makes the medium that `options` name, with sysfs mounted at `sysfs`.
+fn find(options: &FarOptions, sysfs: &Path) -> Result<OpenFile, FarError> {
+    let capacity_bytes = options.capacity_bytes / CHUNK_BYTES as u64 * CHUNK_BYTES as u64;
+    if capacity_bytes < MIN_BYTES {
+        return Err(FarError::TooSmall { bytes: options.capacity_bytes, min_bytes: MIN_BYTES });
+    }
+    match &options.place {
+        FarPlace::File(path) => file::open(path, capacity_bytes, options.require_dax, sysfs),
+        FarPlace::Node(node) if options.require_dax => Err(FarError::NotDax {
+            place: format!("node {node}"),
+            found: "memory of a NUMA node".to_string(),
+        }),
+        &FarPlace::Node(node) => {
+            let (mapping, memory_only) = node::open(node, capacity_bytes as usize, sysfs)?;
+            let head = Head { id: 0, capacity_bytes, sealed: false };
+            let (persistence, kind) = (Persistence::of_anonymous(), FarKind::Node { node, memory_only });
+            Ok(OpenFile { mapping, persistence, kind, head })
+        }
     }
 }

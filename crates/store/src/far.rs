@@ -76,10 +76,9 @@ enum Held {
 pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<usize>();
 
 impl FarMemory {
-    /// Opens the medium, and frees what an earlier process left there.
+    /// Opens the medium empty, whatever an earlier process left there.
     pub(crate) fn open(options: &FarOptions, ratio: Option<FarRatio>, fit: Fit) -> Result<Arc<Self>, Error> {
-        let (far, left) = Far::open(options).map_err(|error| Error::Far { reason: error.to_string() })?;
-        left.blocks.into_iter().for_each(|block| far.free(block));
+        let far = Far::open_empty(options).map_err(|error| Error::Far { reason: error.to_string() })?;
         Ok(Self::over(Medium::Mapped(far), ratio, fit))
     }
 

@@ -15,7 +15,7 @@ use super::{FarKind, MIN_BYTES};
 use crate::mapping::{self, Mapping};
 use crate::persist::{Domain, Persistence};
 
-/// A file that is locked, allocated, mapped, and begins with a valid head.
+/// A medium that is ready for use. A file is locked, allocated, mapped, and begins with a valid head.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) mapping: Mapping,
@@ -227,6 +227,6 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FarErr
 }
 
 /// From the keys that the standard library draws for its hash maps.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

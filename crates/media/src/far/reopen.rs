@@ -2,6 +2,9 @@
 //!
 //! The walk goes from chunk head to chunk head and from slot to slot, so that it looks for heads only where heads were
 //! written, never among the bytes of blocks. It changes nothing on the medium.
+//!
+//! The store opens its far memory empty, and so without a walk. The walk is how a test reads back the blocks that were
+//! acknowledged before a machine died.
 
 use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, block_checksum};
 use super::space::{SLOT_SIZES, Space, slot_offset};

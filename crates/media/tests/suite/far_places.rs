@@ -59,6 +59,32 @@ fn a_file_keeps_its_blocks_and_grows() {
     assert!(sentence.contains("has 83886080 bytes and 8388608 are asked for"), "{sentence}");
 }
 
+/// The blocks of an earlier process are forgotten, and a walk never takes one of them for a newer block.
+#[test]
+fn a_medium_that_is_opened_empty_forgets_its_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("far");
+    let (far, _) = Far::open(&file(&path, 8)).unwrap();
+    for len in [100, 5000, 600_000] {
+        let _ = far.put(&vec![1; len]).unwrap();
+    }
+    far.seal().unwrap();
+    drop(far);
+
+    let far = Far::open_empty(&file(&path, 8)).unwrap();
+    assert_eq!(far.usage().used_bytes, 0);
+    let kept = far.put(&[2; 100]).unwrap();
+    assert_eq!(far.get(&kept), [2; 100]);
+    far.verify(&kept).unwrap();
+    far.sync().unwrap();
+    drop((far, kept));
+
+    let (far, reopened) = Far::open(&file(&path, 8)).unwrap();
+    assert!(!reopened.sealed);
+    let found: Vec<&[u8]> = reopened.blocks.iter().map(|block| far.get(block)).collect();
+    assert_eq!(found, [[2; 100]]);
+}
+
 #[test]
 fn every_byte_is_allocated_before_it_is_mapped() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,9 @@ use signal_hook::iterator::Signals;
 use ziptier::{
     BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
 };
-use ziptier_server::{Backend, Config, Opener, Server, Stopper, StoreBackend, raise_open_files};
+use ziptier_server::{
+    Backend, Config, ExpectedStore, Opener, Server, Stopper, StoreBackend, raise_open_files,
+};
 
 use crate::far::FarArguments;
 use crate::heap;
@@ -176,6 +178,10 @@ fn run(
     config.release_memory = Some(heap::release);
     arguments.access.apply(&mut config)?;
     config.memory_limit_bytes = limit_bytes;
+    config.expected_store = ExpectedStore {
+        durability: options.durable.as_ref().map(|durable| durable.durability.to_string()),
+        evicts: options.eviction,
+    };
     let threads = config.threads;
     let made_for_ssd = options.ssd.as_ref().and_then(|ssd| ssd.path.clone()).filter(|path| !path.exists());
     raise_open_files();
@@ -192,6 +198,7 @@ fn run(
         after: format!(", {threads} threads"),
         durable: arguments.durable,
         made_for_ssd,
+        has_limit: limit_bytes.is_some(),
     };
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
@@ -230,6 +237,8 @@ struct Greeting {
     durable: DurableArguments,
     /// The folder that `--ssd` names, if it was not there.
     made_for_ssd: Option<PathBuf>,
+    /// Whether memory has a limit.
+    has_limit: bool,
 }
 
 impl Greeting {
@@ -291,14 +300,27 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// A line for each place besides memory.
+/// A line for each place besides memory, and one if nothing will go there.
 fn places(store: &Store, greeting: &Greeting) -> String {
     let far = store.far().map(|far| format!("far memory: {} of {far}\n", Bytes(far.limit_bytes)));
     let made = greeting.made_for_ssd.as_ref().map(|path| format!("; made the folder {}", path.display()));
     let made = made.unwrap_or_default();
-    let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}{made}\n", Bytes(ssd.limit_bytes), ssd.medium));
+    let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}{made}\n", ssd_limit(ssd.limit_bytes), ssd.medium));
+    let is_idle = !greeting.has_limit && (far.is_some() || ssd.is_some());
+    let idle = is_idle.then(|| {
+        "nothing is demoted to far memory or SSD, since memory has no limit; set one with --memory\n"
+            .to_owned()
+    });
     let folder = greeting.durable.found(store).map(|found| format!("{found}\n"));
-    [far, ssd, folder].into_iter().flatten().collect()
+    [far, ssd, idle, folder].into_iter().flatten().collect()
+}
+
+/// The limit of the SSD. A store with leaves there that starts without `--ssd` has none.
+fn ssd_limit(limit_bytes: u64) -> String {
+    match limit_bytes {
+        u64::MAX => "no limit".to_owned(),
+        bytes => Bytes(bytes).to_string(),
+    }
 }
 
 /// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and
@@ -396,7 +418,7 @@ impl FromStr for Ssd {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, Ssd, SsdOptions};
+    use super::{Bytes, Ssd, SsdOptions, ssd_limit};
 
     #[test]
     fn an_ssd_is_a_limit_and_a_folder() {
@@ -426,5 +448,6 @@ mod tests {
         }
         assert_eq!(Bytes(64 << 20).to_string(), "64 MiB");
         assert_eq!(Bytes(1_000_000).to_string(), "1000000 bytes");
+        assert_eq!([ssd_limit(8 << 30), ssd_limit(u64::MAX)], ["8 GiB", "no limit"]);
     }
 }

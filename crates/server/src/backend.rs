@@ -114,6 +114,17 @@ pub enum Need {
     Bytes(u64),
 }
 
+/// How [`Backend::save`] goes about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Save {
+    /// In the background, unless a save is under way.
+    Begin,
+    /// Before it returns, unless a save is under way.
+    Make,
+    /// Before it returns, after a save that is under way.
+    MakeNext,
+}
+
 /// What came of [`Backend::save`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saving {
@@ -351,12 +362,12 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
-    /// Writes everything to the folder apart from the log, in the background or before it returns.
+    /// Writes everything to the folder apart from the log.
     ///
     /// # Errors
     ///
     /// The disk's. Nothing is lost.
-    fn save(&self, _in_background: bool) -> Result<Saving, BackendError> {
+    fn save(&self, _how: Save) -> Result<Saving, BackendError> {
         Ok(Saving::NoFolder)
     }
 
@@ -377,9 +388,9 @@ pub trait Backend: Send + Sync {
     /// Changes the limit on what the store holds; `None` lifts it. A store without a limit does nothing.
     fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
 
-    /// What becomes of writes beyond the limit, in Redis's words.
-    fn eviction_policy(&self) -> &'static str {
-        "noeviction"
+    /// Whether keys are evicted at the limit; otherwise writes are refused there.
+    fn evicts(&self) -> bool {
+        false
     }
 
     /// Whether keys may be evicted at the limit, as [`Backend::set_eviction`] asks for.

@@ -397,7 +397,8 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize 
 
 /// Runs one request and writes its reply, or says that it must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
-    let outcome = match find(args.at(0)) {
+    let found = find(args.at(0));
+    let outcome = match found {
         Some(command) => {
             let admitted = match command.takes(args.len()) {
                 true => command.admit(session),
@@ -430,7 +431,9 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     }
     session.counters.commands.add(1);
     if let Err(refusal) = outcome {
+        let is_write = found.is_some_and(|command| command.is("write"));
         session.counters.errors.add(1);
+        session.counters.refused_writes.add(u64::from(is_write && refusal == Refusal::OUT_OF_MEMORY));
         session.reply.error(&refusal);
     }
 }

@@ -7,6 +7,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use crate::output_limits::OutputLimits;
 use crate::password::Password;
 
+/// What a server tells of a store that is not open yet.
+#[derive(Debug, Clone, Default)]
+pub struct ExpectedStore {
+    /// When a write is on the disk, in the words of `appendfsync`; `None` for a store without a folder.
+    pub durability: Option<String>,
+    /// Whether it will evict keys at the limit.
+    pub evicts: bool,
+}
+
 /// A server's settings. `Config::default()` listens where Redis does, for this machine only.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -41,6 +50,8 @@ pub struct Config {
     pub client_bytes_max: Option<usize>,
     /// Bytes in the process's allocator, for `INFO memory`; without it the store's own figure is shown.
     pub allocated_bytes: Option<fn() -> u64>,
+    /// The store that [`Opener::open`](crate::Opener::open) will bring.
+    pub expected_store: ExpectedStore,
 }
 
 impl Default for Config {
@@ -60,6 +71,7 @@ impl Default for Config {
             release_memory: None,
             client_bytes_max: None,
             allocated_bytes: None,
+            expected_store: ExpectedStore::default(),
         }
     }
 }

@@ -447,6 +447,7 @@ impl Connection {
             Ok((done, true)) => {
                 self.discard = None;
                 counters.errors.add(1);
+                counters.refused_writes.add(1);
                 space.reply.error(&Refusal::OUT_OF_MEMORY);
                 Ok(done + self.run(&input[done..], space, shared, counters)?)
             }

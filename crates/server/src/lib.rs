@@ -90,10 +90,10 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Saving, Transfer,
+    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
     Transferred, Update, ValueReader,
 };
-pub use config::{Config, ServeError};
+pub use config::{Config, ExpectedStore, ServeError};
 pub use output_limits::OutputLimits;
 pub use password::{Password, PasswordError};
 pub use process::raise_open_files;

@@ -1,8 +1,8 @@
 //! The store of a running server, and what stands in for it while a recovery is under way.
 //!
 //! A server listens before its store is there, so that clients hear `LOADING` instead of a refused connection. Every
-//! command that needs the store is refused until then. What is still asked of it, such as the figures of `INFO`, a
-//! store without anything answers.
+//! command that needs the store is refused until then. A stand-in without keys answers what is still asked, such as the
+//! figures of `INFO`. It tells the settings that the store will have.
 
 use std::ops::{Bound, Deref};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 use crate::backend::{
     Backend, BackendError, Change, Grant, MemoryUse, Meta, Operation, Transfer, Transferred, ValueReader,
 };
+use crate::config::ExpectedStore;
 
 /// A store that comes when it is open.
-#[derive(Default)]
 pub(crate) struct Opened {
+    until_then: NotYet,
     store: OnceLock<Arc<dyn Backend>>,
     /// How far the recovery has come.
     pub(crate) done_bytes: AtomicU64,
@@ -23,6 +24,16 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Before the store is there. The server has run since `started_unix_ms`.
+    pub(crate) fn expecting(expected: ExpectedStore, started_unix_ms: u64) -> Self {
+        Self {
+            until_then: NotYet { expected, started_unix_ms },
+            store: OnceLock::new(),
+            done_bytes: AtomicU64::new(0),
+            all_bytes: AtomicU64::new(0),
+        }
+    }
+
     /// Whether the store is not there yet.
     pub(crate) fn is_loading(&self) -> bool {
         self.store.get().is_none()
@@ -46,13 +57,16 @@ impl Deref for Opened {
     fn deref(&self) -> &Self::Target {
         match self.store.get() {
             Some(store) => &**store,
-            None => &NotYet,
+            None => &self.until_then,
         }
     }
 }
 
 /// A store that holds nothing and takes nothing.
-struct NotYet;
+struct NotYet {
+    expected: ExpectedStore,
+    started_unix_ms: u64,
+}
 
 fn refused<T>() -> Result<T, BackendError> {
     Err(BackendError::Refused("the store is not open yet".into()))
@@ -116,6 +130,19 @@ impl Backend for NotYet {
 
     fn clear(&self) -> Result<(), BackendError> {
         refused()
+    }
+
+    /// As Redis, which takes its start for a save until there is one.
+    fn last_save_ms(&self) -> Option<u64> {
+        self.expected.durability.as_ref().map(|_| self.started_unix_ms)
+    }
+
+    fn persistence(&self) -> Vec<(&'static str, String)> {
+        self.expected.durability.iter().map(|durability| ("durability", durability.clone())).collect()
+    }
+
+    fn evicts(&self) -> bool {
+        self.expected.evicts
     }
 
     fn memory(&self) -> MemoryUse {

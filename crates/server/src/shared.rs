@@ -73,8 +73,9 @@ impl Shared {
         let memory_limit = MemoryLimit::new(config.memory_limit_bytes, config.release_memory);
         let worker_connections = (0..config.threads).map(|_| AtomicUsize::new(0)).collect();
         let counters = (0..config.threads + jobs::THREADS).map(|_| Counters::default()).collect();
+        let started_unix_ms = unix_ms();
         Self {
-            backend: Opened::default(),
+            backend: Opened::expecting(config.expected_store.clone(), started_unix_ms),
             settings: Settings::new(&config, clients_possible),
             budget: Budget::new(config.client_bytes_max(config.memory_limit_bytes.unwrap_or(0))),
             jobs: Jobs::default(),
@@ -82,7 +83,7 @@ impl Shared {
             config,
             address,
             started: Instant::now(),
-            started_unix_ms: unix_ms(),
+            started_unix_ms,
             cursors: Cursors::new(),
             counters,
             connections_accepted: AtomicU64::new(0),
@@ -226,6 +227,7 @@ impl Shared {
             self.total(|counters| &counters.hits),
             self.total(|counters| &counters.misses),
             self.total(|counters| &counters.errors),
+            self.total(|counters| &counters.refused_writes),
         ])
     }
 
@@ -299,6 +301,11 @@ impl Shared {
         self.memory_limit.set_bytes().or(self.backend.memory().limit_bytes).unwrap_or(0)
     }
 
+    /// What becomes of writes beyond the limit, in Redis's words.
+    pub(crate) fn eviction_policy(&self) -> &'static str {
+        if self.backend.evicts() { "allkeys-s3fifo" } else { "noeviction" }
+    }
+
     /// Changes the memory limit of the process, 0 for none, and what clients may hold of it.
     pub(crate) fn set_memory_limit(&self, limit_bytes: u64) {
         self.budget.set_limit(self.config.client_bytes_max(limit_bytes));
@@ -314,7 +321,7 @@ impl Shared {
 }
 
 /// The names that `INFO stats` has for the sums over all workers.
-pub(crate) const TOTALS: [&str; 9] = [
+pub(crate) const TOTALS: [&str; 10] = [
     "total_connections_received",
     "total_commands_processed",
     "total_net_input_bytes",
@@ -324,6 +331,7 @@ pub(crate) const TOTALS: [&str; 9] = [
     "keyspace_hits",
     "keyspace_misses",
     "total_error_replies",
+    "refused_writes",
 ];
 
 /// Sums over all workers, in the order of [`TOTALS`].
@@ -349,6 +357,8 @@ pub(crate) struct Counters {
     /// Commands that may write, those included that were handed to another thread.
     pub(crate) writes: Counter,
     pub(crate) errors: Counter,
+    /// Writes for which there was no memory, and requests that were dropped for the same reason.
+    pub(crate) refused_writes: Counter,
     pub(crate) hits: Counter,
     pub(crate) misses: Counter,
     pub(crate) bytes_in: Counter,

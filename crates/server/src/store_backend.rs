@@ -11,7 +11,7 @@ use ziptier::{
 
 use crate::backend::{
     Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, Grant, MemoryUse, Meta, Need, Old,
-    Operation, Saving, Transfer, Transferred, Update, ValueReader,
+    Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -280,8 +280,8 @@ impl Backend for StoreBackend {
         Ok(self.store.clear()?)
     }
 
-    fn eviction_policy(&self) -> &'static str {
-        if self.store.evicts() { "allkeys-s3fifo" } else { "noeviction" }
+    fn evicts(&self) -> bool {
+        self.store.evicts()
     }
 
     fn may_evict(&self) -> Result<(), BackendError> {
@@ -313,14 +313,13 @@ impl Backend for StoreBackend {
         Ok(self.store.wait()?)
     }
 
-    fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
-        match self.store.checkpoint_stats() {
-            None => Ok(Saving::NoFolder),
-            Some(stats) if stats.is_running => Ok(Saving::UnderWay),
-            Some(_) if in_background => {
-                Ok(if self.store.begin_checkpoint() { Saving::Done } else { Saving::UnderWay })
-            }
-            Some(_) => Ok(self.store.checkpoint().map(|()| Saving::Done)?),
+    fn save(&self, how: Save) -> Result<Saving, BackendError> {
+        let Some(stats) = self.store.checkpoint_stats() else { return Ok(Saving::NoFolder) };
+        match how {
+            Save::Begin | Save::Make if stats.is_running => Ok(Saving::UnderWay),
+            Save::Begin if !self.store.begin_checkpoint() => Ok(Saving::UnderWay),
+            Save::Begin => Ok(Saving::Done),
+            Save::Make | Save::MakeNext => Ok(self.store.checkpoint().map(|()| Saving::Done)?),
         }
     }
 
@@ -480,7 +479,8 @@ impl Backend for StoreBackend {
         let put_bytes = Some(stats.written_bytes).filter(|bytes| *bytes > 0);
         let amplification = put_bytes.map_or(0.0, |bytes| ssd.written_bytes as f64 / bytes as f64);
         let counters = [
-            ("ssd_limit_bytes", ssd.limit_bytes),
+            // As for `maxmemory`, 0 says that there is no limit.
+            ("ssd_limit_bytes", if ssd.limit_bytes == u64::MAX { 0 } else { ssd.limit_bytes }),
             ("ssd_allocated_bytes", ssd.allocated_bytes),
             ("ssd_live_bytes", ssd.live_bytes),
             ("ssd_written_bytes", ssd.written_bytes),

@@ -93,7 +93,7 @@ impl Progress {
         if self.shown.is_none_or(|shown| shown.elapsed() >= SHOWN_EVERY) {
             self.shown = Some(Instant::now());
             let (done, all) = (recovery.done_bytes >> 20, recovery.all_bytes >> 20);
-            let _ = write!(terminal, "\rreplaying the log: {done} of {all} MiB");
+            let _ = write!(terminal, "\rrecovering: {done} of {all} MiB");
         }
     }
 

@@ -172,11 +172,16 @@ fn far_memory_is_named_as_what_it_is_or_refused_in_one_sentence() {
         "{}",
         running.said
     );
+    let idle = "nothing is demoted to far memory or SSD, since memory has no limit; set one with --memory\n";
+    assert!(!running.said.contains(idle), "{}", running.said);
     // The file is taken while the server runs.
     let second = serve().args(["--far", &far]).output().unwrap();
     assert!(String::from_utf8(second.stderr).unwrap().contains("in use by another process"));
     running.signal("-TERM");
     assert!(running.end().status.success());
+    let running = Server::start(serve().args(["--far", &far, "--memory", "0"]));
+    assert!(running.said.contains(idle), "{}", running.said);
+    running.stop();
 
     for (arguments, word) in [
         (&["--far", &far, "--far-require-dax"][..], "DAX was demanded"),

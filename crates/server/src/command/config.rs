@@ -81,7 +81,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
         ("maxclients", live.clients_max().to_string()),
         ("maxmemory", shared.limit_bytes().to_string()),
         ("maxmemory-clients", shared.budget.limit_bytes().to_string()),
-        ("maxmemory-policy", shared.backend.eviction_policy().into()),
+        ("maxmemory-policy", shared.eviction_policy().into()),
         ("port", shared.address.port().to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),
         ("protected-mode", yes_or_no(config.protected_mode)),

@@ -106,7 +106,7 @@ fn memory(page: &mut String, shared: &Shared) {
     field(page, "maxmemory_human", human(limit_bytes));
     // What the limit leaves to the store, when it is the limit of the whole process.
     field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
-    field(page, "maxmemory_policy", shared.backend.eviction_policy());
+    field(page, "maxmemory_policy", shared.eviction_policy());
     if let Some(far) = shared.backend.far() {
         field(page, "far_kind", far.kind);
         field(page, "far_persistence", far.persistence);

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Session;
-use crate::backend::{Backend, Saving};
+use crate::backend::{Backend, Save, Saving};
 use crate::refusal::Refusal;
 use crate::request::Args;
 
@@ -12,7 +12,7 @@ const NO_FOLDER: Refusal =
 
 /// The clients of other threads are served meanwhile.
 pub(super) fn save(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
-    begin(&*session.shared.backend, false)?;
+    begin(&*session.shared.backend, Save::Make)?;
     session.reply.ok();
     Ok(())
 }
@@ -24,13 +24,13 @@ pub(super) fn bgsave(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         Some(option) if args.len() == 2 && option.eq_ignore_ascii_case(b"schedule") => {}
         Some(_) => return Err(Refusal::SYNTAX),
     }
-    begin(&*session.shared.backend, true)?;
+    begin(&*session.shared.backend, Save::Begin)?;
     session.reply.simple("Background saving started");
     Ok(())
 }
 
-fn begin(backend: &dyn Backend, in_background: bool) -> Result<(), Refusal> {
-    match backend.save(in_background)? {
+fn begin(backend: &dyn Backend, how: Save) -> Result<(), Refusal> {
+    match backend.save(how)? {
         Saving::Done => Ok(()),
         Saving::UnderWay => Err(Refusal::fixed("ERR Background save already in progress")),
         Saving::NoFolder => Err(NO_FOLDER),
@@ -57,7 +57,7 @@ pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
     // Until the store is there, there is nothing to save: Redis ends without, too.
     if saves
         && !session.shared.backend.is_loading()
-        && session.shared.backend.save(false)? == Saving::NoFolder
+        && session.shared.backend.save(Save::MakeNext)? == Saving::NoFolder
     {
         return Err(NO_FOLDER);
     }

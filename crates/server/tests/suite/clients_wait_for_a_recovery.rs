@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ziptier_server::{Backend, Config, Opener, Password, ServeError, Server, Stopper};
+use ziptier_server::{Backend, Config, ExpectedStore, Opener, Password, ServeError, Server, Stopper};
 
 use crate::support::map_backend::MapBackend;
-use crate::support::{Connection, RealRedis, differences};
+use crate::support::{Connection, Info, RealRedis, differences};
 
 /// A server whose store the test holds back.
 struct Loading {
@@ -62,6 +62,36 @@ fn a_connection_goes_on_when_the_store_is_there() {
     let info = connection.text("INFO");
     assert!(info.contains("\r\nloading:0\r\n") && !info.contains("loading_start_time"), "{info}");
     assert!(connection.text("CONFIG GET timeout").contains("5000"));
+    loading.stop();
+}
+
+/// An operator who looks at a server that loads must not take it for one without a folder.
+#[test]
+fn settings_of_the_store_are_told_while_it_loads() {
+    let expected = |durability: Option<&str>, evicts| {
+        Loading::start(|config| {
+            config.expected_store = ExpectedStore { durability: durability.map(str::to_owned), evicts };
+        })
+    };
+    let loading = expected(Some("always"), true);
+    let mut connection = Connection::to(loading.address);
+    let info = connection.text("INFO");
+    for field in ["loading:1", "aof_enabled:1", "durability:always", "maxmemory_policy:allkeys-s3fifo"] {
+        assert!(info.contains(&format!("\r\n{field}\r\n")), "{field}: {info}");
+    }
+    let settings = connection.text("CONFIG GET append* maxmemory-policy");
+    for words in ["appendonly\r\n$3\r\nyes\r\n", "appendfsync\r\n$6\r\nalways\r\n", "allkeys-s3fifo"] {
+        assert!(settings.contains(words), "{words}: {settings}");
+    }
+    let started_ms = Info(info).field("started_unix_ms");
+    assert_eq!(connection.text("LASTSAVE"), format!(":{}\r\n", started_ms / 1000));
+    loading.stop();
+
+    let loading = expected(None, false);
+    let mut connection = Connection::to(loading.address);
+    let info = connection.text("INFO");
+    assert!(info.contains("\r\naof_enabled:0\r\n") && info.contains("maxmemory_policy:noeviction"), "{info}");
+    assert!(connection.text("LASTSAVE").starts_with("-ERR there is no folder"));
     loading.stop();
 }
 

@@ -190,6 +190,7 @@ fn writes_beyond_the_limit_are_refused_and_reads_go_on() {
             }
         }
         assert!(refused > 10, "everything fitted");
+        assert_eq!(server.info(&mut connection).field("refused_writes"), refused);
         assert_eq!(connection.text("EXISTS key:0"), ":1\r\n");
         assert_eq!(connection.text("STRLEN key:0"), ":400\r\n");
         assert_eq!(connection.text("CONFIG GET maxmemory"), "*2\r\n$9\r\nmaxmemory\r\n$7\r\n2097152\r\n");

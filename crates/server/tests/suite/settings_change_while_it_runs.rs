@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ziptier_server::StoreBackend;
+use ziptier_server::{Backend, StoreBackend};
 use ziptier_testing::until;
 
 use crate::support;
@@ -194,6 +194,28 @@ fn the_ssd_has_a_section_of_its_own() {
     assert_eq!(connection.text("INFO ssd"), "$0\r\n\r\n");
     let page = connection.text("INFO");
     assert!(!page.contains("# SSD") && !page.contains("\r\n\r\n\r\n# "), "{page}");
+}
+
+/// A start without `--ssd` of a store that has leaves there lifts the limit, and 2^64 - 1 bytes would be a puzzle.
+#[test]
+fn an_ssd_without_a_limit_shows_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let durable = Some(ziptier::DurableOptions::new(folder.path()));
+    let ssd = Some(ziptier::SsdOptions { path: None, limit_bytes: 64 << 20 });
+    let limited =
+        ziptier::Options { durable, memory_limit_bytes: Some(2 << 20), ..ziptier::Options::default() };
+    let backend = StoreBackend::open(ziptier::Options { ssd, ..limited.clone() }).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    for number in 0..6000_u32 {
+        let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1000).collect();
+        backend.put(&number.to_be_bytes(), &value, None).unwrap();
+    }
+    assert!(backend.store().ssd().unwrap().leaves > 0);
+    backend.close().unwrap();
+    let server = TestServer::start_with(Arc::new(StoreBackend::open(limited).unwrap()), |_| {});
+    let mut connection = server.connect();
+    assert_eq!(server.info(&mut connection).field("ssd_limit_bytes"), 0);
+    assert!(server.info(&mut connection).field("ssd_leaves") > 0);
 }
 
 #[test]

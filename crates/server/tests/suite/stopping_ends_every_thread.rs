@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use ziptier::{DurableOptions, Options};
-use ziptier_server::{Backend, Config, Saving, ServeError, Server, StoreBackend};
+use ziptier::{DiskHandle, DurableOptions, Options};
+use ziptier_media::testing::PausingDisk;
+use ziptier_server::{Backend, Config, Save, Saving, ServeError, Server, StoreBackend};
 
 use crate::support::TestServer;
 use crate::support::map_backend::MapBackend;
@@ -43,13 +44,41 @@ fn addresses_that_cannot_be_had_are_named() {
     bind(&|config| (config.bind, config.protected_mode) = (everywhere, false)).unwrap();
 }
 
+/// The checkpoint that is under way when `SHUTDOWN SAVE` arrives lacks the newest writes. A second one has
+/// them.
+#[test]
+fn shutdown_save_makes_a_checkpoint_after_one_that_is_under_way() {
+    let disk = PausingDisk::new();
+    let mut durable = DurableOptions::new("/data");
+    durable.disk = DiskHandle(Arc::new(disk.clone()));
+    durable.log.segment_bytes = 1 << 20;
+    let options = Options { durable: Some(durable), ..Options::default() };
+    let backend = Arc::new(StoreBackend::open(options.clone()).unwrap());
+    let server = TestServer::start_with(backend.clone(), |config| config.threads = 1);
+    let mut last = server.connect();
+    assert_eq!(last.text("SET a 1"), "+OK\r\n");
+    let saving = || assert_eq!(backend.save(Save::Make), Ok(Saving::Done));
+    disk.during("/data/segments", saving, || {
+        assert_eq!(last.text("SET b 2"), "+OK\r\n");
+        assert_eq!(last.text("SAVE"), "-ERR Background save already in progress\r\n");
+        last.send(b"SHUTDOWN SAVE\r\n");
+        // The one worker has read that by its second round.
+        let mut other = server.connect();
+        assert_eq!([(); 3].map(|()| other.text("PING")), ["+PONG\r\n"; 3]);
+    });
+    assert_eq!(last.rest(), b"");
+    server.join().unwrap();
+    let stats = backend.store().checkpoint_stats().unwrap();
+    assert_eq!((stats.checkpoints, stats.start_lsn), (2, 3));
+}
+
 #[test]
 fn a_stopped_backend_saves_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let durable = Some(DurableOptions::new(folder.path()));
     let backend = StoreBackend::open(Options { durable, ..Options::default() }).unwrap();
-    assert_eq!(backend.save(false), Ok(Saving::Done));
+    assert_eq!(backend.save(Save::Make), Ok(Saving::Done));
     backend.stop();
-    assert!(backend.save(false).is_err());
+    assert!(backend.save(Save::Make).is_err());
     backend.close().unwrap();
 }

@@ -175,9 +175,9 @@ impl fmt::Debug for DiskHandle {
 /// How far a recovery has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// Bytes of the log that were read.
+    /// Bytes of images and log that were read.
     pub done_bytes: u64,
-    /// Bytes of the log.
+    /// Bytes of all images and of the log.
     pub all_bytes: u64,
 }
 

@@ -147,16 +147,21 @@ pub(crate) fn recover(
         core.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, has_both_manifests, files, skipped, .. } = folder;
-    let (mut generations, loaded) =
-        load(core, store_options, options, &disk, &manifest, &files, skipped, progress)?;
-    core.loading.store(false, Ordering::Release);
-
     let log_options = LogOptions { salvage: options.salvage, first_lsn: 1, ..options.log };
     let mut log = Log::open(disk.clone(), &options.dir.join(LOG_DIR), log_options)?;
     log.expect_durable(manifest.head.durable_lsn);
     log.start_at(manifest.head.start_lsn)?;
+    let (image_bytes, (_, log_bytes)) = (manifest.image_bytes, log.progress());
+    let mut loads = |done_bytes| progress(Recovery { done_bytes, all_bytes: image_bytes + log_bytes });
+    let (mut generations, loaded) =
+        load(core, store_options, options, &disk, &manifest, &files, skipped, &mut loads)?;
+    core.loading.store(false, Ordering::Release);
     let limit_bytes = store_options.memory_limit_bytes;
-    let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, progress)?;
+    let mut replays = |log: Recovery| {
+        let (done_bytes, all_bytes) = (image_bytes + log.done_bytes, image_bytes + log.all_bytes);
+        progress(Recovery { done_bytes, all_bytes });
+    };
+    let mut recovered = replay(core, &mut log, options.salvage, limit_bytes, &mut replays)?;
     // Everything that can be refused was read. The folder changes from here on.
     if !options.salvage && has_both_manifests {
         remove_unneeded(&*disk, &options.dir, &manifest.head, &files, &mut generations)?;
@@ -191,7 +196,7 @@ fn load(
     manifest: &Manifest,
     files: &Arc<ImageFiles>,
     mut skipped: Vec<String>,
-    progress: &mut dyn FnMut(Recovery),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<(GenerationFiles, Loaded), Error> {
     let mut generations = GenerationFiles::open(disk.clone(), &options.dir.join(GENERATIONS_DIR))?;
     let first = core.dictionaries.current();
@@ -216,12 +221,11 @@ fn load(
     }
     let loading =
         Loading { core, files, codings: &codings, foreign: &restored.foreign, salvage: options.salvage };
-    let all_bytes = manifest.image_bytes;
     let mut reported = 0;
     let mut loaded = loading.run(manifest, |done_bytes| {
         if done_bytes - reported >= BYTES_PER_REPORT {
             reported = done_bytes;
-            progress(Recovery { done_bytes, all_bytes });
+            progress(done_bytes);
         }
     })?;
     if restored.has_own {

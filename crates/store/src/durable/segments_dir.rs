@@ -50,7 +50,16 @@ pub(crate) fn is_new(
         (Found::Store(_), _) => Err(refused(path, dir, "it holds those of another store")),
         (_, Some(manifest)) if !manifest.named.is_empty() => {
             let remembered = path_of(dir, manifest.head.segments_dir.as_ref(), None);
-            let reason = format!("it holds none of this store; they were in {}", remembered.display());
+            let way_out = match remembered == path {
+                true => "name the folder that they were moved to".to_owned(),
+                false => {
+                    let remembered = remembered.display();
+                    format!(
+                        "they were in {remembered}; name that folder, or move all of its files here first"
+                    )
+                }
+            };
+            let reason = format!("it holds none of this store; {way_out}");
             Err(refused(path, dir, &reason))
         }
         (Found::Segments, _) => {

@@ -56,6 +56,29 @@ fn write(store: &Store, keys: u64, round: u64) {
     }
 }
 
+/// Whoever waits for a start is told one way to go, images and log together.
+#[test]
+fn a_recovery_tells_how_far_it_is_of_all_that_it_reads() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    for n in 0..10_000_u64 {
+        store.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    for n in 0..10_000_u64 {
+        store.put(&n.to_be_bytes(), &[8; 100]).unwrap();
+    }
+    let mut told = Vec::new();
+    let options = options(Arc::new(disk.killed()), CodecChoice::None);
+    let reopened = Store::open_with(options, |recovery| told.push(recovery)).unwrap();
+    assert_eq!(reopened.recovered().unwrap().records, 10_000);
+    let all_bytes = told[0].all_bytes;
+    assert!(told.iter().all(|at| at.all_bytes == all_bytes && at.done_bytes <= all_bytes), "{told:?}");
+    assert!(told.is_sorted_by_key(|at| at.done_bytes), "{told:?}");
+    // Some of the images, and all of them with some of the log.
+    assert!(told[0].done_bytes < 8 << 20 && told.last().unwrap().done_bytes > 10 << 20, "{told:?}");
+}
+
 #[test]
 fn everything_is_there_again_with_every_codec() {
     for codec in CODECS {

@@ -391,7 +391,11 @@ fn only_its_own_segments_serve_a_store() {
         assert_eq!(changed.count(), 0, "{dir} {path:?}");
     };
     refused("/one", Some("/ssd/two"), "those of another store");
-    refused("/one", Some("/ssd/nowhere"), "it holds none of this store; they were in /ssd/one");
+    refused(
+        "/one",
+        Some("/ssd/nowhere"),
+        "it holds none of this store; they were in /ssd/one; name that folder, or move all of its files here first",
+    );
     refused("/new", Some("/ssd/one"), "those of another store");
     // Where they are is remembered, and a folder that was moved is found under its new name.
     for (options, dir) in
@@ -408,7 +412,7 @@ fn only_its_own_segments_serve_a_store() {
         disk.put(&moved, disk.contents(&path).unwrap());
         disk.remove(&path).unwrap();
     }
-    refused("/one", None, "it holds none of this store");
+    refused("/one", None, "it holds none of this store; name the folder that they were moved to");
     let moved = at(&disk, "/one", Some("/ssd/moved"));
     let said = check(moved.durable.as_ref().unwrap()).unwrap_err().to_string();
     assert!(said.contains("/ssd/one"), "{said}");

@@ -8,7 +8,8 @@ use super::PATIENCE;
 use super::map_backend::MapBackend;
 use ziptier_server::backend::{Change, ChangeMeta, Grant, Need};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Operation, Saving, Transfer, Transferred, Update, ValueReader,
+    Backend, BackendError, MemoryUse, Meta, Operation, Save, Saving, Transfer, Transferred, Update,
+    ValueReader,
 };
 
 /// The map, behind a gate.
@@ -229,8 +230,8 @@ impl Backend for GatedBackend {
         self.gate.pass("set_eviction");
     }
 
-    fn save(&self, in_background: bool) -> Result<Saving, BackendError> {
-        assert!(!in_background, "BGSAVE waits for nobody");
+    fn save(&self, how: Save) -> Result<Saving, BackendError> {
+        assert_ne!(how, Save::Begin, "BGSAVE waits for nobody");
         self.gate.pass("save");
         Ok(Saving::Done)
     }

@@ -139,6 +139,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, document
 	scripts/lint-versions
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/lint-features
+	scripts/lint-formats
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
 	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media" \

@@ -5,7 +5,8 @@
 //!    scripts, macros or tests use.
 //! 2. git names the commit. A package that `cargo package` made brings the commit along.
 //!
-//! Cargo runs this script again when a source of a crate of the workspace changes, or when the checkout moves.
+//! Cargo runs this script again when a source of a crate of the workspace changes, or when the checkout moves. The
+//! checkout moves with `HEAD` and with the branch that `HEAD` names, which lies in a file of its own or is packed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -22,9 +23,7 @@ fn main() {
     }
     let lines = tree.unwrap_or_default();
     let sources = sources(&lines);
-    let moves =
-        printed(Command::new("git").args(["rev-parse", "--git-path", "HEAD", "--git-path", "logs/HEAD"]));
-    let moves: Vec<_> = moves.unwrap_or_default().lines().map(PathBuf::from).collect();
+    let moves = moves();
     for path in sources.iter().chain(&moves).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
@@ -86,6 +85,20 @@ fn sources(lines: &[String]) -> Vec<PathBuf> {
     sources.extend(["../../Cargo.lock", "../../Cargo.toml"].map(PathBuf::from));
     sources.retain(|path| path.exists());
     sources
+}
+
+/// The files of git that change when the checkout moves. A branch without a file gets one in its folder.
+fn moves() -> Vec<PathBuf> {
+    let branch = printed(Command::new("git").args(["symbolic-ref", "--quiet", "HEAD"])).unwrap_or_default();
+    let names =
+        ["HEAD", "logs/HEAD", "packed-refs", branch.trim()].into_iter().filter(|name| !name.is_empty());
+    let paths =
+        printed(Command::new("git").arg("rev-parse").args(names.flat_map(|name| ["--git-path", name])));
+    let mut paths: Vec<_> = paths.unwrap_or_default().lines().map(PathBuf::from).collect();
+    if let Some(path) = paths.last_mut().filter(|_| !branch.is_empty()) {
+        while !path.exists() && path.pop() {}
+    }
+    paths
 }
 
 /// The commit, with a plus sign if a source differs from it.

@@ -219,8 +219,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = RUNS)]
     instances: u64,
     /// After the closed loop, offer a growing rate (open loop, from a tenth of the closed loop's, in steps of 1.25)
-    /// until the 99th percentile from arrival exceeds this; the row is the last rate that held it. Waiting threads
-    /// spin: CPU figures include that
+    /// until the 99th percentile from arrival exceeds this; the row is the last rate that held it. Waiting
+    /// threads sleep, but spin for the last millisecond: CPU figures include that
     #[arg(long, value_name = "US", help_heading = RUNS)]
     until_p99: Option<f64>,
     /// Time every operation (costs about 20 ns each)

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::Args;
+use clap::{Args, Command};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use ziptier_eval::{Error, KeyShape, ServerPlan, ServerProgram, ValueOrder};
 
 use crate::output;
+use crate::serve;
 
 /// The arguments of `ziptier bench-server`.
 #[derive(Args)]
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// Bytes of a value, one after the other
     #[arg(long, default_value = "128,600", value_delimiter = ',', value_name = "LIST")]
     value_bytes: Vec<u64>,
-    /// strangers, neighbours, apart or records, as for bench
+    /// strangers, neighbours, apart, records or drift, as for bench
     #[arg(long, default_value = "strangers", value_name = "ORDER")]
     value_order: ValueOrder,
     /// Where values come from, as for bench
@@ -78,7 +79,7 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         // The servers are ended before this process ends.
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(io("watch the signals of"))?;
     }
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let redis = words(&[
         "--port",
         "{port}",
@@ -93,6 +94,7 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
     ]);
     let ours = words(&["serve", "--port", "{port}", "--memory", &arguments.memory]);
     let server = |name: &str, program, arguments| ServerProgram { name: name.into(), program, arguments };
+    let inherited = inherited(&ours);
     let plan = ServerPlan {
         servers: vec![
             server("redis-server", arguments.redis.clone(), redis),
@@ -109,6 +111,16 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         quiet_seconds: arguments.quiet_seconds,
         rounds: arguments.rounds,
         out: arguments.out.clone(),
+        inherited,
     };
     ziptier_eval::server_suite(&plan, &stop, &output::show_progress).map(|outcome| outcome.to_text())
+}
+
+/// The variables of the environment that our server takes an option from, beside those that `given` names.
+fn inherited(given: &[String]) -> Vec<String> {
+    let command = serve::Arguments::augment_args(Command::new("serve"));
+    let is_given = |long: &str| given.iter().any(|word| word.strip_prefix("--") == Some(long));
+    let options = command.get_arguments().filter(|option| !option.get_long().is_some_and(is_given));
+    let names = options.filter_map(|option| option.get_env()).filter(|name| std::env::var_os(name).is_some());
+    names.map(|name| name.to_string_lossy().into_owned()).collect()
 }

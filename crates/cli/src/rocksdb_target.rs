@@ -4,6 +4,7 @@
 //! and without a block cache: what is read is decompressed. The database lies in the folder for temporary files
 //! (`TMPDIR`) while the run lasts.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -67,7 +68,7 @@ const fn ours(name: &'static str, format: &'static str, compression: &'static st
 const DICTIONARY: &str = "max_dict_bytes=16384;zstd_max_train_bytes=1638400;";
 
 /// RocksDB's own compressions, and ours: the private format, and those that a RocksDB without us reads.
-const CODECS: [Codec; 11] = [
+static CODECS: [Codec; 11] = [
     builtin("builtin-zstd", "kZSTD"),
     Codec { level: "level=1;", ..builtin("builtin-zstd-1", "kZSTD") },
     Codec { level: "level=9;", ..builtin("builtin-zstd-9", "kZSTD") },
@@ -90,7 +91,7 @@ impl Codec {
 
 /// RocksDB, for the list of targets.
 pub(crate) fn registration() -> Registration {
-    let names = CODECS.map(|codec| codec.name);
+    let names = CODECS.each_ref().map(|codec| codec.name);
     let on_devices = CODECS.iter().filter(|codec| codec.takes_device()).map(|codec| codec.name);
     Registration::of::<RocksDbTarget>(
         "rocksdb",
@@ -106,8 +107,19 @@ static WITH_PLUGIN: OnceLock<&'static Library> = OnceLock::new();
 
 /// What modelled devices have done behind our classes, which have models of their own.
 pub(crate) fn modelled() -> ModelledWork {
-    let counters = WITH_PLUGIN.get().and_then(|library| library.counters().ok()).unwrap_or_default();
-    modelled_of(&counters)
+    modelled_of(&plugin_counters())
+}
+
+fn plugin_counters() -> String {
+    WITH_PLUGIN.get().and_then(|library| library.counters().ok()).unwrap_or_default()
+}
+
+/// Who has worked for a format behind our classes.
+fn worker_of(counters: &str, format: &str) -> Option<String> {
+    let by =
+        counters.lines().filter_map(|line| line.strip_prefix(format)?.strip_prefix(" by ")?.split_once(':'));
+    let workers: BTreeSet<&str> = by.map(|(worker, _)| worker).collect();
+    (!workers.is_empty()).then(|| Vec::from_iter(workers).join("+"))
 }
 
 fn modelled_of(counters: &str) -> ModelledWork {
@@ -135,6 +147,7 @@ const FILE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
 const LEVEL_MEMTABLES: u64 = 4;
 
 struct Setup {
+    codec: &'static Codec,
     options: String,
     table: Table,
     needs_plugin: bool,
@@ -172,7 +185,7 @@ impl Setup {
         let usual = Table::default();
         let table =
             Table { block_bytes: asked.block_bytes.unwrap_or(usual.block_bytes), has_block_cache: false };
-        Ok(Setup { options, table, needs_plugin: codec.format.is_some(), background_jobs })
+        Ok(Setup { codec, options, table, needs_plugin: codec.format.is_some(), background_jobs })
     }
 
     fn library(&self) -> Result<&'static Library, Error> {
@@ -215,7 +228,7 @@ struct RocksDbTarget {
     // Dropped, and so closed, before its folder is removed.
     database: Database,
     folder: TempDir,
-    engine: Option<&'static str>,
+    codec: &'static Codec,
     background_jobs: usize,
 }
 
@@ -252,11 +265,7 @@ impl Target for RocksDbTarget {
                 WriteLog::Unsynced,
             )?,
             folder,
-            engine: match config.codec.as_str() {
-                "builtin-none" => None,
-                _ if config.options.model.is_some() => Some("modelled"),
-                _ => Some("cpu"),
-            },
+            codec: setup.codec,
             background_jobs: setup.background_jobs,
         })
     }
@@ -312,8 +321,13 @@ impl Target for RocksDbTarget {
     }
 
     fn counters(&self) -> Counters {
+        let engine = match (self.codec.name, self.codec.format) {
+            ("builtin-none", _) => None,
+            (_, None) => Some("cpu".to_owned()),
+            (_, Some(format)) => worker_of(&plugin_counters(), format).or_else(|| Some("cpu".to_owned())),
+        };
         Counters {
-            engine: self.engine.map(str::to_owned),
+            engine,
             bg_threads: Some(self.background_jobs as u64),
             files: Some(self.database.sst_files()),
             ..Counters::default()
@@ -333,6 +347,15 @@ mod tests {
             ziptier_testing::not_run("rocksdb", &format!("{error}; run make setup-rocksdb"));
         }
         found.is_ok()
+    }
+
+    #[test]
+    fn workers_are_read_from_the_counters() {
+        let counters = "packed_deflate_blocks 3\nlz4 by cpu: compress_calls=1\ndeflate by software: compress_calls=2\n\
+                        deflate by hardware: compress_calls=7\ndeflate by software: compress_calls=1\nfailures 0\n";
+        assert_eq!(worker_of(counters, "deflate").as_deref(), Some("hardware+software"));
+        assert_eq!(worker_of(counters, "lz4").as_deref(), Some("cpu"));
+        assert_eq!(worker_of(counters, "token"), None);
     }
 
     #[test]

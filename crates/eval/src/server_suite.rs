@@ -51,6 +51,8 @@ pub struct ServerPlan {
     /// Where the rows of all rounds are written as TSV, besides the table: after each phase, so that an interrupted run
     /// keeps what it measured.
     pub out: Option<PathBuf>,
+    /// Variables of the environment that change how a server works.
+    pub inherited: Vec<String>,
 }
 
 /// What a phase asks.
@@ -381,7 +383,11 @@ impl ServerOutcome {
             );
             text += &aligned(&self.lines(in_setting), 2);
         }
-        text + "\n" + &wrapped(MEANINGS)
+        let inherited = match plan.inherited.as_slice() {
+            [] => String::new(),
+            names => format!("Options that ziptier took from the environment: {}.\n", names.join(", ")),
+        };
+        text + "\n" + &wrapped(MEANINGS) + &wrapped(&inherited)
     }
 
     fn lines(&self, rows: &[Measured]) -> Vec<Vec<String>> {
@@ -449,6 +455,7 @@ mod tests {
             quiet_seconds: 3,
             rounds: 3,
             out: None,
+            inherited: Vec::new(),
         }
     }
 

@@ -2,7 +2,9 @@
 
 mod bounded;
 mod checkpoints;
+mod figures;
 mod limits;
+mod pieces;
 mod places;
 
 use std::ops::{Bound, RangeBounds};
@@ -13,19 +15,18 @@ use ziptier_media::far::Fit;
 
 use crate::Error;
 use crate::batch::{Batch, Transferred};
-use crate::coding::Coding;
-use crate::cold::{Cold, SsdStatus, Tier};
-use crate::core::{Copied, Core, check_key, copy_found, found_len};
-use crate::durable::{CheckpointThread, DurableStats, Folder, Journal, Recovered, Recovery, recover};
-use crate::far::{FarMemory, FarStatus};
+use crate::cold::{Cold, Tier};
+use crate::core::{Core, check_key, found_len};
+use crate::durable::{CheckpointThread, Folder, Journal, Recovered, Recovery, recover};
+use crate::far::FarMemory;
 use crate::index::GROUP_KEYS;
 use crate::maintenance::Packers;
-use crate::memory::{Gauges, MemoryUse};
+use crate::memory::Gauges;
 use crate::multi_get::Values;
-use crate::open_value::OpenValue;
 use crate::options::Options;
 use crate::range::{Range, prefix_end};
-use crate::record::{Meta, Payload, PutMeta};
+use crate::record::{Meta, PutMeta};
+#[cfg(doc)]
 use crate::stats::Stats;
 use crate::update::Update;
 
@@ -171,11 +172,6 @@ impl Store {
         self.recovered.as_ref()
     }
 
-    /// What the store's log has done; `None` without a folder.
-    pub fn durable_stats(&self) -> Option<DurableStats> {
-        self.core.journal.get().map(Journal::stats)
-    }
-
     /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`]
     /// says; at once without a folder. For callers with [`DurableOptions::waits`] off.
     ///
@@ -264,19 +260,6 @@ impl Store {
         self.seen(read).inspect_err(|_| out.truncate(before))
     }
 
-    /// As [`Store::get_into`], but of a large value longer than `len_max` only what is known of it, so that the caller
-    /// knows what it may have to hold; `value` is empty then.
-    ///
-    /// # Errors
-    /// As [`Store::get`]; `value` is empty then.
-    #[inline]
-    pub fn get_up_to(&self, key: &[u8], len_max: u64, value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-        check_key(key)?;
-        value.clear();
-        let read = self.core.read_up_to(key, len_max, value);
-        self.seen(read).inspect_err(|_| value.clear())
-    }
-
     /// What is known of `key` without its value.
     ///
     /// # Errors
@@ -326,82 +309,6 @@ impl Store {
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
         let read = self.core.multi_get(keys, len_max, values);
         self.seen(read).inspect_err(|_| values.clear())
-    }
-
-    /// Replaces the contents of `out` by up to `len` bytes of the value of `key`, from `offset` on. Of a large
-    /// value only the chunks that are asked for are decoded.
-    ///
-    /// # Errors
-    /// As [`Store::get`]; `out` is empty then.
-    pub fn read_at(
-        &self,
-        key: &[u8],
-        offset: u64,
-        len: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Meta>, Error> {
-        check_key(key)?;
-        out.clear();
-        let copied = self.core.find_value(key, |found| match found.payload {
-            Payload::Raw(bytes) => {
-                let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
-                let end = bytes.len().min(start.saturating_add(len));
-                out.extend_from_slice(&bytes[start..end]);
-                let meta =
-                    Meta { len: bytes.len() as u64, expires_at_ms: found.expires_at_ms, flags: found.flags };
-                (Copied::Inline(meta), false)
-            }
-            _ => (copy_found(found, out), true),
-        })?;
-        self.core.wait_for_seen().inspect_err(|_| out.clear())?;
-        match copied {
-            None => Ok(None),
-            Some((Copied::Inline(meta), false)) => Ok(Some(meta)),
-            Some((Copied::Inline(meta), true)) => {
-                let meta = Meta { len: out.len() as u64, ..meta };
-                let start = out.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
-                out.drain(..start);
-                out.truncate(len);
-                Ok(Some(meta))
-            }
-            Some((Copied::Large(large, meta), _)) => {
-                self.core.raise_to_read_parts(key, &large);
-                match large.read_at(offset, len, out) {
-                    Ok(()) => Ok(Some(meta)),
-                    Err(reason) => {
-                        out.clear();
-                        Err(self.core.unread_large(key, &large, reason))
-                    }
-                }
-            }
-            Some((Copied::Damaged(reason), _)) => {
-                out.clear();
-                Err(self.core.damaged(key, reason))
-            }
-        }
-    }
-
-    /// Opens the value of `key` for reading in pieces, which all come from this one value.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    pub fn open_value(&self, key: &[u8]) -> Result<Option<OpenValue>, Error> {
-        check_key(key)?;
-        let mut value = Vec::new();
-        let copied = self.core.find_value(key, |found| copy_found(found, &mut value))?;
-        self.core.wait_for_seen()?;
-        match copied {
-            None => Ok(None),
-            Some(Copied::Inline(meta)) => {
-                let meta = Meta { len: value.len() as u64, ..meta };
-                Ok(Some(OpenValue::inline(value, meta)))
-            }
-            Some(Copied::Large(large, meta)) => {
-                self.core.raise_to_read_parts(key, &large);
-                Ok(Some(OpenValue::large(large, meta, key.len())))
-            }
-            Some(Copied::Damaged(reason)) => Err(self.core.damaged(key, reason)),
-        }
     }
 
     /// Puts `value` under `key`, without expiry.
@@ -549,54 +456,6 @@ impl Store {
     pub fn settle(&self) -> Result<(), Error> {
         self.core.settle();
         Ok(())
-    }
-
-    /// What the store holds, by purpose, in allocator bytes.
-    pub fn memory(&self) -> MemoryUse {
-        self.core.dictionaries.count_live();
-        let far = self.core.far.as_ref().map(|far| far.usage());
-        MemoryUse {
-            far_used_bytes: far.map_or(0, |far| far.used_bytes),
-            far_limit_bytes: far.map_or(0, |far| far.capacity_bytes),
-            ..self.core.gauges.memory_use()
-        }
-    }
-
-    /// What far memory is in force, if any.
-    pub fn far(&self) -> Option<FarStatus> {
-        Some(self.core.far.as_ref()?.status())
-    }
-
-    /// What the SSD holds and what was written there, if there is one.
-    pub fn ssd(&self) -> Option<SsdStatus> {
-        Some(self.core.cold.as_ref()?.status())
-    }
-
-    /// What the store did since it was opened.
-    pub fn stats(&self) -> Stats {
-        let current = self.core.dictionaries.current();
-        let (coded_raw_bytes, coded_bytes) = self.core.dictionaries.coded_bytes();
-        let engines = current.as_ref().and_then(Coding::blocks).map(|blocks| blocks.totals().by_engine());
-        let stats = Stats {
-            coded_raw_bytes,
-            coded_bytes,
-            dictionary_generation: current.as_ref().map_or(0, Coding::generation),
-            dictionary_bits: current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits()),
-            ..self.core.stats.stats()
-        };
-        stats.with_engines(&engines.unwrap_or_default())
-    }
-
-    /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without
-    /// blocks.
-    pub fn block_engine(&self) -> Option<&'static str> {
-        Some(self.core.dictionaries.current()?.blocks()?.engine_name())
-    }
-
-    /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`,
-    /// `modelled`, `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
-    pub fn block_worker(&self) -> Option<&'static str> {
-        Some(self.core.dictionaries.current()?.blocks()?.worker())
     }
 }
 

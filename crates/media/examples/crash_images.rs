@@ -1,6 +1,6 @@
 //! Recovers a log from as many power cuts as asked for: `crash_images [IMAGES [SEED]]`; 2,000,000 by default.
 //!
-//! The same as the test of 20,000 images. Every round lives through the scenario anew and takes images with a seed of
+//! Runs the test of the suite over more images. Every round repeats the scenario and draws its images with a seed of
 //! its own.
 
 #![allow(clippy::unwrap_used)]

@@ -1,6 +1,6 @@
-//! What the guest of `tests/vm/run` does with far memory: fills a DAX file until the machine is killed, checks it after
-//! the next start, uses a memory-only NUMA node, and is refused where there is no DAX. Every failure is a sentence and
-//! a status of 1.
+//! Runs in the guest of `tests/vm/run` and exercises far memory. It fills a DAX file until the machine is killed, and
+//! checks the file after the next start. It uses a memory-only NUMA node, and is refused where there is no DAX. Every
+//! failure is a sentence and a status of 1.
 
 use std::error::Error;
 
@@ -42,8 +42,8 @@ fn content(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Puts blocks 0, 1, 2, ... and says after each hundred how many are acknowledged, until it is killed or the medium is
-/// full.
+/// Puts blocks 0, 1, 2, ... until the process is killed or the medium is full. After each hundred blocks it prints how
+/// many are acknowledged.
 fn fill(path: &str) -> Outcome {
     let (far, _) = Far::open(&dax(path))?;
     println!("{}; {}", far.kind(), far.persistence());

@@ -1,8 +1,9 @@
-//! What a durable record of 256 bytes costs in CPU time: appended to the log and synced, against a bare loop of pwrite
-//! and fdatasync into a file that is allocated and filled beforehand. `log_cost DIR [RECORDS [ROUNDS]]`
+//! Measures the CPU time of a durable record of 256 bytes: `log_cost DIR [RECORDS [ROUNDS]]`. One side appends the
+//! record to the log and syncs. The other is a bare loop of pwrite and fdatasync into a file that is allocated and
+//! filled beforehand.
 //!
-//! Both take turns, each in a file of its own; then eight threads share syncs, records are appended without a sync, and
-//! what was appended is replayed.
+//! Both sides take turns, each in a file of its own. Then eight threads share syncs, records are appended without a
+//! sync, and the log replays the records.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,8 +68,8 @@ fn logged(dir: &Path, records: u64, threads: u64) -> (f64, f64, f64) {
     (cost.0, cost.1, per_sync)
 }
 
-/// Nanoseconds of CPU time to append a record into a buffer that has its memory, and MB of records replayed in a second
-/// of wall time.
+/// Nanoseconds of CPU time to append a record into a buffer whose memory is allocated, and MB of records replayed per
+/// second of wall time.
 fn appended_and_replayed(dir: &Path) -> (f64, f64) {
     const BATCH: u64 = 10_000;
     const BATCHES: u64 = 50;
@@ -111,7 +112,7 @@ fn main() {
     );
     let mut ratios = Vec::new();
     for round in 0..rounds {
-        // Who goes first alternates, too.
+        // The first side alternates, too.
         let ((bare_cpu, bare_wall), (log_cpu, log_wall, _)) = if round % 2 == 0 {
             let first = bare(dir, records);
             (first, logged(dir, records, 1))

@@ -1,9 +1,9 @@
-//! Bytes whose address is a multiple of a page, as direct reads and writes want them.
+//! Bytes at an address that is a multiple of a page, as direct reads and writes need.
 
 use crate::disk::DIRECT_ALIGNMENT_BYTES;
 use std::ops::{Deref, DerefMut};
 
-/// A fixed number of bytes at an aligned address: a longer vector, of which the front is skipped.
+/// A fixed number of bytes at an aligned address. The bytes lie in a longer vector, behind an unused front.
 #[derive(Debug)]
 pub struct AlignedBytes {
     /// Never grown, so that the bytes stay where they are.

@@ -1,14 +1,14 @@
 //! The one trait through which every operation on durable files goes.
 //!
-//! A log or a segment file is only as good as its order of writes, syncs and renames. All of them pass through [`Disk`]
-//! and [`DiskFile`], so that tests put a disk underneath that records the order and rebuilds every state that a power
-//! cut may leave, or one that fails at a chosen operation. What is durable when:
+//! A log or a segment file is only as safe as its order of writes, syncs and renames. All of them pass through [`Disk`]
+//! and [`DiskFile`], so that tests can replace the disk. One disk for tests records the order and rebuilds every state
+//! that a power cut may leave. Another fails at a chosen operation. Bytes and names become durable at these moments:
 //!
 //! - bytes of a file: when [`DiskFile::sync_data`] has returned after the write;
 //! - the name of a file (created, renamed, removed): when [`Disk::sync_dir`] of its folder has returned after that.
 //!
-//! A medium that is mapped instead of written (a file on a DAX file system) implements the same two traits: `write_at`
-//! is its non-temporal copy, `sync_data` its fence.
+//! A mapped medium (a file on a DAX file system) implements the same two traits: its `write_at` is a non-temporal copy,
+//! its `sync_data` a fence.
 
 mod claim;
 mod mapped;
@@ -24,22 +24,22 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why an operation on a disk failed: what was tried, on which path, and what the system said.
+/// The failure of an operation on a disk: the attempted action, the path, and the system's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
     /// No space, or no quota.
     #[error("cannot {operation} {}: the disk is full; free some space", path.display())]
     Full {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
     },
-    /// A file or folder cannot be opened, for too many are open; nothing was done.
+    /// A file or folder cannot be opened because too many files are open; nothing was done.
     #[error("cannot {operation} {}: too many files are open; raise the limit (ulimit -n)", path.display())]
     TooManyFiles {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum DiskError {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder belongs to another user, who could not use it any more if this process wrote there.
+    /// The folder belongs to another user. That user could no longer use the folder if this process wrote there.
     #[error(
         "{} belongs to user {owner}, and this process runs as user {user}; run it as the owner or name another \
          folder",
@@ -67,7 +67,7 @@ pub enum DiskError {
     /// Anything else.
     #[error("cannot {operation} {}: {reason}", path.display())]
     Failed {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         operation: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -79,7 +79,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// The error of an `operation` on a `path`, from what the system returned.
+    /// The error of an `operation` on a `path`, from the system's error.
     pub fn new(operation: &'static str, path: &Path, error: &io::Error) -> DiskError {
         let path = path.to_path_buf();
         if let Some(Errno::MFILE | Errno::NFILE) = Errno::from_io_error(error) {
@@ -91,8 +91,8 @@ impl DiskError {
         }
     }
 
-    /// Whether it was refused before anything was done: for no space, or for too many open files. A sync that found no
-    /// space has lost what was written before.
+    /// Whether the system refused the operation before it changed anything: no space, or too many open files. A sync
+    /// that finds no space is no refusal: it has lost earlier writes.
     pub fn is_refusal(&self) -> bool {
         match self {
             DiskError::Full { .. } => !self.is_of_sync(),
@@ -110,7 +110,7 @@ impl DiskError {
         )
     }
 
-    /// The same error of a file that has another name by now.
+    /// The same error for a file that was renamed since.
     pub(crate) fn renamed(mut self, to: &Path) -> DiskError {
         if let DiskError::Full { path, .. }
         | DiskError::TooManyFiles { path, .. }
@@ -121,9 +121,9 @@ impl DiskError {
         self
     }
 
-    /// What is wrong with a file whose bytes the medium does not give back (a bad sector, say); `None` for any other
-    /// error, among them refusals, files that are not there and files that this process may not open: these say nothing
-    /// of what the file holds.
+    /// The reason why the medium does not return the bytes of a file (a bad sector, say). Any other error gives `None`:
+    /// a refusal, a missing file, or a file that this process may not open. Such an error says nothing about the
+    /// contents.
     pub fn unreadable(&self) -> Option<String> {
         let DiskError::Failed { operation, kind, reason, .. } = self else { return None };
         let is_of_the_process = matches!(
@@ -150,24 +150,24 @@ pub enum Caching {
     /// Through the system's page cache.
     #[default]
     Cached,
-    /// Past the page cache, where the file system takes that ([`DiskFile::is_direct`] tells): offsets, lengths and the
-    /// address of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
+    /// Past the page cache, if the file system supports direct I/O ([`DiskFile::is_direct`] tells). Offsets, lengths
+    /// and the address of the bytes must then be multiples of [`DIRECT_ALIGNMENT_BYTES`].
     Direct,
-    /// By stores into a mapping, where the file lies on a DAX file system or on tmpfs and has all its bytes allocated;
-    /// as [`Caching::Cached`] elsewhere ([`DiskFile::is_mapped`] tells). For files that are written to the length they
-    /// have when they are opened, or that [`DiskFile::preallocate`] gives them.
+    /// By stores into a mapping, if the file lies on a DAX file system or on tmpfs and all its bytes are allocated.
+    /// Otherwise as [`Caching::Cached`] ([`DiskFile::is_mapped`] tells). For files that are not written beyond the
+    /// length that they have at opening, or that [`DiskFile::preallocate`] gives them.
     Mapped,
 }
 
-/// What offsets, lengths and addresses of direct reads and writes are multiples of.
+/// Direct reads and writes need offsets, lengths and addresses that are multiples of this.
 ///
-/// Devices ask for their logical block (512 or 4096 bytes); the larger one serves all.
+/// Devices need multiples of their logical block (512 or 4096 bytes); the larger size suits all.
 pub const DIRECT_ALIGNMENT_BYTES: usize = 4096;
 
 /// Folders and the names in them.
 pub trait Disk: Send + Sync {
-    /// Makes a folder and those above it, durable when this returns; one that is there already, made by a process that
-    /// ended before its name was durable perhaps, is no error.
+    /// Makes a folder and the missing folders above it, all durable on return. An existing folder is no error; it may
+    /// stem from a process that ended before the folder's name was durable.
     fn create_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
     /// Makes an empty file for reading and writing; a file of that name is an error.
@@ -176,7 +176,7 @@ pub trait Disk: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError>;
 
-    /// Gives a file another name in the same folder, in place of whatever has that name.
+    /// Renames a file within its folder, and replaces a file that has the new name.
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError>;
 
     /// Removes a file.
@@ -188,7 +188,7 @@ pub trait Disk: Send + Sync {
     /// Makes names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> Result<(), DiskError>;
 
-    /// Opens a folder whose names are to be made durable when no further file may be opened.
+    /// Opens a folder ahead of time, so that its names can be made durable when no further file can be opened.
     fn open_dir(&self, dir: &Path) -> Result<Box<dyn OpenDir>, DiskError>;
 
     /// Keeps other processes (and other callers in this one) out of a folder until the guard is dropped.
@@ -201,7 +201,7 @@ pub trait OpenDir: Send + Sync {
     fn sync_names(&self) -> Result<(), DiskError>;
 }
 
-/// Holds the lock of a folder until it is dropped; the lock dies with the process.
+/// Holds the lock of a folder until the guard is dropped or the process ends.
 pub trait DirLock: Send + Sync + std::fmt::Debug {}
 
 /// An open file. Reads and writes name their offset, so that threads share it without a lock.
@@ -217,19 +217,20 @@ pub trait DiskFile: Send + Sync {
     /// Reads what is there at `offset`: fewer bytes than asked for, or none at the end of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
 
-    /// Writes some of `bytes` at `offset` and says how many, never none of some; [`write_all_at`] goes on.
+    /// Writes some of `bytes` at `offset` and returns their number, which is 0 only for no bytes. [`write_all_at`]
+    /// writes the rest.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, DiskError>;
 
-    /// Makes sure that the first `len` bytes have room on the medium, and that the file is that long at least.
+    /// Allocates the first `len` bytes on the medium, and extends a shorter file to `len` bytes.
     fn preallocate(&self, len: u64) -> Result<(), DiskError>;
 
-    /// Cuts the file to `len` bytes, or extends it with zeros that have no room yet.
+    /// Cuts the file to `len` bytes, or extends it with zeros that are not yet allocated.
     fn set_len(&self, len: u64) -> Result<(), DiskError>;
 
-    /// Makes what was written durable, and the length with it.
+    /// Makes all earlier writes and the length durable.
     fn sync_data(&self) -> Result<(), DiskError>;
 
-    /// What [`DiskFile::sync_data`] does here, for people.
+    /// A text for people that says how [`DiskFile::sync_data`] makes bytes durable here.
     fn durable_after(&self) -> String {
         "fdatasync".to_owned()
     }
@@ -237,12 +238,12 @@ pub trait DiskFile: Send + Sync {
     /// Whether reads and writes go past the page cache and must be aligned.
     fn is_direct(&self) -> bool;
 
-    /// Whether writes are stores into a mapping, which a process that is killed may have made in part, byte by byte.
+    /// Whether writes are stores into a mapping. A killed process may leave such a write half done, at any byte.
     fn is_mapped(&self) -> bool {
         false
     }
 
-    /// Where the file was opened, for messages.
+    /// The path at which the file was opened, for messages.
     fn path(&self) -> &Path;
 
     /// The descriptor, for asynchronous reads; a disk in memory has none.
@@ -251,7 +252,7 @@ pub trait DiskFile: Send + Sync {
     }
 }
 
-/// Writes all of `bytes` at `offset`, however short single writes are.
+/// Writes all of `bytes` at `offset`, by several writes if the system shortens them.
 pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let mut done = 0;
     while done < bytes.len() {
@@ -268,7 +269,7 @@ pub fn write_all_at(file: &dyn DiskFile, offset: u64, bytes: &[u8]) -> Result<()
 ///
 /// # Errors
 ///
-/// That of a first page; what is no failure of the medium ([`DiskError::unreadable`]) wherever it comes.
+/// A failure of the medium ([`DiskError::unreadable`]) at the first page; any other failure at any page.
 pub fn read_good_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
     let mut done = 0;
     while done < into.len() {
@@ -276,7 +277,7 @@ pub fn read_good_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result
         let rest = &mut into[done..];
         let page_bytes = rest.len().min((page_end(at) - at) as usize);
         let read = match file.read_at(at, rest) {
-            // One bad sector may fail the whole of a long read.
+            // One bad sector can make a long read fail as a whole.
             Err(error) if error.unreadable().is_some() => file.read_at(at, &mut rest[..page_bytes]),
             read => read,
         };
@@ -296,17 +297,17 @@ pub fn read_good_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result
     Ok(done)
 }
 
-/// Where the page begins that `offset` lies in: what cannot be read is passed over page by page.
+/// The start of the page that holds `offset`. Readers skip unreadable bytes page by page.
 pub(crate) fn page_start(offset: u64) -> u64 {
     offset - offset % DIRECT_ALIGNMENT_BYTES as u64
 }
 
-/// Where the page behind begins.
+/// The start of the next page.
 pub(crate) fn page_end(offset: u64) -> u64 {
     page_start(offset) + DIRECT_ALIGNMENT_BYTES as u64
 }
 
-/// Reads until `into` is full or the file ends; says how many bytes were read.
+/// Reads until `into` is full or the file ends, and returns the number of bytes read.
 pub fn read_full_at(file: &dyn DiskFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
     let mut done = 0;
     while done < into.len() {

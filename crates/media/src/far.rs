@@ -1,8 +1,8 @@
 //! Far memory: byte-addressable, larger and slower than DRAM, and read where it lies.
 //!
-//! A medium is a file on a DAX file system, a memory-only NUMA node, or an ordinary file for machines that have
-//! neither; it is named as what it is wherever it is shown ([`FarKind`]). On it lie *blocks*, runs of bytes that are
-//! put once, read in place and freed.
+//! A medium is a file on a DAX file system, a memory-only NUMA node, or an ordinary file for machines without either.
+//! Every report names the true kind ([`FarKind`]). A medium holds *blocks*: runs of bytes that are put once, read in
+//! place and freed.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,8 +24,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! All space is allocated before it is mapped, so that no access fails for want of it. A get is a bounds-free slice of
-//! the mapping. Do not put bytes here that are changed in place: a block is immutable.
+//! All space is allocated before it is mapped, so that no access fails for lack of space. A get is a bounds-free slice
+//! of the mapping. Do not put bytes here that change in place: a block is immutable.
 
 mod error;
 mod file;
@@ -50,11 +50,11 @@ use space::{Room, Space};
 
 use crate::persist::Persistence;
 
-/// The smallest medium. Each size class in use holds a quarter of a MiB at least, so one of less than 16 MiB is full
-/// early when sizes vary.
+/// The smallest medium. Each size class in use holds at least a quarter of a MiB. A medium below 16 MiB is therefore
+/// full early when sizes vary.
 pub const MIN_BYTES: u64 = 4 << 20;
 
-/// Where far memory is.
+/// The place of far memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FarPlace {
     /// A file; made if there is none.
@@ -63,19 +63,19 @@ pub enum FarPlace {
     Node(u32),
 }
 
-/// What to open.
+/// Options for opening a medium.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FarOptions {
     /// Where.
     pub place: FarPlace,
-    /// Bytes of the medium, rounded down to a multiple of 256 KiB, of which the first hold no blocks. A file that
-    /// exists may grow, never shrink.
+    /// Bytes of the medium, rounded down to a multiple of 256 KiB. The first 256 KiB hold no blocks. An existing file
+    /// may grow, never shrink.
     pub capacity_bytes: u64,
     /// Whether to refuse everything but a file on DAX.
     pub require_dax: bool,
 }
 
-/// What a medium is, in truth.
+/// The kind of a medium, as found on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FarKind {
     /// A file mapped with `MAP_SYNC`: persistent memory.
@@ -107,7 +107,7 @@ impl fmt::Display for FarKind {
     }
 }
 
-/// A run of bytes on a medium. Freed by [`Far::free`] alone: one that is dropped keeps its space until the medium is
+/// A run of bytes on a medium. Only [`Far::free`] frees a block: a dropped block keeps its space until the medium is
 /// opened again.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "a dropped block keeps its space"]
@@ -118,7 +118,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where its bytes begin on the medium: the name under which it is found again after reopening.
+    /// The offset of its bytes on the medium. The offset identifies the block after reopening.
     pub fn offset(&self) -> u64 {
         self.offset as u64
     }
@@ -130,10 +130,10 @@ impl Block {
     }
 }
 
-/// What was on a medium when it was opened. Opening changes none of it.
+/// The contents of a medium at opening. Opening changes none of them.
 #[derive(Debug, Default)]
 pub struct Reopened {
-    /// Every whole block, in the order of the medium. One that was freed shortly before a crash may be among them.
+    /// Every whole block, in the order of the medium. A block that was freed shortly before a crash may be among them.
     pub blocks: Vec<Block>,
     /// Offsets of heads whose checksum does not match: a put or free that a crash tore, a chunk from before
     /// [`Far::open_empty`], or damage. Their space is reused.
@@ -158,7 +158,7 @@ pub struct Far {
     persistence: Persistence,
     kind: FarKind,
     id: u64,
-    /// This one among all that the process has opened: no block is taken for one of another medium.
+    /// The number of this medium in the process, so that no block is taken for one of another medium.
     medium: u32,
     state: Mutex<State>,
 }
@@ -171,11 +171,11 @@ struct State {
 }
 
 impl Far {
-    /// Opens a medium, or makes it, and finds the blocks on it again, at the speed at which they are read.
+    /// Opens or makes a medium and finds its blocks. It reads every block, so the time is that of reading them.
     ///
     /// # Errors
     ///
-    /// One sentence for whatever stands in the way; an existing file is then as it was.
+    /// One sentence that names the obstacle. An existing file is unchanged then.
     pub fn open(options: &FarOptions) -> Result<(Far, Reopened), FarError> {
         let OpenFile { mapping, persistence, kind, head } = find(options, Path::new("/sys"))?;
         Ok(Far::over(mapping, persistence, kind, head))
@@ -219,12 +219,12 @@ impl Far {
         Far { mapping, persistence, kind, id: state.head.id, medium, state: Mutex::new(state) }
     }
 
-    /// What the medium is.
+    /// The kind of the medium.
     pub fn kind(&self) -> FarKind {
         self.kind
     }
 
-    /// What makes its bytes durable.
+    /// The means that makes its bytes durable.
     pub fn persistence(&self) -> &Persistence {
         &self.persistence
     }
@@ -235,8 +235,8 @@ impl Far {
         FarUsage { capacity_bytes: state.head.capacity_bytes, used_bytes: state.space.used_bytes() }
     }
 
-    /// Whether `blocks` blocks of `len` bytes each, at most 127 KiB, have room now, whatever the sizes of those that
-    /// were freed.
+    /// Whether `blocks` blocks of `len` bytes each, at most 127 KiB, have room now, whatever sizes the freed blocks
+    /// had.
     pub fn has_room(&self, len: usize, blocks: usize, fit: Fit) -> bool {
         self.lock().space.has_room(len, blocks, fit)
     }
@@ -246,13 +246,13 @@ impl Far {
     ///
     /// # Errors
     ///
-    /// [`FarError::Full`] where no free stretch holds them, [`FarError::Sync`] where the medium could not be marked as
-    /// in use.
+    /// [`FarError::Full`] if no free stretch holds them; [`FarError::Sync`] if the medium could not be marked as in
+    /// use.
     pub fn put(&self, bytes: &[u8]) -> Result<Block, FarError> {
         self.put_fitting(bytes, Fit::Any)
     }
 
-    /// As [`Far::put`], refused where the block would leave more of its slot idle than asked for.
+    /// As [`Far::put`], but refuses if the block would leave more of its slot idle than `fit` allows.
     ///
     /// # Errors
     ///
@@ -260,11 +260,12 @@ impl Far {
     pub fn put_fitting(&self, bytes: &[u8], fit: Fit) -> Result<Block, FarError> {
         let offset = self.allocate(bytes.len(), fit)?;
         let start = offset + BLOCK_HEAD_BYTES;
-        // SAFETY: the slot was free and is now this call's alone; it has room for the head and for all bytes.
+        // SAFETY: the slot was free and now belongs to this call alone. The slot has room for the head and for all
+        // bytes.
         unsafe {
             self.persistence.copy(self.mapping.at(offset).wrapping_add(BLOCK_HEAD_BYTES), bytes);
             if self.persistence.survives() {
-                // The checksum covers the bytes, so that no fence is needed between them and their head.
+                // The checksum covers the bytes, so no fence is needed between the bytes and their head.
                 self.persistence.copy(self.mapping.at(offset), &layout::block_head(self.id, start, bytes));
             }
         }
@@ -284,7 +285,7 @@ impl Far {
         unsafe { self.mapping.slice(block.offset, block.len()) }
     }
 
-    /// Compares a block with the checksum that was put with it. On a node there is none to compare.
+    /// Compares a block with its stored checksum. Blocks on a node have no checksum.
     ///
     /// # Errors
     ///
@@ -302,8 +303,8 @@ impl Far {
         Err(FarError::Damaged { offset: block.offset(), len: bytes.len() as u64 })
     }
 
-    /// Gives back the space of a block. That it is free is durable with the next block put on DAX, and with the next
-    /// [`Far::sync`] anywhere.
+    /// Gives back the space of a block. On DAX the next put makes the free durable; on any medium the next
+    /// [`Far::sync`] does.
     ///
     /// # Panics
     ///
@@ -372,7 +373,8 @@ impl Far {
         space.allocate(len).or_else(|| space.allocate_larger(len, fit))
     }
 
-    /// Before the first change after opening or sealing: takes the seal off, and clears what a crash left half done.
+    /// Runs before the first change after opening or sealing: removes the seal, and clears the half-done changes of a
+    /// crash.
     fn begin_change(&self, state: &mut State) -> Result<(), FarError> {
         if state.head.sealed {
             let head = Head { sealed: false, ..state.head };
@@ -385,8 +387,8 @@ impl Far {
         Ok(())
     }
 
-    /// Writes the head of a chunk that was given a use. The heads of its slots say *empty* before that, whatever lay
-    /// there.
+    /// Writes the head of a chunk that now has a use. Before that, it marks the heads of all slots *empty*, whatever
+    /// lay there.
     fn open_chunk(&self, chunk: usize, used: ChunkUse) {
         if !self.persistence.survives() {
             return;
@@ -406,8 +408,8 @@ impl Far {
         self.persistence.drain();
     }
 
-    /// Clears the heads of neighbouring chunks that have become free. The first comes last: until then it says that the
-    /// others are its own, and what their heads hold may be bytes of a block.
+    /// Clears the heads of neighbouring chunks that have become free, the first chunk last. Until then the first head
+    /// claims the other chunks, whose heads may hold bytes of a block.
     fn clear_chunks(&self, first: usize, chunks: usize) {
         for chunk in (first..first + chunks).rev() {
             if chunk == first {
@@ -418,15 +420,15 @@ impl Far {
         self.persistence.drain();
     }
 
-    /// Clears the head of a chunk or block, each of its two words at once. The checksum too: the length of the next
-    /// block may be the same, and would bring the old block back before the new one is whole.
+    /// Clears the head of a chunk or block, each of its two words at once. It clears the checksum, too. Otherwise a
+    /// next block of the same length would revive the old block before the new block is whole.
     fn clear_head(&self, offset: usize) {
         if !self.persistence.survives() {
             return;
         }
         for word in [offset, offset + 8].map(|offset| self.mapping.at(offset)) {
-            // SAFETY: heads are aligned to 16 bytes and lie inside the mapping; this one is no block's, or one that is
-            // being freed.
+            // SAFETY: heads are aligned to 16 bytes and lie inside the mapping. This head belongs to no block, or to a
+            // block that is being freed.
             unsafe { AtomicU64::from_ptr(word.cast()).store(0, Ordering::Relaxed) };
         }
         // SAFETY: as above.

@@ -1,7 +1,7 @@
-//! Places to put bytes that are not the process's own memory, and what makes bytes durable there.
+//! Places for bytes outside the process's own memory, and the means that make bytes durable there.
 //!
-//! Nothing here knows of records or codecs: callers hand over bytes, and get them back or an error that says what is
-//! wrong.
+//! This crate knows nothing of records or codecs. Callers hand over bytes, and get the bytes back or an error that
+//! names the fault.
 //!
 //! A log makes a record durable, and a segment file keeps a large value outside DRAM:
 //!

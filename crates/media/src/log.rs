@@ -1,9 +1,9 @@
 //! The write-ahead log: opaque records in the order of their log sequence numbers (LSN), durable in groups.
 //!
-//! Records are appended to a buffer by many threads, written by one of them for all, and made durable by one of them
-//! for all. A *segment* is a file of fixed size that is allocated and filled with zeros before it is used, so that
-//! syncing it touches no metadata. When a segment is full the next one is made durable first, then the full one is cut
-//! to the end of its records; segments that a checkpoint made unnecessary are used again. `docs/FORMATS.md` draws both.
+//! Many threads append records to a buffer. One of them writes for all, and one of them syncs for all. A *segment* is a
+//! file of fixed size. It is allocated and filled with zeros before use, so that a sync touches no metadata. When a
+//! segment is full, the log first makes the next one durable, and then cuts the full one to the end of its records. The
+//! log reuses segments that a checkpoint made unnecessary. `docs/FORMATS.md` draws both.
 //!
 //! ```
 //! use std::path::Path;
@@ -32,26 +32,31 @@
 //!
 //! # Durability
 //!
-//! - [`Log::append`] hands out the LSN. Callers who need log order to equal apply order call it under the lock that
-//!   orders their writes; [`Log::wait_for_room`] before it keeps them from waiting for the disk under that lock.
-//! - [`Log::write`] returns when the system has the records up to an LSN: they survive the end of the process.
-//! - [`Log::sync`] returns when the medium has them: they survive a power cut. All threads that wait share one sync.
-//! - [`Keeper`] syncs once a second, and prepares the next segment ahead of its need.
-//! - After a failed write or sync the log is *poisoned*: nobody knows what the medium holds, so every call is refused
-//!   with the first failure until the log is opened anew.
-//! - A full disk and too many open files do not poison. [`Log::append`] refuses a record before it has an LSN when no
-//!   segment can be made for it. If there is no room to write a record that has one, [`Log::write`] and [`Log::sync`]
-//!   say so, and it is written when there is.
-//! - A log on a full disk can be opened: it has all its records, and takes new ones when there is room.
+//! - [`Log::append`] hands out the LSN. Callers that need log order to equal apply order call `append` under the lock
+//!   that orders their writes. They call [`Log::wait_for_room`] before they take that lock, so that they do not wait
+//!   for the disk while they hold it.
+//! - [`Log::write`] returns when the system has the records up to an LSN. The records then survive the end of the
+//!   process.
+//! - [`Log::sync`] returns when the medium has the records up to an LSN. The records then survive a power cut. All
+//!   waiting threads share one sync.
+//! - [`Keeper`] syncs once a second, and prepares the next segment before it is needed.
+//! - After a failed write or sync the log is *poisoned*, because the state of the medium is unknown. Every call is
+//!   refused with the first failure until the log is opened anew.
+//! - A full disk and too many open files do not poison. If no segment can be made for a record, [`Log::append`] refuses
+//!   the record before it has an LSN. If a record with an LSN finds no room, [`Log::write`] and [`Log::sync`] return an
+//!   error. The log writes that record when there is room.
+//! - A log on a full disk can be opened. It has all its records, and takes new records when there is room.
 //!
 //! # What counts as damage
 //!
-//! Every record says which LSN was durable when it was appended. At an invalid record, replay looks further: a valid
-//! record that knew the invalid one to be durable proves damage, and so does a sealed log or a following segment, or a
-//! caller who knows it ([`Replay::expect_durable`]). Otherwise it is a torn tail, the remains of what was never synced;
-//! it is dropped and reported. A byte of the last group of a log that was not sealed cannot be told from a torn tail by
-//! anybody. Bytes that cannot be read are damage, and no tail is cut off before them: they may prove that it is none,
-//! and may be read again another day.
+//! Every record states the LSN that was durable when the record was appended. At an invalid record, replay searches
+//! further for a proof of damage. A valid record that knew the invalid one to be durable is a proof. So are a seal, a
+//! following segment, and a caller that knows of the record ([`Replay::expect_durable`]). Without a proof, the rest is
+//! a torn tail: the remains of writes that were never synced. Replay drops and reports it. In the last group of an
+//! unsealed log, damage cannot be told from a torn tail.
+//!
+//! Unreadable bytes are damage, and replay cuts no tail off before them. They may prove that the tail is none, and may
+//! become readable later.
 
 mod buffer;
 mod format;
@@ -73,7 +78,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use writer::Writer;
 
-/// Log sequence number: the first record of a log has 1, each further one the next.
+/// Log sequence number: 1 for the first record of a log, and one more for each further record.
 pub type Lsn = u64;
 
 /// The longest record, in bytes.
@@ -82,13 +87,13 @@ pub const RECORD_BYTES_MAX: usize = 1 << 30;
 /// How a log is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Bytes of a segment file, 8 KiB to 1 GiB. A record that is longer gets a segment of its own.
+    /// Bytes of a segment file, 8 KiB to 1 GiB. A longer record gets a segment of its own.
     pub segment_bytes: u64,
-    /// Bytes that may wait to be written before appending waits, too; one record more may wait, however long it is.
+    /// When this many bytes wait to be written, appending waits. One record of any length may exceed the bound.
     pub buffer_bytes: usize,
     /// The first LSN of a log that has no segments yet.
     pub first_lsn: Lsn,
-    /// Replay goes on behind damage and lists what it skipped, instead of stopping there.
+    /// Replay continues behind damage and lists what it skipped, instead of stopping there.
     pub salvage: bool,
 }
 
@@ -105,7 +110,7 @@ pub enum LogError {
     /// The disk failed. A failed write or sync poisons the log.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Bytes that were durable are not what was written.
+    /// Durable bytes differ from the bytes that were written.
     #[error(
         "the log {} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (--salvage)",
         path.display()
@@ -113,9 +118,9 @@ pub enum LogError {
     Damaged {
         /// The segment file.
         path: PathBuf,
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expectation and the finding.
         reason: String,
     },
     /// A file with another signature or version.
@@ -123,7 +128,7 @@ pub enum LogError {
     Foreign {
         /// The segment file.
         path: PathBuf,
-        /// What was found, and what this version reads.
+        /// The version found, and the versions that this program reads.
         reason: String,
     },
     /// A record above [`RECORD_BYTES_MAX`].
@@ -143,7 +148,7 @@ pub enum LogError {
         "the log refuses further work, because what the disk holds is unknown since this failure: {first}"
     )]
     Poisoned {
-        /// The failure, in its own words.
+        /// The message of that failure.
         first: String,
     },
     /// The log was sealed by a clean stop.
@@ -155,7 +160,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What a failed read says of the file: it is damaged at `offset`, unless it is no failure of the medium.
+    /// Turns a failed read into damage at `offset`, if the medium failed; passes other errors on.
     fn of_read(error: DiskError, path: &Path, offset: u64) -> LogError {
         match error.unreadable() {
             Some(reason) => LogError::Damaged { path: path.to_path_buf(), offset, reason },
@@ -164,12 +169,13 @@ impl LogError {
     }
 }
 
-/// What a log has done since it was opened.
+/// The counters of a log since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
     /// Records appended.
     pub records: u64,
-    /// Bytes written to segment files: records with their headers, and headers of segments; not the zeros ahead of use.
+    /// Bytes written to segment files: records with their headers, and headers of segments. The zeros before use do not
+    /// count.
     pub written_bytes: u64,
     /// Syncs of record bytes.
     pub syncs: u64,
@@ -185,37 +191,37 @@ pub struct LogStats {
 pub struct Log {
     segments: Segments,
     buffer: Mutex<Buffer>,
-    /// The newest durable LSN; raised under the buffer's lock, read without it.
+    /// The newest durable LSN. Threads raise it under the buffer's lock and read it without the lock.
     durable_lsn: AtomicU64,
-    /// What the buffer holds, for a look without the lock.
+    /// Bytes in the buffer, to be read without the lock.
     waiting_bytes: AtomicUsize,
-    /// Somebody's wish may have become true: bytes written, a sync done, or the log poisoned.
+    /// Signals waiting threads: bytes were written, a sync ended, or the log was poisoned.
     changed: Condvar,
-    /// Only whoever has set `writing` or `syncing` in the buffer takes it, but for a moment to start a sync.
+    /// Only the thread that has set `writing` or `syncing` in the buffer takes this lock. The exception is a moment at
+    /// the start of a sync.
     writer: Mutex<Writer>,
     buffer_bytes: usize,
 }
 
 impl Log {
-    /// Opens the log of a folder, or begins one, and returns what it holds; [`Replay::into_log`] makes it ready to
-    /// append.
+    /// Opens or begins the log of a folder, and returns its contents; [`Replay::into_log`] makes it ready to append.
     ///
-    /// The folder is made if it is missing. Nothing else is changed before [`Replay::into_log`]. The caller holds the
-    /// folder's [`crate::disk::Disk::lock_dir`] or that of a folder above it.
+    /// Makes a missing folder. Nothing else is changed before [`Replay::into_log`]. The caller holds the folder's
+    /// [`crate::disk::Disk::lock_dir`] or that of a folder above it.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: LogOptions) -> Result<Replay, LogError> {
         Replay::open(disk, dir, options)
     }
 
-    /// Appends a record, whose payload is given in parts, and returns its LSN. It is not yet written; see
+    /// Appends a record, whose payload is given in parts, and returns its LSN. The record is not yet written; see
     /// [`Log::write`] and [`Log::sync`].
     ///
     /// Waits while [`LogOptions::buffer_bytes`] or more wait to be written.
     ///
     /// # Errors
     ///
-    /// That of the disk, most likely a full one ([`DiskError::Full`]), if the record needs another segment and none can
-    /// be made: it then has no LSN, and appending may be tried again. A poisoned or sealed log, and a record above
-    /// [`RECORD_BYTES_MAX`].
+    /// The disk's error, most likely [`DiskError::Full`], if the record needs another segment and none can be made. The
+    /// record then has no LSN, and appending may be tried again. Also an error for a poisoned or sealed log, and for a
+    /// record above [`RECORD_BYTES_MAX`].
     pub fn append(&self, parts: &[&[u8]]) -> Result<Lsn, LogError> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         if bytes > RECORD_BYTES_MAX {
@@ -251,7 +257,7 @@ impl Log {
         Ok(lsn)
     }
 
-    /// Waits until the buffer is below its bound, so that an [`Log::append`] right after it hardly ever waits.
+    /// Waits until the buffer is below its bound, so that a following [`Log::append`] hardly ever waits.
     pub fn wait_for_room(&self) -> Result<(), LogError> {
         if self.waiting_bytes.load(Ordering::Relaxed) < self.buffer_bytes {
             return Ok(());
@@ -263,7 +269,7 @@ impl Log {
         buffer.check()
     }
 
-    /// Returns when the system has all records up to `lsn`: they survive the end of this process.
+    /// Returns when the system has all records up to `lsn`. They then survive the end of this process.
     pub fn write(&self, lsn: Lsn) -> Result<(), LogError> {
         let mut buffer = self.buffer.lock();
         while buffer.written_lsn < lsn.min(buffer.next_lsn - 1) {
@@ -272,10 +278,10 @@ impl Log {
         Ok(())
     }
 
-    /// Returns when all records up to `lsn` are durable: they survive a power cut.
+    /// Returns when all records up to `lsn` are durable. They then survive a power cut.
     ///
-    /// One of the threads that wait writes and syncs what all of them have appended.
-    /// Costs one load if they are durable already.
+    /// One of the waiting threads writes and syncs the records of all. Costs one load if the records are durable
+    /// already.
     pub fn sync(&self, lsn: Lsn) -> Result<(), LogError> {
         if self.durable_lsn() >= lsn {
             return Ok(());
@@ -297,9 +303,9 @@ impl Log {
         }
     }
 
-    /// Marks a clean stop: everything is made durable, and from now on every damaged byte is known to be damage.
+    /// Marks a clean stop: makes everything durable. From now on replay recognizes every damaged byte as damage.
     ///
-    /// Later appends are refused. A log that is dropped without it looks as after a crash.
+    /// Refuses later appends. A log that is dropped without a seal looks as after a crash.
     pub fn seal(&self) -> Result<(), LogError> {
         let mut buffer = self.buffer.lock();
         buffer.check()?;
@@ -311,7 +317,7 @@ impl Log {
         while buffer.writing || buffer.syncing {
             self.changed.wait(&mut buffer);
         }
-        // A segment may be still to be begun, without a record.
+        // A segment may still wait to be begun, without a record.
         let is_written = synced.is_err() || buffer.is_empty();
         let written = if is_written { synced } else { self.write_or_wait(&mut buffer) };
         if let Err(error) = written {
@@ -325,15 +331,15 @@ impl Log {
         sealed
     }
 
-    /// Gives up all segments that have only records before `lsn`, after a checkpoint that holds what they say; durable
-    /// when it returns.
+    /// Drops all segments that have only records before `lsn`, after a checkpoint that covers them. The drop is durable
+    /// on return.
     pub fn drop_before(&self, lsn: Lsn) -> Result<(), LogError> {
         let outcome = self.segments.drop_before(lsn);
         self.buffer.lock().poison_unless_refused(outcome)
     }
 
-    /// Makes a spare segment if there is none, so that no append has to. A failure is of no record, and poisons
-    /// nothing, but for a failed sync.
+    /// Makes a spare segment if there is none, so that no append has to. A failure concerns no record. Only a failed
+    /// sync poisons the log.
     pub fn prepare_segment(&self) -> Result<(), LogError> {
         let prepared = self.segments.prepare();
         if matches!(prepared, Ok(false)) {
@@ -348,8 +354,8 @@ impl Log {
         Ok(())
     }
 
-    /// Begins the first segment since the log was opened; if there is no room for it, the first append that finds some
-    /// does.
+    /// Begins the first segment since the log was opened. If the disk has no room, the first append that finds room
+    /// begins the segment.
     fn begin_segment(&self) -> Result<(), LogError> {
         let spare = self.segments.take_spare(0);
         let mut buffer = self.buffer.lock();
@@ -378,23 +384,23 @@ impl Log {
         self.segments.first_lsn()
     }
 
-    /// The first failure of a write or sync, which has poisoned the log.
+    /// The first failure of a write or sync, which poisoned the log.
     pub fn failure(&self) -> Option<String> {
         self.buffer.lock().failure.clone()
     }
 
-    /// Why the last record was refused, if it was, or why none could be appended if any had come: the disk is full,
-    /// say. Nothing is lost, and the next one may be taken.
+    /// The reason why the last record was refused, or why a next one would be: the disk is full, say. Nothing is lost,
+    /// and the log may take the next record.
     pub fn refusal(&self) -> Option<String> {
         self.buffer.lock().refusal.clone()
     }
 
-    /// What makes records durable here, in words: `fdatasync`, or instructions on persistent memory that is mapped.
+    /// The means that makes records durable here, in words: `fdatasync`, or instructions on mapped persistent memory.
     pub fn durable_after(&self) -> String {
         self.writer.lock().file().map_or_else(|| "fdatasync".to_owned(), |file| file.durable_after())
     }
 
-    /// What the log has done.
+    /// The counters of the log.
     pub fn stats(&self) -> LogStats {
         let written_bytes = self.writer.lock().written_bytes;
         let buffer = self.buffer.lock();
@@ -408,7 +414,7 @@ impl Log {
         }
     }
 
-    /// Writes everything that is buffered, or waits for whoever is writing.
+    /// Writes everything in the buffer, or waits for the thread that is writing.
     fn write_or_wait(&self, buffer: &mut MutexGuard<'_, Buffer>) -> Result<(), LogError> {
         buffer.check()?;
         if buffer.writing {
@@ -437,11 +443,11 @@ impl Log {
         }
     }
 
-    /// Syncs what was written; nobody else is writing or syncing.
+    /// Syncs what was written. No other thread is writing or syncing.
     fn sync_written(&self, buffer: &mut MutexGuard<'_, Buffer>) -> Result<(), LogError> {
         buffer.syncing = true;
         let written_lsn = buffer.written_lsn;
-        // Records in earlier segments are durable since these were left.
+        // Earlier segments were synced when the log went on to the next one.
         let file = self.writer.lock().file();
         let outcome = MutexGuard::unlocked(buffer, || file.map_or(Ok(()), |file| file.sync()));
         buffer.syncing = false;

@@ -1,4 +1,4 @@
-//! A stretch of mapped memory, and who unmaps it.
+//! A stretch of mapped memory that is unmapped when its owner is dropped.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Bytes that stay mapped, readable and writable at the same address for as long as this lives.
+/// Bytes that stay mapped, readable and writable at the same address while this value lives.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -21,7 +21,7 @@ enum Backing {
     Heap,
 }
 
-// SAFETY: plain bytes, bound to no thread; who may read and write which of them is the business of the allocator above.
+// SAFETY: plain bytes, bound to no thread. The allocator above decides which thread may read or write which bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -36,8 +36,8 @@ pub(crate) fn is_on_tmpfs(file: &File) -> bool {
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 impl Mapping {
-    /// Maps `bytes` bytes of a file, with `MAP_SYNC` if the file system has it, and says whether it has. Nothing may be
-    /// touched that lies outside what the file has allocated.
+    /// Maps `bytes` bytes of a file, with `MAP_SYNC` if the file system has it, and says whether it has. The caller
+    /// must not touch bytes that the file has not allocated.
     pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<(Mapping, bool)> {
         match Mapping::of_dax_file(file, bytes) {
             Ok(mapping) => Ok((mapping, true)),
@@ -70,7 +70,7 @@ impl Mapping {
         const WORD_BITS: usize = usize::BITS as usize;
         let mut nodes = vec![0usize; node as usize / WORD_BITS + 1];
         nodes[node as usize / WORD_BITS] |= 1 << (node as usize % WORD_BITS);
-        // The kernel reads one bit less than it is told.
+        // The kernel reads one bit less than the given number.
         let bits = nodes.len() * WORD_BITS + 1;
         // SAFETY: the range is this mapping, the mask has the bits that the kernel reads, and a policy changes no byte.
         let result = unsafe {
@@ -88,13 +88,13 @@ impl Mapping {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives every page its memory now, where a failure is an error and not a signal later.
+    /// Populates every page now, so that a failure is an error and not a later signal.
     pub(crate) fn populate(&self) -> io::Result<()> {
         let advise = |advice| {
             // SAFETY: the range is this mapping, and neither advice changes a byte.
             unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.bytes, advice) }
         };
-        // Without huge pages it works as well.
+        // The mapping also works without huge pages.
         let _ = advise(Advice::LinuxHugepage);
         match advise(Advice::LinuxPopulateWrite) {
             // A kernel before 5.14.
@@ -106,7 +106,7 @@ impl Mapping {
 
     fn touch_all(&self) {
         for at in (0..self.bytes).step_by(rustix::param::page_size()) {
-            // SAFETY: inside the mapping, which is new and in nobody else's hands.
+            // SAFETY: inside the mapping, which is new and not yet shared.
             unsafe { self.at(at).write_volatile(0) };
         }
     }
@@ -132,7 +132,8 @@ impl Mapping {
             offset <= self.bytes && len <= self.bytes - offset,
             "{len} bytes at {offset} lie outside the mapping"
         );
-        // SAFETY: inside the mapping, which is readable for as long as `self`; unwritten by the caller's promise.
+        // SAFETY: inside the mapping, which is readable while `self` lives. The caller promises that nobody writes the
+        // bytes.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
     }
 

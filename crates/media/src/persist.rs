@@ -1,10 +1,10 @@
-//! What makes bytes in a mapping durable, in one place: copy, flush, fence, sync.
+//! Makes bytes in a mapping durable: copy, flush, fence and sync.
 //!
-//! On persistent memory that is mapped directly (DAX), a processor's fence does it, after its stores have left the
-//! caches. On a file in the page cache the same calls end in `msync` and `fdatasync`, and on anonymous memory nothing
-//! survives. [`Persistence`] knows which of them is in force, does it, and says it in words.
+//! On directly mapped persistent memory (DAX), a processor's fence makes stores durable after they have left the
+//! caches. On a file in the page cache the same calls end in `msync` and `fdatasync`. On anonymous memory nothing
+//! survives. [`Persistence`] knows which means is in force, uses it, and describes it in words.
 //!
-//! Bytes that are read back at once, or that need not outlive the process, have no business here.
+//! Do not use this module for bytes that are read back at once, or that need not outlive the process.
 
 mod copy;
 mod domain;
@@ -18,7 +18,7 @@ use copy::Copy;
 pub use domain::Domain;
 use flush::Flush;
 
-/// What makes bytes of one mapping durable.
+/// The means that makes bytes of one mapping durable.
 #[derive(Debug)]
 pub struct Persistence {
     means: Means,
@@ -37,9 +37,9 @@ enum Means {
 }
 
 impl Persistence {
-    /// For a mapping of `file` made with `MAP_SYNC` on persistent memory of the given domain. Processors other than
-    /// x86-64 get what [`Persistence::of_page_cache`] gives, since the kernel flushes their caches in `msync` and
-    /// `fdatasync`.
+    /// For a mapping of `file` made with `MAP_SYNC` on persistent memory of the given domain. On processors other than
+    /// x86-64 the result is that of [`Persistence::of_page_cache`], because there the kernel flushes the caches in
+    /// `msync` and `fdatasync`.
     pub fn of_dax(file: File, domain: Domain) -> Persistence {
         match (Copy::available().first(), Flush::available().first()) {
             (Some(&copy), Some(&flush)) => Persistence { means: Means::Stores { domain, copy, flush } },
@@ -52,7 +52,7 @@ impl Persistence {
         Persistence { means: Means::PageCache(file) }
     }
 
-    /// For a shared mapping of a file on tmpfs: as durable as such a file can be, which is until the machine stops.
+    /// For a shared mapping of a file on tmpfs. The bytes last until the machine stops, as tmpfs itself does.
     pub fn of_tmpfs() -> Persistence {
         Persistence { means: Means::Tmpfs }
     }
@@ -72,15 +72,17 @@ impl Persistence {
         !matches!(self.means, Means::Forgotten)
     }
 
-    /// Copies `bytes` to `target`, past the caches where stores are durable by themselves. Durable after the next
-    /// [`drain`](Persistence::drain) there, and after the next [`sync`](Persistence::sync) everywhere.
+    /// Copies `bytes` to `target`, past the caches if stores become durable without a system call. In that case the
+    /// bytes are durable after the next [`drain`](Persistence::drain); in every case after the next
+    /// [`sync`](Persistence::sync).
     ///
     /// # Safety
     ///
-    /// `target` lies in this mapping with room for all of `bytes`, which nobody else reads or writes meanwhile.
+    /// `target` lies in this mapping with room for all of `bytes`. No other thread reads or writes that range
+    /// meanwhile.
     pub unsafe fn copy(&self, target: *mut u8, bytes: &[u8]) {
         match self.means {
-            // SAFETY: the caller's promise; both kinds come from what is available.
+            // SAFETY: the caller's promise; both kinds come from `available`.
             Means::Stores { copy, flush, .. } => unsafe { copy_past_caches(copy, flush, target, bytes) },
             // SAFETY: the caller's promise.
             Means::PageCache(_) | Means::Tmpfs | Means::Forgotten => unsafe {
@@ -102,13 +104,13 @@ impl Persistence {
             | Means::PageCache(_)
             | Means::Tmpfs
             | Means::Forgotten => {}
-            // SAFETY: the caller's promise; the kind comes from what is available.
+            // SAFETY: the caller's promise; the kind comes from `available`.
             Means::Stores { flush, .. } => unsafe { flush.range(start, bytes) },
         }
     }
 
-    /// Waits until everything copied and flushed by this thread is durable, where stores are durable by themselves;
-    /// elsewhere it only keeps the order that other threads see.
+    /// Waits until everything that this thread copied and flushed is durable, if stores become durable without a system
+    /// call. Otherwise it only keeps the order that other threads see.
     pub fn drain(&self) {
         if self.is_immediate() {
             store_fence();
@@ -119,8 +121,8 @@ impl Persistence {
     ///
     /// # Errors
     ///
-    /// Those of `fdatasync`. After one, nobody knows what is durable: the kernel may have dropped what it could not
-    /// write.
+    /// The errors of `fdatasync`. After one it is unknown which bytes are durable: the kernel may have dropped pages
+    /// that it could not write.
     pub fn sync(&self) -> io::Result<()> {
         match &self.means {
             Means::Stores { .. } => store_fence(),
@@ -130,11 +132,11 @@ impl Persistence {
         Ok(())
     }
 
-    /// Makes the range durable alone: flush and fence, or `msync` of its pages.
+    /// Makes only the range durable: flush and fence, or `msync` of its pages.
     ///
     /// # Errors
     ///
-    /// Those of `msync`, as for [`sync`](Persistence::sync).
+    /// The errors of `msync`, as for [`sync`](Persistence::sync).
     ///
     /// # Safety
     ///
@@ -163,7 +165,7 @@ impl Persistence {
     }
 }
 
-/// One line for start-up and INFO: what is in force, and by which instructions or calls.
+/// One line for start-up and INFO: the means in force, and its instructions or calls.
 impl fmt::Display for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Means::Stores { domain, copy, flush } = &self.means else {
@@ -192,7 +194,8 @@ impl fmt::Display for Persistence {
     }
 }
 
-/// Whole lines past the caches; the ends, which share their lines with others, by ordinary stores and a flush.
+/// Copies whole lines past the caches. The ends share their lines with other bytes, so ordinary stores and a flush
+/// write them.
 ///
 /// # Safety
 ///
@@ -269,7 +272,7 @@ mod tests {
             for start in [0, 1, 17, 63, 64] {
                 for len in [0, 1, 15, 63, 64, 65, 127, 128, 129, 511, 600] {
                     target.fill(0);
-                    // SAFETY: 64 + 600 bytes fit into the target, which is ours alone.
+                    // SAFETY: 64 + 600 bytes fit into the target, which only this test uses.
                     unsafe {
                         let start = target.as_mut_ptr().add(start);
                         persistence.copy(start, &source[..len]);

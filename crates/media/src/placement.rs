@@ -1,12 +1,13 @@
-//! Which values go to far memory: the large ones, from a size on that holds DRAM and far memory at a set ratio of
-//! bytes.
+//! Decides which values go to far memory: those above a size that keeps DRAM and far memory at a set ratio of bytes.
 //!
-//! Small values cost more to fetch from far memory for each of their bytes, so a *threshold* of size is the natural
-//! border. `TieredMemDB` steps it up and down by a quarter of itself until the ratio fits, which takes long,
-//! overshoots, and cannot hit a ratio when all values have one size. Here it is computed: from a histogram of recent
-//! sizes, the size above which the wanted share of bytes lies; of the sizes in the histogram's class at the border, a
-//! fraction goes to far memory. The wanted share makes up for what earlier values and frees have left behind, and a
-//! value that would carry the ratio out of its band goes to the other side whatever its size.
+//! Small values cost more per byte to fetch from far memory, so the border is a *threshold* of size. `TieredMemDB`
+//! steps its threshold up and down by a quarter until the ratio fits. That takes long, overshoots, and cannot reach a
+//! ratio when all values have one size. This module computes the threshold instead:
+//!
+//! 1. A histogram of recent sizes gives the size above which the wanted share of bytes lies.
+//! 2. In the histogram's class at the border, a fraction of the values goes to far memory.
+//! 3. The wanted share corrects the deviation that earlier values and frees have left.
+//! 4. A value that would carry the ratio out of its band goes to the other side, whatever its size.
 //!
 //! Only new values are placed: when frees alone have moved the ratio, [`Placement::excess`] says how many bytes to
 //! move.
@@ -28,8 +29,8 @@ const CLASS_BITS: u32 = 3;
 const CLASSES: usize = (64 - CLASS_BITS as usize + 1) << CLASS_BITS;
 /// Values between two computations of the threshold.
 const PERIOD: u64 = 256;
-/// Where the band ends, in thousandths of the ratio: well inside the 5 % that are promised, with room for the values
-/// under way on other threads and for frees, which come as they please.
+/// The half-width of the band, in thousandths of the ratio. It lies well inside the promised 5 %, with room for values
+/// under way on other threads and for frees, which come at any time.
 const BAND_MILLI: u64 = 10;
 /// One, as a fraction of the values in the class at the border.
 const WHOLE: u64 = 1 << 32;
@@ -44,7 +45,7 @@ pub struct Placement {
     placed: AtomicU64,
     /// Bytes of recent values by class of size; halved with each computation.
     recent_bytes: Box<[AtomicU64]>,
-    /// Held by whoever computes the border.
+    /// Held by the thread that computes the border.
     computing: Mutex<()>,
     /// Class at the border, in the upper half; the fraction of it that goes to far memory, in the lower.
     border: AtomicU64,
@@ -53,7 +54,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Holds DRAM to far memory as `dram_parts` to `far_parts`; with zero parts a side gets nothing.
+    /// Keeps DRAM to far memory as `dram_parts` to `far_parts`. A side with zero parts gets nothing.
     ///
     /// # Panics
     ///
@@ -73,8 +74,7 @@ impl Placement {
         }
     }
 
-    /// Decides for a new value of `bytes` bytes and counts it there. Bytes are what the value takes, allocator's
-    /// rounding included.
+    /// Decides the side of a new value of `bytes` bytes and counts it there. `bytes` includes the allocator's rounding.
     pub fn place(&self, bytes: u64) -> Side {
         self.recent_bytes[class(bytes)].fetch_add(bytes, Relaxed);
         if self.placed.fetch_add(1, Relaxed) % PERIOD == PERIOD - 1 {
@@ -107,7 +107,7 @@ impl Placement {
         self.dram_parts as f64 / (self.dram_parts + self.far_parts) as f64
     }
 
-    /// The size from which on values go to far memory; at the class of sizes that begins here, a part of them.
+    /// The size from which values go to far memory. Of the class that begins at this size, only a part goes.
     pub fn threshold_bytes(&self) -> u64 {
         class_start((self.border.load(Relaxed) >> 32) as usize)
     }
@@ -146,7 +146,7 @@ impl Placement {
         if far { Side::Far } else { Side::Dram }
     }
 
-    /// `side`, unless the value would carry the ratio out of its band there, or further out.
+    /// `side`, unless placing the value there would carry the ratio out of its band, or further out.
     fn inside_band(&self, side: Side, bytes: u64) -> Side {
         let (mut dram, mut far) = (self.bytes(Side::Dram), self.bytes(Side::Far));
         match side {
@@ -163,8 +163,8 @@ impl Placement {
         }
     }
 
-    /// Of the recent bytes, as many should have gone to far memory as belong there and as it now lacks; the border is
-    /// where the largest values make up that many.
+    /// The bytes that should go to far memory are its share of the recent bytes, and the bytes that it now lacks. The
+    /// border is the size at which the largest values make up that many bytes.
     fn compute_border(&self) {
         let Ok(_computing) = self.computing.try_lock() else { return };
         let recent: Vec<u64> = self.recent_bytes.iter().map(|bytes| bytes.load(Relaxed)).collect();

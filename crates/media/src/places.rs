@@ -1,7 +1,7 @@
-//! What places this machine has: NUMA nodes, among them those that are memory without processors (CXL, persistent
-//! memory), DAX devices, and file systems that give direct access.
+//! Finds the places of this machine: NUMA nodes, DAX devices, and file systems with direct access. Some nodes are
+//! memory without processors (CXL, persistent memory).
 //!
-//! [`examine`] looks at a machine, or at a recorded tree of another one, and tells what it found.
+//! [`examine`] looks at a machine, or at a recorded tree of another machine, and reports its findings.
 
 mod dax;
 mod nodes;
@@ -23,7 +23,7 @@ pub fn record(recorder: &mut Recorder) {
     dax::record(recorder);
 }
 
-/// The names in a folder that begin so, by number; none if it cannot be read.
+/// The names in a folder that begin with `prefix`, by number; none if the folder cannot be read.
 fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, String)> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -33,7 +33,7 @@ fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, String)> {
     found
 }
 
-/// What a small file says, without surrounding white space.
+/// The text of a small file, without surrounding white space.
 fn text(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())

@@ -1,9 +1,9 @@
 //! Segment files on SSD for immutable bodies: appended in large aligned writes, read singly and checked.
 //!
-//! A *body* is bytes that never change. [`Segments::append`] gives its [`Place`], which is all that the caller keeps;
-//! which bodies are live is the caller's knowledge, and so is a manifest. Space comes back by *cleaning*: the segment
-//! with the fewest live bytes is the [`Segments::candidate`], its live bodies are appended anew, and the file is
-//! removed.
+//! A *body* is bytes that never change. [`Segments::append`] returns its [`Place`], and the caller keeps only that. The
+//! caller knows which bodies are live, and keeps a manifest of them. *Cleaning* frees space. [`Segments::candidate`]
+//! names the segment with the smallest share of live bytes; the caller appends its live bodies anew and removes the
+//! file.
 //!
 //! ```
 //! use std::path::Path;
@@ -22,10 +22,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Files are opened past the page cache where the file system takes that; [`Segments::describe`] says what is in force.
-//! A full tier ([`SegmentError::Full`]) refuses new bodies and nothing else: reading, releasing and cleaning go on, for
-//! one segment is kept free for cleaning. After a failed write or sync, appending is refused until the segments are
-//! opened anew; bodies that were not yet written are still read from memory.
+//! Files are opened past the page cache if the file system supports direct I/O; [`Segments::describe`] tells. A full
+//! tier ([`SegmentError::Full`]) refuses only new bodies. Reading, releasing and cleaning continue, because one segment
+//! is kept free for cleaning. After a failed write or sync, the segments refuse appends until they are opened anew.
+//! Bodies that were not yet written are still read from memory.
 
 mod appender;
 mod file;
@@ -48,12 +48,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The longest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 30;
 
-/// Where a body lies.
+/// The position of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The number of the segment; no two segments of a folder ever have the same.
+    /// The number of the segment. A folder never uses a number twice.
     pub segment: u64,
-    /// Where the body's block begins in the file.
+    /// The offset of the body's block in the file.
     pub offset: u32,
     /// Bytes of the body.
     pub bytes: u32,
@@ -66,12 +66,12 @@ impl Place {
     }
 }
 
-/// Why a body is appended. Each purpose has a segment of its own, for bodies that were cleaned live longer.
+/// The purpose of an append. Each purpose has a segment of its own, because bodies that survive a cleaning live longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A body that was not in a segment before, or has changed.
     New,
-    /// A live body of a segment that is being cleaned. It may use the segment that is kept free.
+    /// A live body of a segment that is being cleaned. It may use the reserved free segment.
     Cleaning,
 }
 
@@ -82,9 +82,9 @@ pub struct SegmentOptions {
     pub segment_bytes: u64,
     /// Bytes of a write, a multiple of 4096.
     pub write_bytes: usize,
-    /// All segment files together have at most so many bytes; four segments at least.
+    /// The limit for all segment files together, in bytes: at least four segments.
     pub limit_bytes: u64,
-    /// Threads for [`Segments::read_later`] where the kernel does not offer `io_uring`.
+    /// Threads for [`Segments::read_later`] if the kernel does not offer `io_uring`.
     pub read_threads: usize,
 }
 
@@ -116,14 +116,14 @@ pub enum SegmentError {
         /// The limit in force.
         limit_bytes: u64,
     },
-    /// Bytes that are not what was written.
+    /// Bytes that differ from what was written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
     Damaged {
         /// The segment file.
         path: PathBuf,
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What was expected and what was found.
+        /// The expectation and the finding.
         reason: String,
     },
     /// A file with another signature or version.
@@ -131,10 +131,10 @@ pub enum SegmentError {
     Foreign {
         /// The segment file.
         path: PathBuf,
-        /// What was found, and what this version reads.
+        /// The version found, and the versions that this program reads.
         reason: String,
     },
-    /// A place in a segment that is not there.
+    /// A place in a missing segment.
     #[error("segment {segment} is not in {}", dir.display())]
     Missing {
         /// The segment's number.
@@ -159,13 +159,13 @@ pub enum SegmentError {
         write_bytes: usize,
         /// The limit asked for.
         limit_bytes: u64,
-        /// Which rule they break.
+        /// The rule that the options break.
         reason: &'static str,
     },
     /// An earlier write or sync failed.
     #[error("no bodies are taken, because what the disk holds is unknown since this failure: {first}")]
     Poisoned {
-        /// The failure, in its own words.
+        /// The message of that failure.
         first: String,
     },
     /// The segment is being appended to.
@@ -177,7 +177,7 @@ pub enum SegmentError {
 }
 
 impl SegmentError {
-    /// What a failed read says of the file: it is damaged at `offset`, unless it is no failure of the medium.
+    /// Turns a failed read into damage at `offset`, if the medium failed; passes other errors on.
     fn of_read(error: DiskError, path: &Path, offset: u64) -> SegmentError {
         match error.unreadable() {
             Some(reason) => SegmentError::Damaged { path: path.to_path_buf(), offset, reason },
@@ -197,7 +197,7 @@ pub struct Candidate {
     pub allocated_bytes: u64,
 }
 
-/// What segments hold, and what was written since they were opened.
+/// The contents of segments, and the bytes written since they were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentStats {
     /// Segment files.
@@ -224,13 +224,14 @@ pub struct Segments {
     reader: Reader,
 }
 
-/// What appending and reading share.
+/// State that appending and reading share.
 struct Shared {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     options: SegmentOptions,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
-    /// Only one segment is made at a time, so that the limit holds. The newest number that was there, readable or not.
+    /// The newest number of a segment, readable or not. Its lock lets only one thread at a time make a segment, so that
+    /// the limit holds.
     creating: Mutex<u64>,
     failure: Mutex<Option<String>>,
     new_body_bytes: AtomicU64,
@@ -240,18 +241,18 @@ struct Shared {
 }
 
 impl Segments {
-    /// Opens the segments of a folder, which is made if it is missing, and checks their headers.
+    /// Opens the segments of a folder and checks their headers. Makes a missing folder.
     ///
-    /// No body is live until the caller says so with [`Segments::keep`]. Nothing is appended to the segments that were
-    /// found. The caller holds the folder's lock, or that of a folder above it.
+    /// No body is live until the caller declares it with [`Segments::keep`]. Nothing is appended to existing segments.
+    /// The caller holds the folder's lock, or that of a folder above it.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: SegmentOptions) -> Result<Segments, SegmentError> {
         let (segments, mut damaged) = Segments::salvage(disk, dir, options)?;
         if damaged.is_empty() { Ok(segments) } else { Err(damaged.swap_remove(0).1) }
     }
 
-    /// As [`Segments::open`], whatever the headers are, readable or not. Bodies are read without that of their file,
-    /// which has its number only; a file of another version is left out, and so is one that cannot be opened. What is
-    /// wrong is returned by number.
+    /// As [`Segments::open`], but accepts damaged or unreadable headers: reading a body does not need the header of its
+    /// file. Files of another version and files that cannot be opened are left out. Returns each fault with the number
+    /// of its segment.
     pub fn salvage(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -293,7 +294,7 @@ impl Segments {
         Ok((Segments { shared, appenders, reader }, damaged))
     }
 
-    /// Appends a body, which is live from now on and durable after [`Segments::sync`].
+    /// Appends a body. The body is live from now on and durable after [`Segments::sync`].
     ///
     /// # Errors
     ///
@@ -313,7 +314,7 @@ impl Segments {
 
     /// Makes every body durable whose append has returned.
     ///
-    /// What is buffered is written and padded to 4096 bytes.
+    /// Writes the buffered bytes, padded to 4096 bytes.
     pub fn sync(&self) -> Result<(), SegmentError> {
         self.appenders.iter().try_for_each(|appender| appender.lock().sync(&self.shared))
     }
@@ -331,9 +332,10 @@ impl Segments {
         }
     }
 
-    /// Reads a body and checks it; `done` gets it, in another thread or, if it was not yet written, in this one.
+    /// Reads a body, checks it, and hands it to `done` in another thread. If the body was not yet written, `done` runs
+    /// in this thread.
     ///
-    /// `done` should be short: other reads wait for it.
+    /// `done` should be short, because other reads wait for it.
     pub fn read_later(
         &self,
         place: Place,
@@ -352,22 +354,22 @@ impl Segments {
         Ok(())
     }
 
-    /// Says that a body is no longer live. It can be read until its segment is removed.
+    /// Declares that a body is no longer live. The body can be read until its segment is removed.
     pub fn release(&self, place: Place) {
         if let Ok(file) = self.shared.file(place.segment) {
             file.take_live(place.block_bytes());
         }
     }
 
-    /// The segment with the smallest share of live bytes, of those that nobody appends to.
+    /// The segment with the smallest share of live bytes among those that are not appended to.
     pub fn candidate(&self) -> Option<Candidate> {
         self.candidates().into_iter().next()
     }
 
-    /// All segments that nobody appends to, the smallest share of live bytes first.
+    /// All segments that are not appended to, the smallest share of live bytes first.
     pub fn candidates(&self) -> Vec<Candidate> {
         let files = self.shared.files.read();
-        // The newest is kept for its number when it has been emptied.
+        // The newest segment stays for its number even when it has been emptied.
         let newest = files.keys().next_back();
         let finished = files
             .iter()
@@ -391,14 +393,13 @@ impl Segments {
         Ok(Blocks::new(self.shared.file(segment)?))
     }
 
-    /// Removes a segment that holds nothing anybody needs: neither this process nor, after a crash, the caller's
-    /// manifest.
+    /// Removes a segment whose bodies neither this process nor, after a crash, the caller's manifest needs.
     pub fn remove(&self, segment: u64) -> Result<(), SegmentError> {
         let file = self.shared.file(segment)?;
         if !file.is_finished() {
             return Err(SegmentError::Open { segment });
         }
-        // The newest number must stay known, or it would be used again.
+        // The file with the newest number must stay, or the number would be used again.
         let is_newest = self.shared.files.read().keys().next_back() == Some(&segment);
         if is_newest {
             return file.empty();
@@ -408,12 +409,12 @@ impl Segments {
         Ok(())
     }
 
-    /// All segment files together have at most so many bytes.
+    /// The limit for all segment files together, in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.shared.options.limit_bytes
     }
 
-    /// The file of a segment, whether it is there or not.
+    /// The path of a segment's file, whether the file exists or not.
     pub fn path_of(&self, segment: u64) -> PathBuf {
         self.shared.dir.join(format::segment_name(segment))
     }
@@ -428,7 +429,7 @@ impl Segments {
         self.shared.files.read().keys().copied().collect()
     }
 
-    /// What the segments hold, and what was written.
+    /// The contents of the segments, and the bytes written.
     pub fn stats(&self) -> SegmentStats {
         let shared = &self.shared;
         let files = shared.files.read();
@@ -443,7 +444,7 @@ impl Segments {
         }
     }
 
-    /// What is in force here, in words: direct or cached files (known once there is one), and how bodies are read.
+    /// Describes in words the mode of the files (direct or cached, known once a file exists) and the way of reading.
     pub fn describe(&self) -> String {
         let files = self.shared.files.read();
         let caching = match files.values().next_back().map(|file| file.is_direct()) {
@@ -454,11 +455,11 @@ impl Segments {
         format!("{caching}, asynchronous reads by {}", self.reader.name())
     }
 
-    /// Where a body is at the moment.
+    /// Finds the current source of a body: a buffer or a file.
     fn find(&self, place: Place) -> Result<Source, SegmentError> {
         let file = self.shared.file(place.segment)?;
         if !file.has_written(place) {
-            // It may be written while we ask for the lock: then it is in the file.
+            // An appender may write the body while this thread waits for the lock. The body is then in the file.
             for appender in &self.appenders {
                 if let Some(body) = appender.lock().buffered(place) {
                     return Ok(Source::Memory(body));

@@ -1,7 +1,8 @@
-//! Disks for tests: one that remembers every operation and rebuilds what a power cut may leave, one that fails on
-//! purpose, and one that holds an operation.
+//! Disks for tests. One records every operation and rebuilds the states that a power cut may leave, one fails on
+//! purpose, and one holds an operation.
 //!
-//! Part of the crate so that whoever builds on [`crate::log`] and [`crate::segments`] tests with the same disks.
+//! The module is part of the crate, so that users of [`crate::log`] and [`crate::segments`] can test with the same
+//! disks.
 
 mod failing;
 mod images;

@@ -1,5 +1,5 @@
-//! Any bytes as the files of a log, with headers and checksums put right or not: replay ends with records or a named
-//! error, a salvage always ends and leaves a log that goes on.
+//! Opens any bytes as the files of a log, with headers and checksums corrected or not. A replay must end with records
+//! or a named error. A salvage must end and leave a log that takes new records.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any bytes as a segment file, with its header put right or not, and any places in it: bodies or named errors, and
-//! never a body whose checksum does not know its place.
+//! Opens any bytes as a segment file, with its header corrected or not, and reads any places in it. Reads must give
+//! bodies or named errors, and never a body whose checksum does not cover its place.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! A file that says, while it is written, under which number.
+//! Marks a file, while a process writes it, with a number that other processes can read.
 //!
-//! A claim is a lock on one byte far behind the end of any file. It belongs to the open file, which children don't get,
-//! and so ends with the process, however that ends; it follows the file through renames, and any process that may read
-//! the file may ask for it. Nobody is kept from anything by it.
+//! A claim is a lock on one byte far behind the end of any file. The lock belongs to the open file, which children do
+//! not inherit, so it ends with the process. It follows the file through renames. Any process that may read the file
+//! can look for the lock. A claim keeps nobody from using the file.
 
 use super::DiskError;
 use std::fs::{File, OpenOptions};
@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The byte of number 0; files end long before.
+/// The byte of number 0, far behind the end of any file.
 const BYTE_OF_ZERO: i64 = 1 << 62;
 
-/// A claim on a file, until it is dropped or the process ends. A child that is forked does not have it.
+/// A claim on a file, until the claim is dropped or the process ends. A forked child does not have the claim.
 #[derive(Debug)]
 pub struct Claim {
     file: File,
@@ -25,9 +25,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims a file under a number, beside the claims that it has.
+    /// Claims a file under a number, in addition to existing claims.
     ///
-    /// On a file system without locks nobody sees the claim.
+    /// On a file system without locks no process sees the claim.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Claim {
         Ok(Claim { file, number, slot })
     }
 
-    /// Whether anybody, in this process or another, claims a file under one of these numbers.
+    /// Whether this or another process claims a file under one of these numbers.
     pub fn is_laid(file: &File, numbers: RangeInclusive<u32>) -> bool {
         !numbers.is_empty()
             && ask(file, libc::F_OFD_GETLK, libc::F_WRLCK, numbers)
@@ -57,18 +57,17 @@ impl Drop for Claim {
     }
 }
 
-/// What children get in the place of claimed files. The lock would live as long as any of them does, and outlive its
-/// process.
+/// Replaces claimed files in forked children. Otherwise a child would keep the lock alive after its parent has ended.
 mod children {
     use super::*;
 
-    /// More claims at once than anybody has logs that are written; those beyond are seen in children, too.
+    /// More claims than a process has open logs. Children inherit the claims beyond this number.
     static FILES: [AtomicI32; 1024] = [const { AtomicI32::new(NONE) }; 1024];
-    /// What they get, once handlers are there.
+    /// The file that children get instead, once the fork handler is installed.
     static NOTHING: OnceLock<Option<File>> = OnceLock::new();
     pub(super) const NONE: RawFd = -1;
 
-    /// Keeps an open file from children that are forked from now on, until its slot is empty again.
+    /// Withholds an open file from children that are forked from now on, until its slot is empty again.
     pub(super) fn keep_from(file: RawFd) -> Option<&'static AtomicI32> {
         NOTHING.get_or_init(|| {
             let nothing = File::open("/dev/null").ok()?;
@@ -88,15 +87,15 @@ mod children {
         for slot in &FILES {
             let file = slot.load(Ordering::Acquire);
             if file != NONE {
-                // SAFETY: a call that is allowed in a child of any process; the number stays that of an open file, as
-                // its owner believes.
+                // SAFETY: `dup3` is allowed in a forked child. The number still names an open file, as its owner
+                // expects.
                 unsafe { libc::dup3(nothing.as_raw_fd(), file, libc::O_CLOEXEC) };
             }
         }
     }
 }
 
-/// Sets or looks for a lock on the bytes of these numbers: what the system made of the question.
+/// Sets or looks for a lock on the bytes of these numbers, and returns the system's answer.
 fn ask(
     file: &File,
     command: libc::c_int,
@@ -157,12 +156,12 @@ mod tests {
         }
         let file = File::open(&path).unwrap();
         let was_laid = Claim::is_laid(&file, 7..=7);
-        // As the end of the process does it: without a word to the lock.
+        // Closes the file as the end of a process does, without unlocking it.
         let copied = claim.file.as_raw_fd();
         let nothing = File::open("/dev/null").unwrap();
         // SAFETY: the number stays that of an open file.
         unsafe { libc::dup3(nothing.as_raw_fd(), copied, libc::O_CLOEXEC) };
-        // The child's handler may still be at it, for which it may wait for a processor.
+        // The child's handler may still be running or waiting for a processor.
         let is_gone = (0..60_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             !Claim::is_laid(&file, 7..=7)

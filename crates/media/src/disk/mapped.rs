@@ -1,9 +1,9 @@
-//! A file on a DAX file system, written by stores into a mapping: no system call to write, a fence to make durable. A
-//! file on tmpfs, too: there is nothing to wait for, and a store costs a tenth of a write.
+//! A file on a DAX file system or on tmpfs, written by stores into a mapping. On DAX a write needs no system call, and
+//! a fence makes it durable. On tmpfs there is nothing to sync, and a store costs a tenth of a write.
 //!
-//! For files that have their full length before they are written, as segments of the log: what is written beyond goes
-//! through the file. Reads do, too; they come back with an error where the medium is damaged, and a load would kill the
-//! process.
+//! For files that have their full length before they are written, such as segments of the log. Writes beyond that
+//! length go through the file. Reads go through the file, too: on a damaged medium they return an error, where a load
+//! would kill the process.
 
 use super::real::RealFile;
 use super::{DiskError, DiskFile};
@@ -22,20 +22,20 @@ pub(super) struct MappedFile {
     state: Mutex<State>,
 }
 
-/// What only one thread at a time may know and change.
+/// State that only one thread at a time may read and change.
 struct State {
     mapping: Mapping,
-    /// Bytes of the mapping that the file has: stores beyond would kill the process.
+    /// Bytes of the mapping that the file backs. A store beyond them would kill the process.
     backed_bytes: u64,
-    /// Whether something was changed through the file, which a fence does not make durable.
+    /// Whether a write went through the file. A fence does not make such a write durable.
     changed_in_file: bool,
 }
 
 impl MappedFile {
-    /// Maps a file, if stores into it become durable without a system call; gives it back otherwise.
+    /// Maps a file, if stores into it become durable without a system call. Otherwise returns the file.
     pub(super) fn new(file: RealFile) -> Result<MappedFile, RealFile> {
         let Ok(found) = file.file().metadata() else { return Err(file) };
-        // A store into a hole makes the file system look for room, and kills the process if there is none.
+        // A store into a hole makes the file system allocate, and kills the process if there is no space.
         if found.len() == 0 || found.blocks() * 512 < found.len() {
             return Err(file);
         }
@@ -57,8 +57,8 @@ impl MappedFile {
         Ok(MappedFile::of(file, mapping, persistence))
     }
 
-    /// Maps the first `bytes` bytes in the way that the file was mapped first; what cannot be mapped is written through
-    /// the file.
+    /// Maps the first `bytes` bytes in the way that the file was mapped first. Writes to bytes that cannot be mapped go
+    /// through the file.
     fn map(&self, bytes: u64) -> io::Result<Mapping> {
         if self.persistence.is_immediate() {
             Mapping::of_dax_file(self.file.file(), bytes as usize)
@@ -96,7 +96,7 @@ impl DiskFile for MappedFile {
         // SAFETY: the bytes lie in the mapping and in the file, and nobody else writes there: the lock is held. Nobody
         // reads through the mapping.
         unsafe { self.persistence.copy(state.mapping.at(offset as usize), &bytes[..room]) };
-        // Only the thread that stored can wait for its stores; whoever syncs may be another.
+        // Only the thread that stored can wait for its stores, and another thread may call sync.
         self.persistence.drain();
         Ok(room)
     }
@@ -177,7 +177,7 @@ mod tests {
         let files: [&dyn DiskFile; 2] = [&mapped(ours), &RealFile::of(theirs, Path::new("file"))];
         let mut random = fastrand::Rng::with_seed(7);
         for n in 0..3000 {
-            // As far as twice the length, so that writes cross its end; the end itself moves, too.
+            // Up to twice the length, so that writes cross the end of the file. The end moves, too.
             let (offset, len) = (random.u64(..2 * BYTES), random.usize(..5000));
             match random.u8(..20) {
                 0 => files.map(|file| file.set_len(offset).unwrap()),

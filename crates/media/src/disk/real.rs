@@ -11,11 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file whose advisory lock keeps a folder to one process.
+/// The file whose advisory lock reserves a folder for one process.
 const LOCK_NAME: &str = "LOCK";
 
-/// What lies in a folder is nobody's but its owner's, whatever the umask says. One that was there keeps the mode that
-/// somebody gave it.
+/// Only the owner may read a folder that this code makes, whatever the umask says. An existing folder keeps its mode.
 const FOLDER_MODE: u32 = 0o700;
 
 /// The least that is allocated at once.
@@ -38,7 +37,7 @@ impl RealDisk {
             Caching::Cached | Caching::Mapped => None,
             Caching::Direct => match open(OFlags::DIRECT) {
                 Ok(file) => Some(file),
-                // The file system has no direct I/O; the file may have been made before it said so.
+                // The file system has no direct I/O. It may have made the file before it refused.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                     if is_new {
                         let _ = fs::remove_file(path);
@@ -78,9 +77,9 @@ impl Disk for RealDisk {
                 _ => return self.sync_dir(parent),
             }
         }
-        // A process that ended between making it and the sync left it to this one. Each folder is made when the one
-        // above is durable, so there is no need to look further up. One above that may not be read was not made by this
-        // user.
+        // Another process may have made the folder and ended before its sync, so this process syncs the parent. Each
+        // folder is made when its parent is durable, so no folder further up needs a sync. A parent that this user may
+        // not read was made by another user.
         match self.sync_dir(parent) {
             Err(DiskError::Failed { kind: io::ErrorKind::PermissionDenied, .. }) => Ok(()),
             synced => synced,
@@ -108,7 +107,7 @@ impl Disk for RealDisk {
             let mut names = Vec::new();
             for entry in fs::read_dir(dir)? {
                 let entry = entry?;
-                // A name that is no text is none of ours.
+                // This code gives no names that are not UTF-8.
                 if let Ok(name) = entry.file_name().into_string()
                     && entry.file_type()?.is_file()
                 {
@@ -169,7 +168,7 @@ impl OpenDir for RealDir {
     }
 }
 
-/// The lock belongs to the open file, and goes with it.
+/// The lock belongs to the open file and ends with it.
 #[derive(Debug)]
 struct RealLock {
     _file: File,
@@ -210,14 +209,16 @@ impl RealFile {
     }
 }
 
-/// Has `len` bytes allocated by `allocate`, which takes an offset and a count; at once, unless a signal interrupts it.
+/// Allocates `len` bytes through `allocate`, which takes an offset and a count: in one call, unless a signal interrupts
+/// it.
 fn in_pieces(len: u64, mut allocate: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let (mut at, mut step) = (0, len);
     while at < len {
         let count = step.min(len - at);
         match allocate(at, count) {
             Ok(()) => at += count,
-            // tmpfs gives back what it had when a signal came: only in pieces is there an end to it under many.
+            // On a signal, tmpfs releases all that the call had allocated. Under many signals only smaller pieces come
+            // to an end.
             Err(Errno::INTR) => step = (step / 2).max(PIECE_BYTES_MIN),
             Err(error) => return Err(error),
         }
@@ -320,8 +321,8 @@ mod tests {
         disk.lock_dir(&dir).unwrap();
     }
 
-    /// Newer kernels let an allocation on tmpfs end when a signal comes, so a stand-in interrupts it here, as older
-    /// ones do.
+    /// Newer kernels finish an allocation on tmpfs despite a signal. Here a stand-in interrupts the allocation, as
+    /// older kernels do.
     #[test]
     fn an_allocation_that_signals_interrupt_ends_in_small_pieces() {
         const LEN: u64 = (32 << 20) + 1;
@@ -369,7 +370,7 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_micros(100));
                 }
             });
-            // Allocations during which signals came: an allocation that none disturbs says nothing.
+            // Counts allocations that a signal interrupted: an undisturbed allocation tests nothing.
             let (mut disturbed, mut done) = (0, Ok(()));
             for _ in 0..100_000 {
                 let before = SIGNALS.load(Ordering::Relaxed);

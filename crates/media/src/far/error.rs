@@ -1,14 +1,14 @@
-//! What can go wrong with far memory, each in one sentence: what was tried, what was found, what to do.
+//! Errors of far memory. Each is one sentence: the attempted action, the finding, the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why far memory was refused, or an operation on it. Nothing on the medium was changed by an operation that returns
-/// one, except after [`FarError::Sync`], when nobody knows what is durable.
+/// The failure of opening far memory, or of an operation on it. An operation that returns an error has changed nothing
+/// on the medium. The exception is [`FarError::Sync`]: afterwards it is unknown which bytes are durable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FarError {
-    /// No room for a block. DRAM and what is stored already are as before.
+    /// No room for a block. DRAM and the stored blocks are unchanged.
     #[error(
         "far memory is full: {needed_bytes} bytes are needed and no free stretch of {capacity_bytes} holds them"
     )]
@@ -34,7 +34,7 @@ pub enum FarError {
     NotDax {
         /// The place asked for.
         place: String,
-        /// What it is.
+        /// The kind that was found.
         found: String,
     },
     /// The file system has less room than asked for.
@@ -45,9 +45,9 @@ pub enum FarError {
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// What is to be allocated.
+        /// Bytes to allocate.
         needed_bytes: u64,
-        /// What there is.
+        /// Bytes that are free.
         free_bytes: u64,
     },
     /// Something other than a file stands at the path.
@@ -55,7 +55,7 @@ pub enum FarError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What stands there.
+        /// The kind of thing at the path.
         found: &'static str,
     },
     /// The file has other contents.
@@ -97,7 +97,7 @@ pub enum FarError {
         path: PathBuf,
         /// Its length.
         length_bytes: u64,
-        /// What its head says.
+        /// The length that the head states.
         recorded_bytes: u64,
     },
     /// Another process holds the file.
@@ -109,11 +109,11 @@ pub enum FarError {
     /// A call on the file failed.
     #[error("cannot {action} far file {path}: {source}")]
     File {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The node does not exist.
@@ -131,17 +131,17 @@ pub enum FarError {
         node: u32,
         /// The capacity asked for.
         needed_bytes: u64,
-        /// What is free.
+        /// Bytes that are free.
         free_bytes: u64,
     },
     /// A call on the node's memory failed.
     #[error("cannot {action} memory on NUMA node {node}: {source}")]
     Node {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The node.
         node: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A block no longer has the bytes that were put.
@@ -149,12 +149,12 @@ pub enum FarError {
         "far memory is damaged: the block at offset {offset}, {len} bytes long, does not match its checksum"
     )]
     Damaged {
-        /// Where the block's bytes begin on the medium.
+        /// The offset of the block's bytes on the medium.
         offset: u64,
         /// Its length.
         len: u64,
     },
-    /// Nobody knows what is durable.
+    /// A sync failed: it is unknown which bytes are durable.
     #[error("far memory could not be made durable: {0}")]
     Sync(io::Error),
 }

@@ -35,7 +35,8 @@ pub(super) fn open(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Held until the file itself is locked: of two processes that make the same file, one finds the other's.
+    // The lock of the folder is held until the file itself is locked. Of two processes that make the same file, one
+    // finds the other's file.
     let folder = File::open(parent).map_err(failed("open the folder of", path))?;
     rustix::fs::flock(&folder, FlockOperation::LockExclusive)
         .map_err(|errno| failed("lock the folder of", path)(errno.into()))?;
@@ -58,7 +59,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Under another name until it is whole, so that a crash leaves no file half made.
+    /// The file has another name until it is whole, so that a crash leaves no half-made file.
     fn create(&self, folder: &File) -> Result<OpenFile, FarError> {
         let unfinished = self.unfinished_path();
         let _ = fs::remove_file(&unfinished);
@@ -146,7 +147,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Maps the file without touching it, and finds out what it lies on.
+    /// Maps the file without touching it, and finds the kind of its medium.
     fn map(&self, file: &File, head: Head) -> Result<OpenFile, FarError> {
         let (mapping, dax) =
             Mapping::of_file(file, self.capacity_bytes as usize).map_err(failed("map", self.path))?;
@@ -165,8 +166,8 @@ impl Asked<'_> {
         Ok(OpenFile { mapping, persistence, kind, head })
     }
 
-    /// Refuses what the file system has no room for. Asked before anything is done: some file systems fill themselves
-    /// up before they refuse.
+    /// Refuses a length for which the file system has no room. The check comes before any allocation, because some file
+    /// systems fill up before they refuse.
     fn check_room(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         let needed_bytes = self.capacity_bytes.saturating_sub(length_bytes);
         let space = rustix::fs::fstatvfs(file).map_err(|errno| failed("look at", self.path)(errno.into()))?;
@@ -177,8 +178,7 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Gives every byte of the medium its place on the file system, so that no access to the mapping fails for want of
-    /// one.
+    /// Allocates every byte of the medium, so that no access to the mapping fails for lack of space.
     fn allocate(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.capacity_bytes) {
             Ok(()) => Ok(()),
@@ -207,8 +207,8 @@ impl Asked<'_> {
 pub(super) fn write_head(mapping: &Mapping, persistence: &Persistence, head: &Head) -> Result<(), FarError> {
     for offset in HEAD_OFFSETS {
         let target = mapping.at(offset);
-        // SAFETY: the copies lie in chunk 0, which holds nothing else; they are written by whoever opens the medium and
-        // under the lock of its space.
+        // SAFETY: the copies lie in chunk 0, which holds nothing else. Only the opener of the medium writes them, and
+        // later the holder of the lock of its space.
         unsafe {
             persistence.copy(target, &head.encode());
             persistence.sync_range(target, HEAD_BYTES).map_err(FarError::Sync)?;

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// The unit in which space is given to a size class or to one large block. Chunk 0 holds the head of the medium.
+/// The unit of space for a size class or for one large block. Chunk 0 holds the head of the medium.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// Version of this layout; in version 1 a chunk had a mebibyte.
 pub(super) const VERSION: u32 = 2;
@@ -20,16 +20,16 @@ const MAGIC: [u8; 8] = *b"ZIPTFAR\0";
 /// The head of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Random, and in the seed of every checksum: no bytes of another medium, or of an earlier life of this one, are
-    /// taken for its own.
+    /// A random number in the seed of every checksum. Bytes of another medium, or of an earlier use of this one, never
+    /// pass as its own.
     pub(super) id: u64,
     /// Bytes of the medium.
     pub(super) capacity_bytes: u64,
-    /// Whether it was closed in order, so that a block that fails its checksum is damage and not a torn write.
+    /// Whether the medium was closed in order. If so, a block with a wrong checksum is damage and not a torn write.
     pub(super) sealed: bool,
 }
 
-/// What the bytes at a head's place are.
+/// The state of the bytes at a head's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundHead {
     Whole(Head),
@@ -66,7 +66,8 @@ impl Head {
         FoundHead::Whole(Head { id: word(16), capacity_bytes: word(24), sealed: bytes[32] != 0 })
     }
 
-    /// The head that two copies tell: the one that promises more, if a crash tore a change of both apart.
+    /// The head according to its two copies. If a crash came between the writes of both, the copy that promises more
+    /// counts.
     pub(super) fn of_copies(copies: [FoundHead; 2]) -> FoundHead {
         match copies {
             [FoundHead::Whole(one), FoundHead::Whole(other)] => FoundHead::Whole(Head {
@@ -85,13 +86,13 @@ impl Head {
     }
 }
 
-/// What a chunk is used for.
+/// The use of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkUse {
     Free,
-    /// Blocks in slots of so many bytes each, heads included.
+    /// Blocks in slots of this many bytes each, heads included.
     Slots(u32),
-    /// One block in this chunk and those that follow, so many in all.
+    /// One block in this many chunks, of which this chunk is the first.
     Extent(u32),
 }
 
@@ -111,7 +112,7 @@ impl ChunkUse {
         bytes
     }
 
-    /// What the head of chunk `number` says; `None` if its checksum does not match.
+    /// The use that the head of chunk `number` states; `None` if its checksum does not match.
     pub(super) fn decode(bytes: &[u8; 16], id: u64, number: usize) -> Option<ChunkUse> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let found = match (word(0), word(4)) {
@@ -137,7 +138,7 @@ pub(super) fn block_checksum(id: u64, offset: usize, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, seed(id, offset) ^ (bytes.len() as u64).rotate_left(40))
 }
 
-/// Of every checksum: this medium, this place.
+/// The seed of every checksum: this medium, this place.
 fn seed(id: u64, offset: usize) -> u64 {
     id.wrapping_add((offset as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }

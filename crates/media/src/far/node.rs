@@ -6,7 +6,7 @@ use std::path::Path;
 use super::error::FarError;
 use crate::mapping::Mapping;
 
-/// Memory of `bytes` bytes on the node, and whether the node has no processors. `sysfs` is where sysfs is mounted.
+/// Memory of `bytes` bytes on the node, and whether the node has no processors. `sysfs` is the mount point of sysfs.
 pub(super) fn open(node: u32, bytes: usize, sysfs: &Path) -> Result<(Mapping, bool), FarError> {
     let nodes = sysfs.join("devices/system/node");
     let folder = nodes.join(format!("node{node}"));
@@ -14,7 +14,7 @@ pub(super) fn open(node: u32, bytes: usize, sysfs: &Path) -> Result<(Mapping, bo
         return Err(FarError::NoSuchNode { node, present: present(&nodes) });
     }
     let failed = |action| move |source| FarError::Node { action, node, source };
-    // Asked first, because populating a bound mapping on a full node wakes the killer of processes.
+    // The check comes first, because populating a bound mapping on a full node wakes the kernel's OOM killer.
     let free_bytes = free_bytes(&folder).map_err(failed("read the size of"))?;
     if free_bytes < bytes as u64 {
         return Err(FarError::NodeFull { node, needed_bytes: bytes as u64, free_bytes });

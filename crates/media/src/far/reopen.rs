@@ -10,7 +10,7 @@ use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse, b
 use super::space::{SLOT_SIZES, Space, slot_offset};
 use crate::mapping::Mapping;
 
-/// What a walk found.
+/// The findings of a walk.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) space: Space,
@@ -18,7 +18,7 @@ pub(super) struct Found {
     pub(super) blocks: Vec<(usize, usize)>,
     /// Offsets of heads, of chunks and blocks, that do not match their checksum.
     pub(super) unreadable: Vec<u64>,
-    /// Extents without a whole block, as first chunk and number of chunks: free, once their heads are cleared.
+    /// Extents without a whole block, as first chunk and number of chunks. They are free once their heads are cleared.
     pub(super) hollow: Vec<(usize, usize)>,
 }
 
@@ -76,7 +76,7 @@ impl Found {
         parts
     }
 
-    /// Looks at the head at `offset`, of a slot of `room` bytes; says whether a whole block is there.
+    /// Reads the head at `offset` of a slot of `room` bytes, and returns whether a whole block is there.
     fn block(&mut self, mapping: &Mapping, id: u64, offset: usize, room: usize) -> bool {
         // SAFETY: as in `walk`.
         let head = unsafe { mapping.slice(offset, BLOCK_HEAD_BYTES) };

@@ -1,8 +1,8 @@
 //! Which bytes of a far medium are free: chunks, and slots in chunks, kept in DRAM and rebuilt when a medium is opened.
 //!
-//! Small blocks take slots of the next size class, four classes to a doubling, so that at most a fifth of a slot is
-//! idle up to 56 KiB, a third above. Blocks above half a chunk take whole chunks. The lowest chunk with a free slot is
-//! filled first, so that the higher ones empty and serve other classes.
+//! Small blocks take slots of the next size class, four classes to a doubling. At most a fifth of a slot is idle up to
+//! 56 KiB, a third above. Blocks above half a chunk take whole chunks. The lowest chunk with a free slot is filled
+//! first, so that the higher chunks empty and serve other classes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::layout::{BLOCK_HEAD_BYTES, CHUNK_BYTES, CHUNK_HEAD_BYTES, ChunkUse};
 pub(super) const SLOT_SIZES: [u32; CLASSES] = slot_sizes();
 const SLOT_BYTES_MAX: usize = SLOT_SIZES[CLASSES - 1] as usize;
 const CLASSES: usize = 45;
-/// The largest slots are a chunk in so many equal parts.
+/// The numbers of equal parts of a chunk that give the largest slots.
 const PARTS: [u32; 3] = [4, 3, 2];
 
 /// Four to a doubling from 32 bytes to 56 KiB, in multiples of 16; then parts of a chunk.
@@ -34,12 +34,13 @@ const fn slot_sizes() -> [u32; CLASSES] {
     sizes
 }
 
-/// How much more than a slot of its own size a block may take where none is free.
+/// The largest slot that a block may take, if no slot of its own size class is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// As much again: for whoever can make room, since a slot is of no use to others until its block is freed.
+    /// At most twice the size. For callers that can make room: an oversized slot serves no other block until its block
+    /// is freed.
     Close,
-    /// As much as there is: for whoever has no other place.
+    /// Any slot. For callers that have no other place.
     Any,
 }
 
@@ -54,12 +55,12 @@ impl Fit {
     }
 }
 
-/// Where a block may be written.
+/// The place for a new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Where its head begins.
+    /// The offset of its head.
     pub(super) offset: usize,
-    /// The chunk that was just given a use, whose head is to be written first.
+    /// The chunk that has just got a use. The caller writes its head first.
     pub(super) opened: Option<(usize, ChunkUse)>,
 }
 
@@ -74,7 +75,7 @@ pub(super) struct Space {
     used_bytes: u64,
 }
 
-/// The chunks of a class that have a free slot at least.
+/// The chunks of a class that have at least one free slot.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 struct Partial {
@@ -107,7 +108,7 @@ struct Slots {
 }
 
 impl Space {
-    /// `chunks` chunks, all free but the one that holds the head.
+    /// `chunks` chunks, all free except the chunk of the head.
     pub(super) fn new(chunks: usize) -> Space {
         let mut space = Space {
             chunks: Vec::new(),
@@ -121,7 +122,7 @@ impl Space {
         space
     }
 
-    /// Bytes that blocks take, heads and what is idle in their slots included.
+    /// Bytes that blocks take, with heads and the idle part of slots.
     pub(super) fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
@@ -146,7 +147,7 @@ impl Space {
         Some(Room { offset: self.take_slot(chunk, class), opened })
     }
 
-    /// Room in a slot larger than need be, for when there is no other.
+    /// Room in a slot of a larger class, if no other is free.
     pub(super) fn allocate_larger(&mut self, len: usize, fit: Fit) -> Option<Room> {
         let fitting = class_of(len.checked_add(BLOCK_HEAD_BYTES)?);
         let (class, chunk) =
@@ -154,7 +155,7 @@ impl Space {
         Some(Room { offset: self.take_slot(chunk, class), opened: None })
     }
 
-    /// Whether `blocks` blocks of `len` bytes each, at most half a chunk, find room, in larger slots if need be.
+    /// Whether `blocks` blocks of `len` bytes each, at most half a chunk, find room, in larger slots if necessary.
     pub(super) fn has_room(&self, len: usize, blocks: usize, fit: Fit) -> bool {
         let fitting = class_of(len.saturating_add(BLOCK_HEAD_BYTES));
         if fitting == CLASSES {
@@ -170,7 +171,7 @@ impl Space {
     }
 
     /// Gives back the block whose head begins at `offset`. Returns the first chunk and the number of chunks that have
-    /// become free with it, if any have; their heads are to be cleared before anything else is allocated.
+    /// become free, if any. The caller clears their heads before the next allocation.
     pub(super) fn free(&mut self, offset: usize) -> Option<(usize, usize)> {
         let number = offset / CHUNK_BYTES;
         match &mut self.chunks[number] {
@@ -185,8 +186,8 @@ impl Space {
                 partial.chunks.insert(number);
                 partial.free_slots += 1;
                 partial.empty += usize::from(empty);
-                // One empty chunk stays with its class, so that a block that comes and goes does not open a chunk each
-                // time.
+                // One empty chunk stays with its class, so that putting and freeing one block does not open a chunk
+                // each time.
                 (empty && partial.chunks.len() > 1).then(|| (self.close_slots(number, class), 1))
             }
             Chunk::Extent { chunks } => {
@@ -321,7 +322,7 @@ impl Slots {
     }
 }
 
-/// The first class whose slots have so many bytes, heads of blocks included.
+/// The first class whose slots have at least this many bytes, heads of blocks included.
 fn class_of(needed_bytes: usize) -> usize {
     SLOT_SIZES.partition_point(|&size| (size as usize) < needed_bytes)
 }
@@ -330,7 +331,7 @@ fn slots_in_chunk(class: usize) -> usize {
     (CHUNK_BYTES - CHUNK_HEAD_BYTES) / SLOT_SIZES[class] as usize
 }
 
-/// Where slot `slot` of a chunk of the class begins.
+/// The offset of slot `slot` in a chunk of the class.
 pub(super) fn slot_offset(chunk: usize, class: usize, slot: usize) -> usize {
     chunk * CHUNK_BYTES + CHUNK_HEAD_BYTES + slot * SLOT_SIZES[class] as usize
 }

@@ -1,5 +1,5 @@
-//! Blocks under crashes, damage, threads and a full medium. The medium here is heap memory, so that its every state can
-//! be copied, changed and opened, under Miri too; `tests/suite/far_places.rs` has the real places.
+//! Blocks under crashes, damage, threads and a full medium. The medium here is heap memory, so that each of its states
+//! can be copied, changed and opened, also under Miri. `tests/suite/far_places.rs` tests the real places.
 
 use std::collections::HashMap;
 
@@ -57,9 +57,9 @@ fn what_was_put_is_found_again_and_what_was_freed_is_not() {
     assert_eq!(again.usage().used_bytes, 0);
 }
 
-/// Any part of the eight-byte words that an operation changed may have reached the medium when the machine stops: a
-/// superset of what cache lines and fences allow. Every acknowledged block is there, and the one under way is there
-/// whole or not at all.
+/// When the machine stops, any subset of the changed eight-byte words may have reached the medium. Cache lines and
+/// fences allow fewer states. Every acknowledged block must be there; the block under way must be there whole or not at
+/// all.
 #[test]
 #[cfg(not(miri))]
 fn a_crash_loses_no_acknowledged_block_and_invents_none() {

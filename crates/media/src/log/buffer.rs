@@ -1,4 +1,4 @@
-//! What was appended and not yet written, and how far writing and syncing have come.
+//! Holds appended records that are not yet written, and the progress of writing and syncing.
 
 use super::format::{ENTRY_HEADER_BYTES, EntryHeader, SegmentHeader, VERSION};
 use super::segment::{Spare, payload_bytes_max};
@@ -7,7 +7,7 @@ use crate::disk::DiskError;
 
 /// Bytes for one segment, in the order of their LSNs.
 pub(super) struct Chunk {
-    /// The segment to go on in, if it is not the one of the chunk before.
+    /// The segment of this chunk, if it differs from that of the chunk before.
     pub(super) next: Option<(Spare, SegmentHeader)>,
     pub(super) bytes: Vec<u8>,
 }
@@ -15,11 +15,11 @@ pub(super) struct Chunk {
 /// The state under the log's one lock.
 pub(super) struct Buffer {
     chunks: Vec<Chunk>,
-    /// An emptied vector, to be filled again without asking the allocator.
+    /// An empty vector with memory, for reuse without an allocation.
     emptied: Vec<u8>,
     pub(super) buffered_bytes: usize,
-    /// The segment that the next record goes into, and where. Until the first was begun it is that which the log ended
-    /// in, and has no room.
+    /// The segment and the offset of the next record. Until the first segment is begun, this is the last segment of the
+    /// opened log, without room.
     segment: SegmentHeader,
     offset: u64,
     /// Of the segments to come.
@@ -34,14 +34,14 @@ pub(super) struct Buffer {
     pub(super) is_sealed: bool,
     /// The first failure of a write or sync.
     pub(super) failure: Option<String>,
-    /// Why the last record was refused, if it was.
+    /// The reason why the last record was refused, if it was.
     pub(super) refusal: Option<String>,
     pub(super) records: u64,
     pub(super) syncs: u64,
 }
 
 impl Buffer {
-    /// Goes on behind a segment, in one with the number `next_number`.
+    /// Continues behind a segment, in a new one with the number `next_number`.
     pub(super) fn behind(segment: SegmentHeader, next_number: u64, salt: u64, next_lsn: Lsn) -> Buffer {
         Buffer {
             chunks: Vec::new(),
@@ -71,15 +71,15 @@ impl Buffer {
         }
     }
 
-    /// Remembers the first failure, and tells it as one after which nothing is known: a full disk alone says that a
-    /// record was refused.
+    /// Remembers the first failure, and returns it as [`LogError::Poisoned`]. The plain error of a full disk would mean
+    /// that only a record was refused.
     pub(super) fn poison(&mut self, error: LogError) -> LogError {
         let first = self.failure.get_or_insert_with(|| error.to_string()).clone();
         LogError::Poisoned { first }
     }
 
-    /// The same where a refusal leaves nothing in doubt. Any other failure does: of a disk that has failed to sync one
-    /// file, nobody knows what it does to the next.
+    /// As [`Buffer::poison`], but passes a refusal on, because a refusal changes nothing. Any other failure poisons: a
+    /// disk that has failed to sync one file may fail on the next.
     pub(super) fn poison_unless_refused<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
         outcome.map_err(|error| match error {
             LogError::Disk(error) if error.is_refusal() => LogError::Disk(error),
@@ -87,7 +87,7 @@ impl Buffer {
         })
     }
 
-    /// Remembers why there is no room for a record.
+    /// Remembers the reason why there is no room for a record.
     pub(super) fn note_refusal<T>(&mut self, outcome: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(LogError::Disk(error)) = &outcome {
             self.refusal = Some(error.to_string());
@@ -95,7 +95,8 @@ impl Buffer {
         outcome
     }
 
-    /// The same for a file that was to be made for records to come: none is in doubt, but for a failed sync.
+    /// As [`Buffer::note_refusal`], for a file that was to hold later records. Only a failed sync puts records in
+    /// doubt.
     pub(super) fn note_unmade<T>(&mut self, outcome: Result<T, DiskError>) -> Result<T, LogError> {
         match outcome {
             Err(error) if error.is_of_sync() => Err(self.poison(error.into())),
@@ -103,9 +104,9 @@ impl Buffer {
         }
     }
 
-    /// Whether a record may wait here. Its own length does not matter: a long record that waited for an empty buffer
-    /// might wait for ever while others append, and they wait for it under their locks. So the buffer exceeds its bound
-    /// by one record at most.
+    /// Whether a record may enter the buffer. The length of the record does not matter, so the buffer may exceed its
+    /// bound by one record. A long record that waited for an empty buffer might wait for ever while other threads
+    /// append. Those threads may in turn wait for the locks of its caller.
     pub(super) fn has_room(&self, bound_bytes: usize) -> bool {
         self.buffered_bytes < bound_bytes
     }
@@ -138,7 +139,7 @@ impl Buffer {
         durable_lsn: Lsn,
     ) -> Lsn {
         let lsn = self.next_lsn;
-        // The part of a segment that is not durable has fewer records than a segment has bytes, so this fits.
+        // The number fits: the unsynced part of a segment has fewer records than a segment has bytes.
         let unsynced = u32::try_from(lsn - durable_lsn).unwrap_or(u32::MAX);
         let header = EntryHeader::new(Some(payload_bytes as u32), unsynced, lsn, &self.segment, payload_crc);
         if self.chunks.is_empty() {
@@ -161,18 +162,18 @@ impl Buffer {
         EntryHeader::new(None, 1, self.next_lsn, &self.segment, 0).encode(&self.segment)
     }
 
-    /// Whether nothing is to be written, and no segment to be begun.
+    /// Whether there is nothing to write and no segment to begin.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Everything that is to be written, and the LSN up to which it goes.
+    /// Everything that is to be written, and its last LSN.
     pub(super) fn take(&mut self) -> (Vec<Chunk>, Lsn) {
         self.buffered_bytes = 0;
         (std::mem::take(&mut self.chunks), self.next_lsn - 1)
     }
 
-    /// What could not be written yet goes before what was appended since.
+    /// Unwritten chunks go before the records that were appended since.
     pub(super) fn put_back(&mut self, mut chunks: Vec<Chunk>) {
         chunks.retain(|chunk| chunk.next.is_some() || !chunk.bytes.is_empty());
         self.buffered_bytes += chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();

@@ -2,49 +2,49 @@
 
 use super::Lsn;
 
-/// Bytes in front of the first record; a page, so that no record's write touches the header.
+/// Bytes in front of the first record: a page, so that writing a record never touches the header.
 pub(super) const HEADER_BYTES: u64 = 4096;
 
 /// Bytes in front of a record's payload, and of a seal.
 pub(super) const ENTRY_HEADER_BYTES: usize = 20;
 
-/// Where the LSN stands in them.
+/// The offset of the LSN in an entry's header.
 pub(super) const ENTRY_LSN_AT: usize = 8;
 
 const SIGNATURE: [u8; 8] = *b"ziptrlog";
 /// The format that is written.
 pub(super) const VERSION: u32 = 2;
-/// The oldest one that is read: LSNs stand in the headers of its entries as they are.
+/// The oldest version that this code reads. Its entries hold LSNs unmasked.
 const VERSION_MIN: u32 = 1;
 const HEADER_CRC_AT: usize = HEADER_BYTES as usize - 4;
-/// Stands in a seal where a record has its length.
+/// The length field of a seal.
 const SEAL_LENGTH: u32 = u32::MAX;
 
-/// What a segment's header says.
+/// The contents of a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) version: u32,
-    /// Bytes of the file while it is in use. A file that is shorter was finished.
+    /// Bytes of the file while it is in use. A shorter file was finished.
     pub(super) segment_bytes: u64,
-    /// Its generation: no two uses of a file have the same.
+    /// The number of the segment. Each use of a file has another number.
     pub(super) number: u64,
-    /// Seeds the checksums and hides the LSNs, so that nobody can store a value that looks like a record.
+    /// Seeds the checksums and hides the LSNs, so that no client can store a value that looks like a record.
     pub(super) salt: u64,
     /// The LSN of its first record.
     pub(super) first_lsn: Lsn,
 }
 
-/// Why the first bytes of a file are no header.
+/// The reason why the first bytes of a file are no header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HeaderFault {
-    /// Another kind of file, or another version: what was found.
+    /// Another kind of file, or another version: the finding.
     Foreign(String),
-    /// Some byte is not what was written.
+    /// Some byte differs from what was written.
     Damaged,
 }
 
 impl SegmentHeader {
-    /// That of no segment, in which nothing has room.
+    /// The header of no segment, in which no record has room.
     pub(super) fn none(first_lsn: Lsn) -> SegmentHeader {
         SegmentHeader { version: VERSION, segment_bytes: 0, number: 0, salt: 0, first_lsn }
     }
@@ -62,7 +62,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// `bytes` are the first of the file, [`HEADER_BYTES`] if it has as many.
+    /// `bytes` are the first [`HEADER_BYTES`] of the file, or fewer if the file is shorter.
     pub(super) fn decode(bytes: &[u8]) -> Result<SegmentHeader, HeaderFault> {
         let is_whole = bytes.len() == HEADER_BYTES as usize
             && le_u32(&bytes[HEADER_CRC_AT..]) == crc32c::crc32c(&bytes[..HEADER_CRC_AT]);
@@ -86,10 +86,11 @@ impl SegmentHeader {
         if is_sound { Ok(header) } else { Err(HeaderFault::Damaged) }
     }
 
-    /// What LSNs in the headers of entries are combined with by exclusive or.
+    /// The mask that entry headers combine with the LSN by exclusive or.
     ///
-    /// Payloads come from clients, and a search behind damage looks at every byte. Who does not know the salt cannot
-    /// write bytes that look like a header with a likely LSN; nor do headers from another use of the file.
+    /// Payloads come from clients, and a search behind damage looks at every byte. A client that does not know the salt
+    /// cannot write bytes that look like a header with a likely LSN. Headers from another use of the file do not look
+    /// like one, either.
     pub(super) fn lsn_mask(&self) -> u64 {
         if self.version == 1 { 0 } else { mixed(self.salt ^ mixed(self.number)) }
     }
@@ -104,12 +105,12 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// What stands in front of a record's payload.
+/// The header in front of a record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EntryHeader {
     /// Bytes of the payload; `None` for a seal.
     pub(super) length: Option<u32>,
-    /// How many LSNs before this one were not durable when it was appended, itself counted.
+    /// The number of LSNs that were not durable when this entry was appended, its own included.
     pub(super) unsynced: u32,
     pub(super) lsn: Lsn,
     pub(super) crc: u32,
@@ -129,8 +130,8 @@ impl EntryHeader {
         header
     }
 
-    /// Everything but the checksum itself, behind the payload, and what makes this use of this segment unlike all
-    /// others.
+    /// The checksum over the payload, the header without its checksum, and the salt and number of this use of the
+    /// segment.
     pub(super) fn checksum(&self, segment: &SegmentHeader, payload_crc: u32) -> u32 {
         let mut covered = [0; 32];
         covered[..16].copy_from_slice(&self.encode(segment)[..16]);
@@ -184,7 +185,7 @@ pub(super) fn unread_name(number: u64) -> String {
     format!("unread-{number:016x}")
 }
 
-/// The name of a file that is kept to become a segment.
+/// The name of a spare file.
 pub(super) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }

@@ -1,4 +1,4 @@
-//! A thread that syncs the log once a second, and keeps a spare segment ready.
+//! Runs a thread that syncs the log once a second, and keeps a spare segment ready.
 
 use super::Log;
 use std::sync::Arc;
@@ -6,14 +6,13 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the keeper looks whether a spare segment is needed: a fast disk fills the usual segment in about this
-/// time.
+/// The interval at which the keeper checks for a spare segment. A fast disk fills the usual segment in about this time.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps a log until it is dropped: syncs it at an interval, and makes spare segments before they are needed.
 ///
-/// A sync that fails poisons the log, which its next user learns; a segment that is refused is told by the append that
-/// needs it.
+/// A failed sync poisons the log, and the next call on the log returns the failure. If the disk refuses a segment, the
+/// append that needs the segment returns the error.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Option<Sender<()>>,
@@ -21,25 +20,25 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread. Without `sync_every` it only prepares segments.
+    /// Starts the thread. Without `sync_every` the thread only prepares segments.
     ///
     /// # Errors
     ///
-    /// The system's, if it refuses a thread.
+    /// The system's error, if it refuses a thread.
     pub fn start(log: Arc<Log>, sync_every: Option<Duration>) -> std::io::Result<Keeper> {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("log keeper".to_string()).spawn(move || {
             let mut synced_at = Instant::now();
             let pause = sync_every.map_or(LOOK, |every| every.min(LOOK));
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                // First the sync, which somebody counts on: a segment may take long to make.
+                // The sync comes first, because users count on its interval and a segment may take long to make.
                 if sync_every.is_some_and(|every| synced_at.elapsed() >= every) {
                     synced_at = Instant::now();
                     if log.sync(log.last_lsn()).is_err() {
                         return;
                     }
                 }
-                // Told again, and to somebody, by the append that finds no room.
+                // The append that finds no room returns this error again, to a caller.
                 let _ = log.prepare_segment();
             }
         })?;

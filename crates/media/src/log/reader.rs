@@ -1,5 +1,5 @@
-//! Reads one segment through a window, entry by entry, and looks for entries behind damage. Pages that the medium does
-//! not give back are taken for zeros, in which no entry stands, and are remembered.
+//! Reads one segment through a window, entry by entry, and looks for entries behind damage. The reader remembers pages
+//! that the medium does not return, and takes them for zeros, in which no entry stands.
 
 use super::format::{
     ENTRY_HEADER_BYTES, ENTRY_LSN_AT, EntryHeader, HEADER_BYTES, HeaderFault, SegmentHeader,
@@ -13,26 +13,26 @@ use std::sync::Arc;
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// How many times the bytes of a segment may be summed up in a search for entries. In a segment of version 1, bytes of
-/// a client may look like the headers of many long records, and would otherwise make it quadratic. A search that ends
-/// so has proved nothing.
+/// A search for entries may compute checksums over at most this many times the bytes of a segment. In a segment of
+/// version 1, a client's bytes may look like the headers of many long records, which would make the search quadratic. A
+/// search that reaches the bound has proved nothing.
 const SEARCH_BYTES_FACTOR: u64 = 8;
 
-/// What stands at an offset where an entry with a certain LSN was expected.
+/// The finding at an offset where an entry with a certain LSN was expected.
 pub(super) enum Entry {
     Record(EntryHeader),
     Seal,
-    /// Why it is neither.
+    /// Neither of them, with the reason.
     Invalid(&'static str),
 }
 
-/// What a search behind an invalid entry found.
+/// The findings of a search behind an invalid entry.
 pub(super) struct Found {
-    /// Where the first valid entry stands, and its LSN.
+    /// The offset of the first valid entry, and its LSN.
     pub(super) first: Option<(u64, Lsn)>,
-    /// Where the last one ends.
+    /// The end of the last valid entry.
     pub(super) end: u64,
-    /// The newest LSN that one of them knew to be durable.
+    /// The newest LSN that a valid entry states as durable.
     pub(super) durable_lsn: Lsn,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct SegmentReader {
     pub(super) file_bytes: u64,
     window: Vec<u8>,
     window_start: u64,
-    /// Where pages begin that cannot be read, and why.
+    /// Offsets of unreadable pages, each with the reason.
     bad: BTreeMap<u64, String>,
 }
 
@@ -66,23 +66,23 @@ impl SegmentReader {
         Ok(SegmentReader { file, header, file_bytes, window, window_start: 0, bad })
     }
 
-    /// Whether something of it could not be read.
+    /// Whether some page of the segment could not be read.
     pub(super) fn has_unreadable(&self) -> bool {
         !self.bad.is_empty()
     }
 
-    /// What is wrong from `offset` to `end`, if it is that something there was to be read and could not.
+    /// The reason of the first unreadable page from `offset` to `end`, if there is one.
     pub(super) fn unreadable(&self, offset: u64, end: u64) -> Option<String> {
         let (at, reason) = self.bad.range(page_start(offset)..end).next()?;
         Some(format!("from byte {} on {reason}", offset.max(*at)))
     }
 
-    /// Whether the file has its full size: it was the newest when it was last written to, or nearly so.
+    /// Whether the file has its full size. Such a segment was the newest, or the one before, at the last write.
     pub(super) fn is_uncut(&self) -> bool {
         self.file_bytes == self.header.segment_bytes
     }
 
-    /// What stands at `offset`, where an entry with the LSN `expected` should.
+    /// Reads the entry at `offset`, which should have the LSN `expected`.
     pub(super) fn entry(&mut self, offset: u64, expected: Lsn) -> Result<Entry, DiskError> {
         let Some(header) = self.entry_header(offset)? else {
             return Ok(Entry::Invalid("the file ends before the entry"));
@@ -104,7 +104,7 @@ impl SegmentReader {
             let is_likely = |bytes| (lowest..=highest).contains(&(u64::from_le_bytes(bytes) ^ mask));
             bytes.first_chunk().is_some_and(|bytes| is_likely(*bytes))
         };
-        // Where the window ends, the next one begins a little before.
+        // The next window begins a little before the end of this one.
         let last = self.window.len() as u64 + self.window_start - ENTRY_HEADER_BYTES as u64;
         Ok(numbers
             .windows(8)
@@ -138,7 +138,7 @@ impl SegmentReader {
         loop {
             at = self.skip_to_number(at, lowest, limit)?;
             let Some(header) = self.entry_header(at)? else { break };
-            // No more records than headers fit between here and there.
+            // Between the two offsets lie at most as many records as headers fit there.
             let highest = expected.saturating_add((at - offset) / ENTRY_HEADER_BYTES as u64 + 1).min(limit);
             let is_plausible = (lowest..=highest).contains(&header.lsn)
                 && header.unsynced > 0
@@ -167,7 +167,7 @@ impl SegmentReader {
         Ok(bytes.and_then(|bytes| bytes.first_chunk()).map(|bytes| EntryHeader::decode(bytes, &segment)))
     }
 
-    /// Reads until the window is full or the file ends; says how many bytes it has.
+    /// Reads until the window is full or the file ends, and returns the number of bytes in it.
     fn fill_window(&mut self) -> Result<usize, DiskError> {
         let mut done = 0;
         while done < self.window.len() {

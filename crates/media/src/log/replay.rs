@@ -1,4 +1,4 @@
-//! Reads a log from its oldest record to its end, and makes it ready to append behind that.
+//! Reads a log from its oldest record to its end, and makes it ready to append behind the end.
 
 use super::buffer::Buffer;
 use super::format::{self, ENTRY_HEADER_BYTES, EntryHeader, HEADER_BYTES, SegmentHeader};
@@ -26,42 +26,42 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// The remains of what was never synced, at the end of a log that was not sealed. They were dropped.
+/// The remains of unsynced writes at the end of an unsealed log. Replay drops them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The segment file.
     pub path: PathBuf,
-    /// Where the log ends in it.
+    /// The offset in the file at which the log ends.
     pub offset: u64,
-    /// Bytes behind that which can be told to be remains.
+    /// Bytes behind the end that are recognizably remains.
     pub bytes: u64,
 }
 
-/// What a salvage passed over.
+/// A damaged stretch that a salvage skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// The segment file, which may be missing.
     pub path: PathBuf,
-    /// Where the damage begins.
+    /// The offset at which the damage begins.
     pub offset: u64,
-    /// Bytes that were passed over; 0 if the file is missing.
+    /// Skipped bytes; 0 if the file is missing.
     pub bytes: u64,
     /// The first LSN that is lost, if one is.
     pub first_lsn: Lsn,
-    /// The LSN behind the last lost one, as far as it is known.
+    /// The LSN behind the last lost record, as far as known.
     pub next_lsn: Lsn,
-    /// What was wrong.
+    /// The reason.
     pub reason: String,
 }
 
-/// A segment file as it was found.
+/// A segment file as opening found it.
 struct Segment {
     path: PathBuf,
     header: SegmentHeader,
     file_bytes: u64,
-    /// Where its records end, if it is still to be cut there.
+    /// The end of its records, if the file still has to be cut there.
     cut_at: Option<u64>,
-    /// Something of it could not be read.
+    /// Whether some part of it could not be read.
     is_unread: bool,
 }
 
@@ -78,7 +78,7 @@ impl From<&Segment> for Live {
     }
 }
 
-/// An opened log that is being read. Dropping it leaves everything as it was.
+/// An opened log that is being read. Dropping a replay changes nothing.
 pub struct Replay {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -95,7 +95,7 @@ pub struct Replay {
     offset: u64,
     next_lsn: Lsn,
     start_lsn: Lsn,
-    /// Up to here the caller knows that records were durable, or a record that was read.
+    /// The newest LSN that the caller or a record read so far states as durable.
     durable_lsn: Lsn,
     bytes_done: u64,
     is_sealed: bool,
@@ -103,7 +103,7 @@ pub struct Replay {
     skipped: Vec<Skipped>,
 }
 
-/// What reading on led to.
+/// The result of reading one step further.
 enum Step {
     Record(u64, EntryHeader),
     NextSegment,
@@ -183,7 +183,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Damage ends the replay, but a salvage takes note and goes on.
+    /// Damage ends the replay. A salvage takes note of it and continues.
     fn fault(&mut self, path: PathBuf, offset: u64, bytes: u64, reason: String) -> Result<(), LogError> {
         if !self.options.salvage {
             return Err(LogError::Damaged { path, offset, reason });
@@ -193,10 +193,11 @@ impl Replay {
         Ok(())
     }
 
-    /// Leaves out the records before `lsn`, all of which the caller has elsewhere: whole segments of them are not read.
+    /// Skips the records before `lsn`, which the caller has elsewhere. Segments that hold only such records are not
+    /// read.
     ///
-    /// Call it before the first [`Replay::next_record`]. The records before `lsn` were durable, as
-    /// [`Replay::expect_durable`] says.
+    /// Call it before the first [`Replay::next_record`]. It also declares the records before `lsn` durable, as
+    /// [`Replay::expect_durable`] does.
     ///
     /// # Errors
     ///
@@ -223,8 +224,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Tells that all records up to `lsn` were durable: none of them is in a torn tail, and a log that ends before is
-    /// damaged.
+    /// Declares that all records up to `lsn` were durable. None of them can be in a torn tail, and a log that ends
+    /// before `lsn` is damaged.
     ///
     /// Call it before the first [`Replay::next_record`].
     pub fn expect_durable(&mut self, lsn: Lsn) {
@@ -235,7 +236,7 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`LogError::Damaged`] at damage, unless [`LogOptions::salvage`] is set; the same again if it is called again.
+    /// [`LogError::Damaged`] at damage, unless [`LogOptions::salvage`] is set. Another call returns the same error.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
         let (offset, header) = loop {
             match self.step()? {
@@ -277,7 +278,7 @@ impl Replay {
         }
     }
 
-    /// The header, which was read when the log was opened, cannot be read again.
+    /// The header was readable at opening and no longer is.
     fn pass_over_segment(&mut self, path: PathBuf, reason: String) -> Result<Step, LogError> {
         let next_lsn = self.segments.get(self.at + 1).map(|next| next.header.first_lsn);
         self.fault(path, 0, self.segments[self.at].file_bytes, reason)?;
@@ -288,7 +289,7 @@ impl Replay {
         self.leave_segment()
     }
 
-    /// All records before the next segment were read: nothing but a seal may follow.
+    /// All records before the next segment were read. Only a seal may follow.
     fn finish_segment(&mut self) -> Result<Step, LogError> {
         let next_lsn = self.next_lsn;
         let Some(reader) = &mut self.reader else { return Ok(Step::End) };
@@ -308,7 +309,7 @@ impl Replay {
         self.leave_segment()
     }
 
-    /// Whether going to the next segment was interrupted: that one is the last, and has nothing yet.
+    /// Whether a crash interrupted the step to the next segment: the next one is the last and has no records.
     fn is_followed_by_an_empty_segment(&self) -> Result<bool, LogError> {
         let [_, next] = &self.segments[self.at..] else { return Ok(false) };
         let mut reader = match SegmentReader::open(&*self.disk, &next.path) {
@@ -335,7 +336,7 @@ impl Replay {
         self.leave_segment()
     }
 
-    /// No entry stands where the next should: the end of the log, a torn tail, or damage.
+    /// The next entry is missing: this is the end of the log, a torn tail, or damage.
     fn finish_invalid(&mut self, reason: &'static str) -> Result<Step, LogError> {
         let next = self.segments.get(self.at + 1).map(|next| next.header.first_lsn);
         let (offset, next_lsn) = (self.offset, self.next_lsn);
@@ -360,7 +361,7 @@ impl Replay {
             self.segments[self.at].cut_at = Some(offset);
             return self.leave_segment();
         }
-        // In a salvage, go on at the next entry, or else in the next segment.
+        // A salvage continues at the next entry, or else in the next segment.
         let reason = match (&unreadable, next) {
             (Some(unreadable), _) => unreadable,
             _ if !is_cut || offset < file_bytes => reason,
@@ -414,7 +415,7 @@ impl Replay {
         self.segments.first().map_or(self.next_lsn, |segment| segment.header.first_lsn)
     }
 
-    /// The LSN behind the last record that was read; at the end, the first that [`Log::append`] will hand out.
+    /// The LSN behind the last record that was read. At the end of the log, [`Log::append`] hands out this LSN first.
     pub fn next_lsn(&self) -> Lsn {
         self.next_lsn
     }
@@ -424,47 +425,47 @@ impl Replay {
         self.segments.is_empty()
     }
 
-    /// Whether the log ends with the mark of a clean stop; known at its end.
+    /// Whether the log ends with the mark of a clean stop. Known after the last record was read.
     pub fn is_sealed(&self) -> bool {
         self.is_sealed
     }
 
-    /// What was dropped at the end of the log; known there.
+    /// The torn tail that was dropped. Known after the last record was read.
     pub fn torn_tail(&self) -> Option<&TornTail> {
         self.torn_tail.as_ref()
     }
 
-    /// What a salvage has passed over so far.
+    /// The stretches that a salvage has skipped so far.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
 
-    /// Bytes of segments that were read, and of all segments.
+    /// Bytes of the segments read so far, and of all segments.
     pub fn progress(&self) -> (u64, u64) {
         let read = if self.reader.is_some() { self.offset } else { 0 };
         (self.bytes_done + read, self.segments.iter().map(|segment| segment.file_bytes).sum())
     }
 
-    /// Makes the log ready to append behind the last record, in a new segment. Everything that was replayed is durable
-    /// then.
+    /// Makes the log ready to append behind the last record, in a new segment. All replayed records are durable on
+    /// return.
     ///
-    /// Where there is no room for a new segment, the first [`Log::append`] that finds some begins it; until then
-    /// appends are refused.
+    /// If the disk has no room for a new segment, the log refuses appends. The first [`Log::append`] that finds room
+    /// begins the segment.
     ///
-    /// After a salvage the damaged segments are still there; [`Log::drop_before`] the checkpoint that follows removes
-    /// them, but for those of which something cannot be read: these it sets aside, under the name `unread-N`. Without
-    /// salvage this removes what was set aside.
+    /// After a salvage the damaged segments are still there. [`Log::drop_before`] removes them after the next
+    /// checkpoint, and sets segments with unreadable parts aside under the name `unread-N`. Without salvage, `into_log`
+    /// removes segments that were set aside.
     ///
     /// # Errors
     ///
-    /// [`LogError::NotReplayed`] before [`Replay::next_record`] said `None`; those of the disk.
+    /// [`LogError::NotReplayed`] before [`Replay::next_record`] returned `None`; errors of the disk.
     pub fn into_log(mut self) -> Result<Log, LogError> {
         if self.at < self.segments.len() {
             return Err(LogError::NotReplayed);
         }
         self.end()?;
-        // A segment is cut behind a successor that is durable, and whoever named that may have ended before its name
-        // was.
+        // A segment may be cut only when its successor is durable. The process that named the successor may have ended
+        // before that name was durable.
         let names = self.disk.open_dir(&self.dir)?;
         names.sync_names()?;
         let (live, salt) = (self.live(), RandomState::new().hash_one(self.next_lsn));
@@ -486,22 +487,22 @@ impl Replay {
         log.begin_segment()?;
         if !self.options.salvage {
             for name in &self.unread_names {
-                // What does not go now is tried again at the next start.
+                // The next start tries a failed removal again.
                 let _ = self.disk.remove(&self.dir.join(name));
             }
         }
         Ok(log)
     }
 
-    /// Makes everything that was replayed durable. The last segment and where it ends, if it is still to be finished.
+    /// Makes all replayed records durable. Returns the last segment and its end, if it is still to be finished.
     ///
-    /// What was read may have been in the system's memory only, and a sync that has failed before may have left it
-    /// there as if it were durable (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So what
-    /// no later record proves to be durable is written again, and then synced.
+    /// The records may have come from the system's memory only. An earlier, failed sync may have left them there marked
+    /// as durable (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So this function
+    /// rewrites all entries that no later record proves durable, and then syncs.
     fn make_durable(&self) -> Result<Option<(SegmentFile, u64)>, LogError> {
         let Some((last, earlier)) = self.segments.split_last() else { return Ok(None) };
-        // The one before the last may have been cut by a process that ended before the cut was durable; those before
-        // that are long finished.
+        // A process may have cut the segment before the last and ended before the cut was durable. Earlier segments
+        // were finished durably.
         for (behind, segment) in earlier.iter().rev().enumerate() {
             if segment.cut_at.is_some() || behind == 0 {
                 let file = self.disk.open(&segment.path, Caching::Cached)?;
@@ -517,7 +518,7 @@ impl Replay {
         Ok(last.cut_at.map(|end| (SegmentFile::new(file, last.path.clone()), end)))
     }
 
-    /// Writes the entries of the last segment that are not proved to be durable again as they are.
+    /// Rewrites, unchanged, the entries of the last segment that are not proved durable.
     fn write_again(&self, segment: &Segment, file: &dyn DiskFile, end: u64) -> Result<(), LogError> {
         let mut reader = SegmentReader::open(&*self.disk, &segment.path)?;
         let mut at = HEADER_BYTES;
@@ -537,7 +538,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Every segment file, readable or not; one that is not goes with its successor.
+    /// Every segment file, readable or not. An unreadable one is dropped together with its successor.
     fn live(&self) -> VecDeque<Live> {
         let mut live: Vec<Live> = self.segments.iter().map(Live::from).collect();
         for &number in &self.unreadable {

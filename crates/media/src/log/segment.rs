@@ -1,4 +1,4 @@
-//! The files of a log: those in use, oldest first, and spare ones.
+//! The files of a log: the segments in use, oldest first, and spare files.
 
 use super::format::{self, ENTRY_HEADER_BYTES, HEADER_BYTES, SegmentHeader};
 use super::writer::SegmentFile;
@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Spare files that are kept; more than one, so that a checkpoint's segments serve the next ones.
+/// The number of spare files that are kept. More than one, so that segments that a checkpoint frees are used again.
 const SPARES_MAX: usize = 2;
 
-/// A file with room that is allocated and filled, to become a segment. It is open as a segment is, so that becoming one
-/// opens nothing.
+/// A file that is allocated and filled, to become a segment. The file is open already, so that beginning a segment
+/// opens no file.
 pub(super) struct Spare {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -21,14 +21,15 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Whether a first record of so many bytes leaves room behind it for a seal, and for a cut to show.
+    /// Whether a first record of this many bytes leaves room for a seal, and for at least one byte that a cut takes
+    /// away.
     pub(super) fn fits(&self, payload_bytes: usize) -> bool {
         payload_bytes_max(self.bytes, HEADER_BYTES).is_some_and(|max| payload_bytes <= max)
     }
 }
 
-/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away;
-/// `None` where not even an empty one does.
+/// The longest payload that fits behind `offset`, with room for a seal and at least one byte that a cut takes away.
+/// `None` if not even an empty payload fits.
 pub(super) fn payload_bytes_max(segment_bytes: u64, offset: u64) -> Option<usize> {
     let kept = 2 * ENTRY_HEADER_BYTES as u64 + 1;
     segment_bytes.checked_sub(offset + kept).map(|bytes| bytes as usize)
@@ -46,7 +47,8 @@ pub(super) struct Live {
     pub(super) number: u64,
     pub(super) first_lsn: Lsn,
     pub(super) segment_bytes: u64,
-    /// A salvage could not read all of it, and it may be read another day: it is set aside, not dropped.
+    /// Whether a salvage could not read all of it. Such a segment may become readable later, so it is set aside and not
+    /// dropped.
     pub(super) is_unread: bool,
 }
 
@@ -60,16 +62,16 @@ struct Pool {
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// The folder, open: its names are made durable however many files are open.
+    /// The open folder. Its names can be made durable even when the process has too many open files.
     names: Box<dyn OpenDir>,
     segment_bytes: u64,
     pool: Mutex<Pool>,
-    /// Segments go one after the other, so that none is missing between two that are there.
+    /// Only one thread at a time drops segments, so that the remaining segments never have a gap.
     dropping: Mutex<()>,
 }
 
 impl Segments {
-    /// Takes over a folder's segments, and its spare files as far as they fit and can be opened.
+    /// Takes over a folder's segments, and the spare files that have the right size and can be opened.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -88,7 +90,7 @@ impl Segments {
                 |file: &Arc<dyn DiskFile>| file.len() == Ok(segment_bytes) && spares.len() < SPARES_MAX;
             match disk.open(&path, Caching::Mapped).ok().filter(fits) {
                 Some(file) => spares.push(Spare { file, path, bytes: segment_bytes }),
-                // It holds nothing. If it stays, the next start tries again.
+                // The file holds no records. If the removal fails, the next start tries again.
                 None => drop(disk.remove(&path)),
             }
         }
@@ -96,7 +98,7 @@ impl Segments {
         Segments { disk, dir: dir.to_path_buf(), names, segment_bytes, pool, dropping: Mutex::new(()) }
     }
 
-    /// A spare file with room for a record, made now if there is none.
+    /// Returns a spare file with room for a record, and makes one if there is none.
     pub(super) fn take_spare(&self, payload_bytes: usize) -> Result<Spare, DiskError> {
         let number = {
             let mut pool = self.pool.lock();
@@ -115,19 +117,19 @@ impl Segments {
         match make() {
             Ok(file) => Ok(Spare { file, path, bytes }),
             Err(error) => {
-                // The room that was taken is of use to others; if it stays, the next start removes the file.
+                // The removal frees space on the disk. If it fails, the next start removes the file.
                 let _ = self.disk.remove(&path);
                 Err(error)
             }
         }
     }
 
-    /// Keeps a file that was not needed after all.
+    /// Takes an unused spare file back.
     pub(super) fn give_back(&self, spare: Spare) {
         self.pool.lock().spares.push(spare);
     }
 
-    /// Makes a spare file if there is none; whether it did.
+    /// Makes a spare file if there is none, and returns whether it did.
     pub(super) fn prepare(&self) -> Result<bool, DiskError> {
         let is_needed = self.pool.lock().spares.is_empty();
         if is_needed {
@@ -136,7 +138,7 @@ impl Segments {
         Ok(is_needed)
     }
 
-    /// Makes a spare file the newest segment, durably and under its name. If it is refused, it may be tried again.
+    /// Makes a spare file the newest segment, durably and under its name. After a refusal the caller may try again.
     pub(super) fn begin(&self, spare: &Spare, header: &SegmentHeader) -> Result<SegmentFile, DiskError> {
         write_all_at(&*spare.file, 0, &header.encode())?;
         spare.file.sync_data()?;
@@ -176,7 +178,7 @@ impl Segments {
         }
     }
 
-    /// Makes a segment a spare file again: only what it was cut by is filled with zeros.
+    /// Makes a segment a spare file again. Only the part that was cut off is filled with zeros.
     fn recycle(&self, path: &Path) -> Result<(), DiskError> {
         let number = {
             let mut pool = self.pool.lock();
@@ -194,8 +196,8 @@ impl Segments {
         };
         match refill() {
             Ok(spare) => self.give_back(spare),
-            // That costs a spare file, not the drop, and so does an earlier attempt that gave it another name. If it
-            // stays, the next start removes it.
+            // A refusal costs a spare file; the drop still succeeds. The same holds if an earlier attempt already
+            // renamed the file. The next start removes a file that stays.
             Err(error) if error.is_refusal() || error.is_not_found() => drop(self.disk.remove(&spare_path)),
             Err(error) => return Err(error),
         }
@@ -213,7 +215,7 @@ impl Segments {
     }
 }
 
-/// A file that is gone was dropped by an earlier, failed attempt.
+/// Takes a missing file as success: an earlier, failed attempt dropped it.
 fn gone_or(result: Result<(), DiskError>) -> Result<(), DiskError> {
     result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }

@@ -1,4 +1,4 @@
-//! Brings chunks into segment files, and goes from one segment to the next.
+//! Writes chunks into segment files, and goes from one segment to the next.
 
 use super::buffer::Chunk;
 use super::format::HEADER_BYTES;
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A segment file whose sync fails for ever once it has failed: the system reports lost bytes to one caller only, and
-/// what it tells the next one is worthless.
+/// A segment file whose syncs all fail after one has failed. The system reports lost bytes to one caller only; a later
+/// success would mean nothing.
 pub(super) struct SegmentFile {
     file: Arc<dyn DiskFile>,
-    /// Its name, for errors: it was opened under another one.
+    /// Its name, for errors. The file was opened under another name.
     path: PathBuf,
     failure: Mutex<Option<LogError>>,
 }
@@ -41,16 +41,16 @@ impl SegmentFile {
     }
 }
 
-/// Where the log ends: in the newest segment, or in the last one of before until there is room for another.
+/// The end of the log: in the newest segment, or in the last opened one until there is room for a new one.
 pub(super) struct Writer {
-    /// `None` where nothing is left to be done: the segment was finished, or there is none.
+    /// `None` if the segment was finished, or there is none.
     file: Option<Arc<SegmentFile>>,
     offset: u64,
     pub(super) written_bytes: u64,
 }
 
 impl Writer {
-    /// Goes on behind a segment whose records end at an offset, all of them durable.
+    /// Continues behind a segment whose records, all durable, end at an offset.
     pub(super) fn behind(last: Option<(SegmentFile, u64)>) -> Writer {
         let (file, offset) = last.map_or((None, 0), |(file, offset)| (Some(Arc::new(file)), offset));
         Writer { file, offset, written_bytes: 0 }
@@ -60,14 +60,14 @@ impl Writer {
         self.file.clone()
     }
 
-    /// Writes chunks in their order, and empties those that are written; the LSN up to which going to another segment
-    /// made the log durable, or 0. What is refused for want of room may be written later.
+    /// Writes chunks in their order, and empties each written chunk. Returns the LSN up to which a step to another
+    /// segment made the log durable, or 0. Chunks that the full disk refuses may be written later.
     pub(super) fn write(&mut self, chunks: &mut [Chunk], segments: &Segments) -> Result<Lsn, LogError> {
         let mut durable_lsn = 0;
         for chunk in chunks {
             if let Some((spare, header)) = &chunk.next {
-                // The old segment is durable before the next one exists, and cut before that one has records: so at
-                // most the last two segments of a folder are uncut, and of these the last has no records.
+                // The old segment is synced before the next one exists, and cut before the next one has records. So at
+                // most the last two segments of a folder are uncut, and if two are, the last has no records.
                 self.sync()?;
                 let next = segments.begin(spare, header)?;
                 self.cut()?;
@@ -87,7 +87,7 @@ impl Writer {
         if self.file.is_some() {
             self.append(entry)?;
         }
-        // First the seal, then the cut: a file that was cut and has no successor must have a seal.
+        // The seal comes before the cut: a cut file without a successor must have a seal.
         self.sync()?;
         self.cut()
     }

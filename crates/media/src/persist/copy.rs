@@ -1,7 +1,7 @@
 //! Copying past the caches: non-temporal stores of whole cache lines, with the widest registers that the processor has.
 //!
-//! For bytes that are written once and not read soon: they reach memory without first reading the old line, without
-//! pushing others out of the caches, and need no flush. Use an ordinary copy for bytes that are read back at once.
+//! For bytes that are written once and not read soon. Such stores do not read the old line first, do not evict other
+//! lines from the caches, and need no flush. Use an ordinary copy for bytes that are read back at once.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::flush::LINE_BYTES;
@@ -22,7 +22,7 @@ pub(super) enum Copy {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Copy {
-    /// What this processor has, best first.
+    /// The kinds that this processor has, best first.
     pub(super) fn available() -> Vec<Copy> {
         let mut found = Vec::new();
         if is_x86_feature_detected!("avx512f") {

@@ -1,18 +1,19 @@
-//! Which part of the machine survives a power cut, as the kernel tells it.
+//! Finds which part of the machine survives a power cut, according to the kernel.
 //!
-//! The kernel describes every region of persistent memory under `/sys/bus/nd/devices`; its file `persistence_domain`
-//! holds `cpu_cache` where the platform writes its caches back when power fails (eADR), `memory_controller` where it
-//! saves only what has reached the memory controller (ADR), and is missing where the firmware says neither.
+//! The kernel describes every region of persistent memory under `/sys/bus/nd/devices`, in the file
+//! `persistence_domain`. The value `cpu_cache` means that the platform writes its caches back when power fails (eADR).
+//! The value `memory_controller` means that it saves only bytes that have reached the memory controller (ADR). The file
+//! is missing if the firmware states neither.
 
 use std::fs;
 use std::path::Path;
 
-/// What a platform saves when power fails.
+/// The part that a platform saves when power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     /// eADR: the processor's caches too, so that a fence alone makes stores durable.
     Caches,
-    /// ADR: what has left the caches, so that lines must be flushed before the fence.
+    /// ADR: bytes that have left the caches, so that lines must be flushed before the fence.
     MemoryController,
     /// The firmware does not say; lines are flushed as under ADR.
     Unstated,
@@ -22,8 +23,7 @@ impl Domain {
     /// The domain of the region of persistent memory that block device `major:minor` lies on, read from the sysfs
     /// mounted at `sysfs`.
     ///
-    /// Where the device's region cannot be found (a device mapper in between), the weakest domain of all regions is the
-    /// answer.
+    /// If the device's region cannot be found (behind a device mapper, say), returns the weakest domain of all regions.
     pub fn of_device(sysfs: &Path, major: u32, minor: u32) -> Domain {
         let device = sysfs.join(format!("dev/block/{major}:{minor}"));
         if let Ok(device) = device.canonicalize() {
@@ -37,7 +37,7 @@ impl Domain {
         Domain::weakest(sysfs)
     }
 
-    /// The weakest domain of all regions under `sysfs`: what holds for each of them.
+    /// The weakest domain of all regions under `sysfs`.
     fn weakest(sysfs: &Path) -> Domain {
         let Ok(devices) = fs::read_dir(sysfs.join("bus/nd/devices")) else { return Domain::Unstated };
         devices

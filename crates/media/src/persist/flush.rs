@@ -18,7 +18,7 @@ pub(super) enum Flush {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Flush {
-    /// What this processor has, best first.
+    /// The instructions that this processor has, best first.
     pub(super) fn available() -> Vec<Flush> {
         use core::arch::x86_64::__cpuid_count;
         // Leaf 7, register EBX: bit 24 clwb, bit 23 clflushopt. Every x86-64 processor has clflush.
@@ -71,7 +71,7 @@ impl Flush {
         Vec::new()
     }
 
-    /// Never called: there is no value of [`Flush::available`] to call it on.
+    /// Never called: [`Flush::available`] is empty here.
     ///
     /// # Safety
     ///

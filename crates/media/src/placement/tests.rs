@@ -53,8 +53,8 @@ fn the_ratio_holds_for_every_mix_of_sizes() {
     }
 }
 
-/// Values die at random, in one test the large ones half again as soon: what lives is at the ratio all the same.
-/// (If far memory loses more bytes than are placed at all, no placement holds it.)
+/// Values are freed at random, in one test the large ones half again as soon. The living values keep the ratio all the
+/// same. (If far memory loses more bytes than are placed at all, no placement can keep the ratio.)
 #[test]
 fn the_ratio_holds_when_values_are_freed() {
     for (mix, sizes) in MIXES {
@@ -78,7 +78,7 @@ fn the_ratio_holds_when_values_are_freed() {
     }
 }
 
-/// The point of a threshold: what is in DRAM is smaller than what is in far memory.
+/// A threshold means that values in DRAM are smaller than values in far memory.
 #[test]
 fn small_values_stay_in_dram() {
     let (placement, mut random) = (Placement::new(1, 1), fastrand::Rng::with_seed(7));

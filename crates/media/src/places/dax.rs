@@ -31,7 +31,7 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
     }
 }
 
-/// Memory that is handed out as a device, not as a block device.
+/// Memory that the kernel exposes as a character device, not as a block device.
 fn devices(root: &Path, section: &mut Section) {
     let folder = root.join("sys/bus/dax/devices");
     let entries = folder.read_dir().into_iter().flatten().flatten();

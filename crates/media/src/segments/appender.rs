@@ -1,7 +1,7 @@
 //! Collects bodies into large writes.
 //!
-//! An appender is used under its lock, and looks there whether anything failed before: the system tells a failed sync
-//! once, and a thread that waited for the lock meanwhile would take the next one for good.
+//! A thread uses an appender under its lock, and first checks there for an earlier failure. The system reports a failed
+//! sync only once. A thread that waited for the lock meanwhile would see its own sync succeed.
 
 use super::file::SegmentFile;
 use super::format::{self, BLOCK_HEADER_BYTES, HEADER_BYTES, PAGE_BYTES};
@@ -20,9 +20,9 @@ pub(super) struct Appender {
 struct Open {
     file: Arc<SegmentFile>,
     segment_bytes: u64,
-    /// What was not written yet; a body that is longer goes through in pieces.
+    /// Bytes that are not yet written. A body that is longer than the buffer passes through it in pieces.
     buffer: AlignedBytes,
-    /// Where the buffer goes in the file, a multiple of a page.
+    /// The offset of the buffer in the file, a multiple of a page.
     start: u64,
     filled: usize,
     is_unsynced: bool,
@@ -36,7 +36,7 @@ impl Appender {
     pub(super) fn append(&mut self, shared: &Shared, body: &[u8]) -> Result<Place, SegmentError> {
         shared.check()?;
         let needed = format::block_bytes(body.len());
-        // When this returns, the block is in the buffer as a whole, or in the file as a whole.
+        // On return, the whole block is in the buffer, or the whole block is in the file.
         if let Some(open) = &mut self.open
             && needed > open.room()
         {
@@ -50,7 +50,7 @@ impl Appender {
             none => none.insert(Open::new(shared, body.len(), self.purpose)?),
         };
         let offset = open.end();
-        // A segment has at most 1 GiB, or one body that is longer than that.
+        // A segment has at most 1 GiB, or holds one longer body.
         let place = Place { segment: open.file.number, offset: offset as u32, bytes: body.len() as u32 };
         open.push(shared, &format::encode_block_header(open.file.number, offset, body))?;
         open.push(shared, body)?;
@@ -127,7 +127,7 @@ impl Open {
         Ok(())
     }
 
-    /// Writes what is in the buffer, with zeros up to a page behind it.
+    /// Writes the buffer, padded with zeros to a page.
     fn write_padded(&mut self, shared: &Shared) -> Result<(), SegmentError> {
         let end = self.filled.next_multiple_of(PAGE_BYTES as usize);
         if end == 0 {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn who_waited_beside_a_sync_that_failed_is_told() {
-        // The syncs that there are before, those of names among them.
+        // Counts the syncs before the failing one, those of names included.
         let body = [7; 100];
         let open = |nth| {
             let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, nth);
@@ -166,7 +166,7 @@ mod tests {
         std::thread::scope(|scope| {
             let mut appender = segments.appenders[Purpose::New as usize].lock();
             let waits = scope.spawn(|| segments.sync());
-            // Long enough for the other thread to come to the lock.
+            // Long enough for the other thread to reach the lock.
             std::thread::sleep(Duration::from_millis(100));
             assert!(matches!(appender.sync(&segments.shared), Err(SegmentError::Disk(_))));
             drop(appender);

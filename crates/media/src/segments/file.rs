@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes that are read at once when all blocks are wanted.
+/// Bytes of one read when all blocks are read.
 const WINDOW_BYTES: usize = 1 << 20;
 
 pub(super) struct SegmentFile {
@@ -22,8 +22,8 @@ pub(super) struct SegmentFile {
 }
 
 impl SegmentFile {
-    /// Opens a file that was found, and says what is wrong with its header; nothing is appended to it any more. The
-    /// error is [`SegmentError::Damaged`] for one that the medium does not open.
+    /// Opens an existing file, and returns the fault of its header, if any. Nothing is appended to such a file. The
+    /// error is [`SegmentError::Damaged`] if the medium fails to open it.
     pub(super) fn open(
         disk: &dyn Disk,
         path: &Path,
@@ -31,7 +31,7 @@ impl SegmentFile {
     ) -> Result<(SegmentFile, Option<SegmentError>), SegmentError> {
         let of_read = |error| SegmentError::of_read(error, path, 0);
         let file = disk.open(path, Caching::Direct).map_err(of_read)?;
-        // One that was cut within its header has it again once that is mended.
+        // A file that was cut within its header gets its whole header back when the header is repaired.
         let bytes = file.len().map_err(of_read)?.max(HEADER_BYTES);
         let fault = match header_fault(&*file, number).map_err(of_read) {
             Ok(fault) => fault,
@@ -57,14 +57,14 @@ impl SegmentFile {
         self.file.sync_data()
     }
 
-    /// Makes a file whose room is allocated, and whose header and name are durable.
+    /// Makes a file: allocates its room, and makes its header and name durable.
     pub(super) fn create(
         disk: &dyn Disk,
         dir: &Path,
         number: u64,
         bytes: u64,
     ) -> Result<SegmentFile, DiskError> {
-        // The header is whole before the file has its name: a file of that name without one is damaged.
+        // The header is whole before the file gets its name. A file of that name without a header is damaged.
         let unnamed = dir.join(format!("{}.new", format::segment_name(number)));
         let path = dir.join(format::segment_name(number));
         match disk.remove(&unnamed) {
@@ -80,7 +80,7 @@ impl SegmentFile {
             file.sync_data()?;
             disk.rename(&unnamed, &path)?;
             disk.sync_dir(dir)?;
-            // Anew, so that errors tell the name it has now.
+            // Opened again, so that errors state the present name.
             disk.open(&path, Caching::Direct)
         };
         let file = prepare().inspect_err(|_| drop(disk.remove(&unnamed)))?;
@@ -101,7 +101,7 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Gives back the room behind `end`, durably; nothing more is appended.
+    /// Gives back the room behind `end`, durably. Nothing is appended afterwards.
     pub(super) fn finish(&self, end: u64) -> Result<(), DiskError> {
         self.file.set_len(end)?;
         self.file.sync_data()?;
@@ -144,7 +144,7 @@ impl SegmentFile {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    /// Whether it has no blocks and is kept for its number only.
+    /// Whether the file has no blocks and stays only for its number.
     pub(super) fn is_emptied(&self) -> bool {
         self.is_finished() && self.allocated_bytes() <= HEADER_BYTES
     }
@@ -162,7 +162,7 @@ impl SegmentFile {
     }
 }
 
-/// What is wrong with the header of the segment of this number.
+/// The fault of the header of the segment with this number, if any.
 fn header_fault(file: &dyn DiskFile, number: u64) -> Result<Option<SegmentError>, DiskError> {
     let mut header = AlignedBytes::zeroed(HEADER_BYTES as usize);
     let count = read_full_at(file, 0, &mut header)?;
@@ -197,9 +197,9 @@ impl Blocks {
     ///
     /// # Errors
     ///
-    /// [`SegmentError::Damaged`] at a block that fails its check: what follows it cannot be found in order, but by
-    /// place. At the end of the segment that was appended to when the process was cut off, it may be the remains of
-    /// what was never synced.
+    /// [`SegmentError::Damaged`] at a block that fails its check. Later blocks can be found by place only, not in
+    /// order. A crash may leave such a block at the end of the segment in use: the remains of bytes that were never
+    /// synced.
     pub fn next_block(&mut self) -> Result<Option<(Place, &[u8])>, SegmentError> {
         loop {
             let end = self.file.written_bytes.load(Ordering::Acquire);
@@ -214,8 +214,7 @@ impl Blocks {
                 if header != [0; BLOCK_HEADER_BYTES] {
                     return Err(self.file.damaged(offset, "the block has no length"));
                 }
-                // Padding after a sync goes up to a page, and every page that was written behind it begins with a
-                // block.
+                // Padding after a sync ends at a page, and the next written page begins with a block.
                 if offset.is_multiple_of(PAGE_BYTES) {
                     return Ok(None);
                 }
@@ -242,7 +241,7 @@ impl Blocks {
         }
     }
 
-    /// Goes on at `end`; only zeros lie before that.
+    /// Continues at `end`, and checks that only zeros lie before it.
     fn skip_padding(&mut self, offset: u64, end: u64) -> Result<(), SegmentError> {
         let mut padding = [0; PAGE_BYTES as usize];
         let padding = &mut padding[..(end - offset) as usize];
@@ -254,13 +253,13 @@ impl Blocks {
         Ok(())
     }
 
-    /// Copies bytes out of the window, which moves along.
+    /// Copies bytes out of the window, and moves the window along.
     fn copy(&mut self, mut offset: u64, mut into: &mut [u8]) -> Result<(), SegmentError> {
         while !into.is_empty() {
             let window_end = self.window_start + self.window_bytes as u64;
             if !(self.window_start..window_end).contains(&offset) {
                 self.window_start = offset / PAGE_BYTES * PAGE_BYTES;
-                // What lies behind this may be written at this moment.
+                // An appender may be writing the bytes behind this offset.
                 let written =
                     self.file.written_bytes.load(Ordering::Acquire).saturating_sub(self.window_start);
                 let count = read_good_at(&*self.file.file, self.window_start, &mut self.window)

@@ -16,7 +16,7 @@ const SIGNATURE: [u8; 8] = *b"ziptrseg";
 const VERSION: u32 = 1;
 const HEADER_CRC_AT: usize = HEADER_BYTES as usize - 4;
 
-/// Bytes that a body takes: header, body, and what is added up to the next block.
+/// Bytes that a body takes: header, body, and padding up to the next block.
 pub(super) fn block_bytes(body_bytes: usize) -> u64 {
     (BLOCK_HEADER_BYTES + body_bytes) as u64 + block_padding(body_bytes)
 }
@@ -43,7 +43,7 @@ pub(super) fn encode_header(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Why a header is none: `Ok` if it is the header of the segment with this number.
+/// Checks that `bytes` are the header of the segment with this number.
 pub(super) fn check_header(bytes: &[u8], number: u64) -> Result<(), HeaderFault> {
     if bytes == encode_header(number) {
         return Ok(());
@@ -62,16 +62,16 @@ pub(super) fn check_header(bytes: &[u8], number: u64) -> Result<(), HeaderFault>
     Err(HeaderFault::Damaged)
 }
 
-/// Why the first bytes of a file are no header.
+/// The reason why the first bytes of a file are no header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HeaderFault {
-    /// Another kind of file, or another version: what was found.
+    /// Another kind of file, or another version: the finding.
     Foreign(String),
-    /// Some byte is not what was written.
+    /// Some byte differs from what was written.
     Damaged,
 }
 
-/// The header of a block: the length of the body, and the CRC32C of the body, its length, and where it lies.
+/// The header of a block: the length of the body, and the CRC32C of the body, its length and its place.
 pub(super) fn encode_block_header(number: u64, offset: u64, body: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
     let length = (body.len() as u32).to_le_bytes();
     let mut covered = [0; 20];

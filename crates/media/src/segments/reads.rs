@@ -19,13 +19,13 @@ pub(super) type Done = Box<dyn FnOnce(Result<Vec<u8>, SegmentError>) + Send>;
 pub(super) struct ReadJob {
     pub(super) file: Arc<SegmentFile>,
     pub(super) place: Place,
-    /// Where the pages begin in the file.
+    /// The offset of the pages in the file.
     pub(super) start: u64,
     pub(super) pages: AlignedBytes,
 }
 
 impl ReadJob {
-    /// A place that cannot be in the file is damage of whatever the caller had it from.
+    /// A place that cannot lie in the file means damage: the caller's source of the place is wrong.
     pub(super) fn new(file: Arc<SegmentFile>, place: Place) -> Result<ReadJob, SegmentError> {
         if !file.has_written(place) {
             let reason =
@@ -60,19 +60,19 @@ impl ReadJob {
     }
 }
 
-/// A caller's panic ends its own read, not the thread that serves all.
+/// A panic in a caller's `done` ends only that read, not the thread that serves all.
 pub(super) fn deliver(done: Done, result: Result<Vec<u8>, SegmentError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| done(result)));
 }
 
-/// Who reads in the background. Dropping it waits for reads under way.
+/// The background reader. Dropping it waits for reads under way.
 pub(super) enum Reader {
     Ring(Ring),
     Threads(Threads),
 }
 
 impl Reader {
-    /// `io_uring` where the kernel allows it, threads otherwise.
+    /// Starts `io_uring` if the kernel allows it, threads otherwise.
     pub(super) fn start(threads: usize) -> Reader {
         match Ring::start() {
             Some(ring) => Reader::Ring(ring),
@@ -116,7 +116,7 @@ struct QueueState {
 }
 
 impl Threads {
-    /// As many threads as the system grants; with none, jobs are read by who submits them.
+    /// Starts as many threads as the system grants. Without threads, submitters read their own jobs.
     pub(super) fn start(count: usize) -> Threads {
         let queue = Arc::new(Queue::default());
         let start = |_| {

@@ -1,4 +1,4 @@
-//! Reads by `io_uring`: submitted by whoever asks, completed by one thread.
+//! Reads by `io_uring`. Any thread submits, and one thread takes the completions.
 
 use super::reads::{Done, ReadJob, deliver};
 use io_uring::{IoUring, opcode, types};
@@ -25,9 +25,9 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Whoever holds its lock is the only one to touch the submission queue.
+/// The state under the ring's lock. Only the holder of the lock touches the submission queue.
 struct State {
-    /// Reads under way. The kernel writes into a job's pages until its completion was taken from the queue, so a job
+    /// Reads under way. The kernel may write into a job's pages until its completion is taken from the queue. A job
     /// stays in its slot until then.
     slots: Vec<Option<(ReadJob, Done)>>,
     free: Vec<usize>,
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Ring {
-    /// `None` where the kernel does not offer it, or not to us.
+    /// `None` if the kernel does not offer `io_uring`, or not to this process.
     pub(super) fn start() -> Option<Ring> {
         let ring = IoUring::new(DEPTH as u32 * 2).ok()?;
         let mut probe = io_uring::Probe::new();
@@ -69,7 +69,7 @@ impl Shared {
                 break;
             };
             let descriptor = job.file.file.descriptor().map_or(-1, |file| file.as_raw_fd());
-            // The pages have less than 4 GiB: a body has at most 1.
+            // The pages have less than 4 GiB, because a body has at most 1 GiB.
             let read =
                 opcode::Read::new(types::Fd(descriptor), job.pages.as_mut_ptr(), job.pages.len() as u32);
             let entry = read.offset(job.start).build().user_data(slot as u64);
@@ -78,17 +78,17 @@ impl Shared {
             count += 1;
         }
         if count > 0 {
-            // The thread may wait already, for what would never come.
+            // The thread may already be waiting for a completion that would never come.
             until_taken(|| self.ring.submit());
         }
     }
 
     /// Puts a request into the submission queue; `_state` proves that its lock is held.
     fn push(&self, entry: &io_uring::squeue::Entry, _state: &mut State) {
-        // SAFETY: the lock of the state is held, so nobody else uses the submission queue. The buffer of a read belongs
-        // to a job that stays in its slot, and keeps its file open, until the completion arrives; its bytes are on the
-        // heap and are never moved. The queue has twice as many entries as there are slots, and one more request, so
-        // there is room.
+        // SAFETY: the lock of the state is held, so no other thread uses the submission queue. The buffer of a read
+        // belongs to a job. The job stays in its slot, and keeps its file open, until the completion arrives. The bytes
+        // of the buffer are on the heap and never move. The queue has room: twice as many entries as slots, for one
+        // request per slot and one more.
         unsafe {
             let pushed = self.ring.submission_shared().push(entry);
             debug_assert!(pushed.is_ok(), "the submission queue has room for every slot");
@@ -126,15 +126,16 @@ impl Shared {
             taken
         };
         if let Some((job, done)) = taken {
-            // Short or failed: once more in the plain way, which knows how to go on and how to name the error.
+            // After a short or failed read, a plain read repeats it: that one continues short reads and names the
+            // error.
             let is_whole = usize::try_from(result).is_ok_and(|count| count == job.pages.len());
             deliver(done, if is_whole { job.verify(job.pages.len()) } else { job.read() });
         }
     }
 }
 
-/// Submits again for as long as the kernel is short of what it needs for that. It is not short of room for completions:
-/// there are twice as many as entries.
+/// Submits again while the kernel lacks resources for a submission. It never lacks room for completions: that queue has
+/// twice as many entries.
 fn until_taken(mut submit: impl FnMut() -> io::Result<usize>) {
     let is_short = |error: io::Error| {
         matches!(

@@ -16,15 +16,17 @@ pub enum Fault {
     Full,
     /// An operation that opens a file or folder: too many are open.
     TooManyFiles,
-    /// A write: only half of the bytes are written, and no error is told.
+    /// A write: only half of the bytes are written, without an error.
     ShortWrite,
-    /// A sync: it fails, and every later one succeeds without doing anything, as systems do that forget lost pages.
+    /// A sync: it fails, and every later sync succeeds without any effect. Systems that forget lost pages behave like
+    /// this.
     LyingSync,
-    /// A sync: it and every later one succeeds without doing anything. No program can survive that; a test must notice.
+    /// A sync: this and every later sync succeeds without any effect. No program can survive that, so a test must
+    /// notice.
     NoSync,
 }
 
-/// Passes everything on to another disk, but for the one operation that is to fail, or for bytes that cannot be read.
+/// Passes everything on to another disk, except the operation that is to fail and the bytes that cannot be read.
 #[derive(Clone)]
 pub struct FailingDisk {
     inner: Arc<dyn Disk>,
@@ -37,13 +39,13 @@ struct Plan {
     /// Operations that the fault could have hit.
     count: AtomicU64,
     bad: Option<BadBytes>,
-    /// Nothing can be made longer or given a new name.
+    /// While set, no file can grow or get a new name.
     is_full: AtomicBool,
 }
 
-/// Bytes of files that the medium does not give back.
+/// Bytes of files that the medium does not return.
 struct BadBytes {
-    /// Whether a file has them.
+    /// Whether the file at a path has the bad bytes.
     has: Box<dyn Fn(&Path) -> bool + Send + Sync>,
     range: Range<u64>,
 }
@@ -62,10 +64,10 @@ impl BadBytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reads,
-    /// It opens a file, and needs space for its name.
+    /// Opens a file, and needs space for its name.
     Creates,
     Opens,
-    /// If it is not there yet.
+    /// Makes a folder, if it is missing.
     MakesFolder,
     TakesSpace,
     Writes,
@@ -75,7 +77,7 @@ enum Kind {
 }
 
 impl Plan {
-    /// Counts the operation; whether it is the one to fail.
+    /// Counts the operation, and returns whether it is to fail.
     fn hits(&self, kind: Kind) -> bool {
         let is_concerned = match self.fault {
             Fault::Io => true,
@@ -134,14 +136,14 @@ impl FailingDisk {
         FailingDisk::new(inner, Fault::Full, u64::MAX)
     }
 
-    /// Fills the disk, or makes room: files can be opened, read, and written where they have room, but no file, length
-    /// or name is new.
+    /// Fills the disk, or makes room. On a full disk, files can be opened, read, and written within their allocated
+    /// bytes. No file can be made, lengthened or renamed.
     pub fn set_full(&self, is_full: bool) {
         self.plan.is_full.store(is_full, Ordering::SeqCst);
     }
 
-    /// Reads of the bytes `range` fail, every time, in files of whose path `has` says yes; nothing else does. A read
-    /// that begins before them ends there.
+    /// A disk on which every read of the bytes `range` fails in files whose path satisfies `has`. Nothing else fails. A
+    /// read that begins before the range ends there.
     pub fn with_bad_bytes(
         inner: Arc<dyn Disk>,
         has: impl Fn(&Path) -> bool + Send + Sync + 'static,

@@ -1,14 +1,13 @@
-//! What a power cut may leave of a recorded run.
+//! Builds the states that a power cut may leave of a recorded run.
 //!
-//! At each position of the trace, what was synced before is there. Every other operation has a *fate* of its own: a
-//! write may be lost, whole, or torn; a new length, and the creation, renaming or removal of a file, may be lost or
-//! whole. Fates do not depend on each other: a later write may be there and an earlier one not, across files and within
-//! one.
+//! At each position of the trace, everything that was synced before is there. Every other operation has its own *fate*.
+//! A write may be lost, whole, or torn. A new length, and the creation, renaming or removal of a file, may be lost or
+//! whole. Fates are independent: a later write may be there without an earlier one, across files and within one.
 
 use super::recording::{Contents, Operation, RecordingDisk};
 use std::path::Path;
 
-/// Where writes tear: what memory, an old disk and a page cache write at once.
+/// The units in which writes tear: those that memory, an old disk and a page cache write at once.
 const UNITS_BYTES: [u64; 3] = [8, 512, 4096];
 
 /// A recorded run.
@@ -18,25 +17,25 @@ pub struct Images {
     trace: Vec<Operation>,
 }
 
-/// What is on the disk after a power cut.
+/// The state of the disk after a power cut.
 #[derive(Debug)]
 pub struct CrashImage {
-    /// The disk, on which further operations are recorded, so that a second power cut can follow.
+    /// The disk. It records further operations, so that a second power cut can follow.
     pub disk: RecordingDisk,
     /// Operations before the cut; compare with [`RecordingDisk::position`].
     pub position: usize,
-    /// What became of the operations that were not synced, for the message of a failing test.
+    /// The fates of the operations that were not synced, for the message of a failing test.
     pub what: String,
 }
 
-/// What became of an operation that was not synced.
+/// The fate of an operation that was not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Lost,
     Whole,
     /// The bytes before this offset of the file are there.
     Cut(u64),
-    /// Of each unit of so many bytes, a bit of the hash tells whether it is there.
+    /// For each unit of this many bytes, a bit of the hash tells whether the unit is there.
     Holes {
         unit_bytes: u64,
         seed: u64,
@@ -77,8 +76,8 @@ impl Images {
 
     /// `count` images, spread evenly over all positions; the same ones for the same seed.
     ///
-    /// Beside those of [`Images::all_from`] there are torn writes with holes. With several images at each position the
-    /// first has everything, the second nothing that was not synced; with fewer that is drawn.
+    /// In addition to the fates of [`Images::all_from`], writes may be torn with holes. With several images at each
+    /// position, the first has everything, the second only what was synced. With fewer images, chance decides.
     pub fn sample(&self, seed: u64, count: usize) -> impl Iterator<Item = CrashImage> + '_ {
         self.sample_from(0, seed, count)
     }
@@ -109,7 +108,7 @@ impl Images {
     }
 }
 
-/// A position of the trace, with what is durable there.
+/// A position of the trace, with the durable state there.
 struct Cursor<'a> {
     trace: &'a [Operation],
     position: usize,
@@ -150,7 +149,7 @@ impl<'a> Cursor<'a> {
                 }
                 _ => true,
             }),
-            // Whole or lost, by chance, and no later sync changes that.
+            // The writes are whole or lost, by chance, and no later sync changes that.
             Operation::Forget { file: forgotten } => {
                 let mut random = Random(self.position as u64);
                 self.pending.retain(|pending| match pending {
@@ -199,11 +198,11 @@ impl<'a> Cursor<'a> {
         let fate = |(at, operation): (u64, &&Operation)| match style {
             0 => Fate::Whole,
             1 => Fate::Lost,
-            // In order up to some operation, which may be torn.
+            // Operations are kept in order up to one, which may be torn.
             2 if at < kept => Fate::Whole,
             2 if at == kept => torn(operation, random),
             2 => Fate::Lost,
-            // Each for itself; the second kind tears what can be torn.
+            // Each operation has its own fate; the second kind tears every write.
             3 if random.below(2) == 0 => Fate::Lost,
             3 => Fate::Whole,
             _ if random.below(4) == 0 => Fate::Lost,
@@ -217,7 +216,7 @@ impl<'a> Cursor<'a> {
         for (operation, fate) in self.pending.iter().zip(fates) {
             apply(&mut contents, operation, *fate);
         }
-        // Files without a name are gone, and so is what lies in a folder without one.
+        // Files without a name are gone, and so are files in a folder without a name.
         let Contents { dirs, names, files } = &mut contents;
         for (operation, fate) in self.pending.iter().zip(fates) {
             if let (Operation::CreateDir { path: lost }, Fate::Lost) = (operation, fate) {
@@ -407,7 +406,7 @@ mod tests {
         // Killed between making the folder and syncing the one above.
         let killed = disk.killed_at(disk.position() - 1);
         assert_eq!(make(&killed), [0, 1]);
-        // Whoever comes next and asks for the folder has it durable.
+        // The next process that asks for the folder makes it durable.
         let killed = disk.killed_at(disk.position() - 1);
         killed.create_dir(Path::new("/d/e")).unwrap();
         assert_eq!((make(&killed), make(&disk)), (vec![1], vec![1]));

@@ -31,12 +31,12 @@ impl PausingDisk {
         Self { disk: RecordingDisk::new(), pause: Arc::default() }
     }
 
-    /// The disk that holds what is written.
+    /// The disk below, which holds the written bytes.
     pub fn recording(&self) -> &RecordingDisk {
         &self.disk
     }
 
-    /// Does `meanwhile` when `work`, in another thread, is about to make a file in `dir`.
+    /// Runs `meanwhile` when `work`, in another thread, is about to make a file in `dir`.
     ///
     /// # Panics
     ///
@@ -52,11 +52,11 @@ impl PausingDisk {
         thread::scope(|scope| {
             scope.spawn(move || {
                 work();
-                // Without a file there the sender goes, and nobody waits in vain.
+                // If `work` made no file there, this drops the sender, so that the receiver does not wait in vain.
                 drop(self.pause.lock().take());
             });
             has_begun.recv().expect("a file is made in the folder");
-            // Also if this panics.
+            // The sender is dropped even after a panic.
             let _ends: Sender<()> = end;
             meanwhile()
         })

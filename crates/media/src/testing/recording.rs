@@ -44,23 +44,23 @@ pub(super) enum Operation {
     SyncDir {
         dir: PathBuf,
     },
-    /// A sync of a file that failed: no later one makes durable what was written before.
+    /// A failed sync of a file: no later sync makes the earlier writes durable.
     Forget {
         file: FileId,
     },
 }
 
-/// Names and contents at one moment; a copy is cheap until it is changed.
+/// Names and contents at one moment. A copy is cheap until the copy changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contents {
-    /// Folders that were made here; files may lie in others, too.
+    /// Folders that were made through this disk. Files may lie in other folders, too.
     pub(super) dirs: BTreeSet<PathBuf>,
     pub(super) names: BTreeMap<PathBuf, FileId>,
     pub(super) files: BTreeMap<FileId, Arc<Vec<u8>>>,
 }
 
 impl Contents {
-    /// Does what the operation does; syncs change nothing.
+    /// Applies the operation. Syncs change nothing.
     pub(super) fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Create { path, file } => {
@@ -68,7 +68,7 @@ impl Contents {
                 self.files.entry(*file).or_default();
             }
             Operation::Rename { from, to, file } => {
-                // The old name may be another file's by now, if operations in between were lost.
+                // The old name may belong to another file by now, if operations in between were lost.
                 if self.names.get(from) == Some(file) {
                     self.names.remove(from);
                 }
@@ -97,13 +97,13 @@ impl Contents {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was there when the recording began, all of it durable.
+    /// The contents when the recording began, all of them durable.
     start: Contents,
     now: Contents,
     trace: Vec<Operation>,
     next_file: FileId,
     locked: BTreeSet<PathBuf>,
-    /// Syncs of files up to the one that fails.
+    /// Syncs of files before the failing one.
     syncs_left: Option<u64>,
 }
 
@@ -114,10 +114,10 @@ impl State {
     }
 }
 
-/// A disk in memory that remembers every operation, so that [`RecordingDisk::images`] can rebuild what a power cut
-/// leaves.
+/// A disk in memory that records every operation, so that [`RecordingDisk::images`] can rebuild the states that a power
+/// cut may leave.
 ///
-/// Folders need not be made; one that is made is durable when the folder above it is synced. Clones share the disk.
+/// Folders need not be made. A made folder is durable when the folder above it is synced. Clones share the disk.
 #[derive(Debug, Clone, Default)]
 pub struct RecordingDisk {
     state: Arc<Mutex<State>>,
@@ -135,24 +135,24 @@ impl RecordingDisk {
         RecordingDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Operations so far. What was acknowledged by now must be in every image at this or a later position.
+    /// Operations so far. Every image at this or a later position must hold everything acknowledged by now.
     pub fn position(&self) -> usize {
         self.state.lock().trace.len()
     }
 
-    /// What a power cut may leave, at every position of the operations so far.
+    /// The states that a power cut may leave, at every position of the operations so far.
     pub fn images(&self) -> Images {
         let state = self.state.lock();
         Images::new(state.start.clone(), state.trace.clone())
     }
 
-    /// A disk that goes on where this one stands, as after a kill: nothing is locked, and what was not synced may still
-    /// be lost. This one keeps what whoever was killed does from now on.
+    /// A new disk with the present state, as after a kill: nothing is locked, and unsynced writes may still be lost.
+    /// Later operations of the killed process go to this disk only.
     pub fn killed(&self) -> RecordingDisk {
         self.killed_at(self.position())
     }
 
-    /// The same after the first `position` operations, the syncs that succeeded and the one that failed among them.
+    /// As [`RecordingDisk::killed`], after the first `position` operations. Successful and failed syncs count.
     pub fn killed_at(&self, position: usize) -> RecordingDisk {
         let state = self.state.lock();
         let (start, trace) = (state.start.clone(), state.trace[..position].to_vec());
@@ -162,9 +162,9 @@ impl RecordingDisk {
         RecordingDisk { state: Arc::new(Mutex::new(killed)) }
     }
 
-    /// The `nth` sync of a file from now on (from 0) fails, and loses some of what was written to the file and not
-    /// synced: it can be read until the power is cut, and no later sync makes it durable. So do Linux's file systems
-    /// when a device fails (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020).
+    /// Lets the `nth` sync of a file from now on (from 0) fail and lose some of the file's unsynced writes. The lost
+    /// bytes can be read until the power is cut, and no later sync makes them durable. Linux's file systems behave like
+    /// this when a device fails (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020).
     pub fn fail_sync_forgetfully(&self, nth: u64) {
         self.state.lock().syncs_left = Some(nth);
     }
@@ -191,7 +191,7 @@ impl RecordingDisk {
         state.now.files.get(file).map(|bytes| bytes.to_vec())
     }
 
-    /// Puts a file's bytes in place, whether it was there or not, past the recording.
+    /// Replaces a file's bytes, or makes the file, without recording it.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
         let State { now, next_file, .. } = &mut *self.state.lock();
         let file = *now.names.entry(path.to_path_buf()).or_insert_with(|| {

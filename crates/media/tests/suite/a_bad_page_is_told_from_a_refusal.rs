@@ -1,5 +1,5 @@
-//! A read that the medium refuses says what is wrong with a file; one that the system refuses says nothing of it, and
-//! must never be taken for damage.
+//! A read that fails on the medium shows that a file is damaged. A read that the system refuses shows nothing about the
+//! file, and must never be taken for damage.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A record of no bytes needs room for its header. One that began where a segment has none left ran over the segment's
-//! end, and the log did not open again.
+//! A record of no bytes needs room for its header. Without that room the header ran over the end of the segment, and
+//! the log did not open again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn count(replay: &mut Replay, bytes: impl Fn(u64) -> usize) -> u64 {
 
 #[test]
 fn empty_records_go_on_in_the_next_segment() {
-    // Empty ones alone, and behind others that leave any number of bytes.
+    // Empty records alone, and behind records that leave any number of bytes.
     for longest in 1..60 {
         let bytes = |lsn: u64| lsn as usize % longest;
         let disk = RecordingDisk::new();

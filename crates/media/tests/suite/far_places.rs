@@ -1,6 +1,6 @@
-//! Far memory promises room that it does not have, or pretends to be what it is not: the process dies of SIGBUS, or
-//! somebody else's file is overwritten. Here every place is either opened and named as what it is, or refused with one
-//! sentence and left as it was.
+//! Far memory promises room that it does not have, or shows itself as another kind. Then the process dies of SIGBUS, or
+//! overwrites another program's file. Here every place is either opened and named by its true kind, or refused with one
+//! sentence and left unchanged.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,6 @@
-//! A process is killed, another one goes on with what the system has, and then the power is cut: what the first one did
-//! and never synced may go although the second one has seen it. A log that was cut where its successor's name is lost
-//! cannot be told from a damaged one.
+//! A process is killed, another one continues from the system's memory, and then the power is cut. Unsynced operations
+//! of the first process may be lost although the second has seen them. If a segment was cut and the name of its
+//! successor is lost, the log cannot be told from a damaged one.
 
 use crate::scenario;
 

@@ -1,6 +1,6 @@
-//! A power cut between any two operations of a log, with unsynced writes lost, torn and reordered: every record whose
-//! sync returned must be replayed, none invented, in order. The second power cut comes while the log recovers from the
-//! first.
+//! A power cut comes between any two operations of a log, and unsynced writes are lost, torn and reordered. Replay must
+//! return every record whose sync returned, in order, and invent none. The second power cut comes while the log
+//! recovers from the first.
 
 use std::sync::Arc;
 use ziptier_media::log::Log;
@@ -35,7 +35,7 @@ fn a_power_cut_during_recovery_loses_nothing() {
     }
 }
 
-/// Few operations, all images of which can be had.
+/// A run of few operations, so that all its images can be tested.
 #[test]
 fn a_short_run_survives_all_its_images() {
     let disk = ziptier_media::testing::RecordingDisk::new();

@@ -1,4 +1,5 @@
-//! Every flipped bit of a sealed log is damage and named as such; a salvage returns what is whole and lists the rest.
+//! Every flipped bit of a sealed log is damage and named as such. A salvage returns the whole records and lists the
+//! rest.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -240,7 +241,7 @@ fn log_files(disk: &RecordingDisk) -> Vec<PathBuf> {
     disk.paths().into_iter().filter(|path| path.to_string_lossy().contains("log-")).collect()
 }
 
-/// What a salvage finds, each record as it was appended.
+/// The findings of a salvage. It checks that each record is as it was appended.
 fn salvage(disk: Arc<FailingDisk>) -> (Replay, Vec<Lsn>) {
     let options = LogOptions { salvage: true, ..OPTIONS };
     let mut replay = Log::open(disk, Path::new(DIR), options).unwrap();
@@ -271,7 +272,7 @@ fn what_cannot_be_read_is_damage_of_its_page_alone() {
             let (replay, lsns) = salvage(failing);
             let skipped = &replay.skipped()[0];
             assert!(skipped.path == path && skipped.reason.contains("cannot be read"), "{skipped:?}");
-            // Without its header none of a file can be told to be whole.
+            // Without its header no record of a file can be verified.
             let lost: Vec<Lsn> = (1..=RECORDS).filter(|lsn| !lsns.contains(lsn)).collect();
             let lost_bytes: usize = lost.iter().map(|lsn| payload(*lsn).len()).sum();
             assert!(page == 0 || lost_bytes < 4096 + 2 * 1000 || lost.contains(&40), "{lost:?}");

@@ -1,5 +1,5 @@
-//! A disk that fails at some operation: the log says so, refuses further work, and what it promised before is kept. A
-//! disk that lies about syncs must be caught by the same checks, or they would prove nothing.
+//! A disk fails at some operation. The log returns the failure, refuses further work, and keeps its earlier promises.
+//! The same checks must catch a disk that lies about syncs, or they would prove nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::scenario::{DIR, OPTIONS, Promise, at, check, payload, recover};
 /// Images of a power cut at each failure.
 const IMAGES: usize = 24;
 
-/// A run that ends at the failure, and all that the disk may hold after a kill or a power cut.
+/// Runs up to the failure, and checks all states of the disk after a kill or a power cut.
 fn fail_at(fault: Fault, nth: u64) -> bool {
     let recording = RecordingDisk::new();
     let disk = FailingDisk::new(Arc::new(recording.clone()), fault, nth);
@@ -76,7 +76,7 @@ fn after_a_failed_sync_nothing_is_promised_although_syncs_succeed_again() {
         assert!(error.to_string().contains("input/output error"), "{error}");
         for refused in [log.sync(lsn), log.write(lsn + 1), log.append(&[b"x"]).map(drop), log.seal()] {
             if lsn == log.last_lsn() && refused.is_ok() {
-                // Writing what is written already is no work.
+                // Rewriting the same bytes changes nothing.
                 continue;
             }
             assert!(matches!(refused, Err(LogError::Poisoned { .. })), "{refused:?}");
@@ -85,8 +85,8 @@ fn after_a_failed_sync_nothing_is_promised_although_syncs_succeed_again() {
     }
 }
 
-/// How often a record is refused, but can be appended again, when each operation in turn fails that may refuse: those
-/// of making a segment, of going to it, and of writing.
+/// Counts how often a record is refused and can be appended again, when each refusable operation in turn fails. Such
+/// operations make a segment, go to it, or write.
 fn refusals(fault: Fault, is_told: impl Fn(&DiskError) -> bool) -> usize {
     let recording = RecordingDisk::new();
     let refused = AtomicU64::new(0);
@@ -183,7 +183,7 @@ fn a_spare_file_that_cannot_be_made_costs_no_record() {
         }
         let error = prepared.unwrap_err().to_string();
         if error.contains("cannot sync") {
-            // Of a disk that has failed to sync one file, nobody knows what it does to the next.
+            // A disk that has failed to sync one file may fail on the next one.
             assert!(log.failure().is_some());
             continue;
         }

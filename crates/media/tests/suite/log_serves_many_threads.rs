@@ -1,5 +1,5 @@
-//! Many threads append, write and sync at once, while another drops what is old: no record is lost, doubled or out of
-//! order.
+//! Many threads append, write and sync at once, while another thread drops old records: no record is lost, doubled or
+//! out of order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -222,7 +222,8 @@ fn replay_begins_where_it_is_asked_to() {
     assert!(open().into_log().is_err_and(|error| error.to_string().contains("not replayed")));
 }
 
-/// It is appended under locks that others wait for, and while others append the buffer may never be empty.
+/// A long record is appended under locks that other threads wait for. The buffer may never be empty while other threads
+/// append.
 #[test]
 fn a_record_above_the_bound_waits_for_nothing() {
     let options = LogOptions { segment_bytes: 1 << 20, buffer_bytes: 4 << 10, ..LogOptions::default() };
@@ -232,7 +233,7 @@ fn a_record_above_the_bound_waits_for_nothing() {
     log.append(&[b"short"]).unwrap();
     log.append(&[&[7; 16 << 10]]).unwrap();
     assert_eq!(log.stats().written_bytes, written_bytes, "nobody had to write");
-    // Now the bound is exceeded, and the next one does.
+    // Now the bound is exceeded, and the next record waits.
     log.append(&[b"short"]).unwrap();
     assert!(log.stats().written_bytes > written_bytes + (16 << 10));
     log.seal().unwrap();

@@ -1,6 +1,5 @@
-//! Records are bytes of clients, and segments are used again with all that they had. Behind the end of a log that was
-//! not sealed, replay looks for entries that prove that it is damaged: bytes that only look like entries must neither
-//! prove that nor end the search.
+//! Records are bytes of clients, and reused segments keep their old bytes. Behind the end of an unsealed log, replay
+//! looks for entries that prove damage. Bytes that only look like entries must neither prove damage nor end the search.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const OPTIONS: LogOptions =
     LogOptions { segment_bytes: SEGMENT_BYTES, buffer_bytes: 1 << 20, first_lsn: 1, salvage: false };
 
-/// The header of an entry as anybody can write it: `length`, unsynced, LSN, and no idea of the checksum.
+/// The header of an entry as any client can write it: `length`, unsynced, LSN, and a wrong checksum.
 fn forged(length: u32, lsn: Lsn) -> Vec<u8> {
     [&length.to_le_bytes()[..], &1_u32.to_le_bytes(), &lsn.to_le_bytes(), &[7; 4]].concat()
 }
@@ -34,7 +33,7 @@ fn segments_full_of_forged_headers_are_used_again_and_the_log_starts() {
         let disk = RecordingDisk::new();
         let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
         let values = 40;
-        // Numbers that come soon, as anybody knows who asks for the newest.
+        // LSNs that come soon. Any client can guess them from the newest LSN.
         let value: Vec<u8> =
             (0..2500).flat_map(|at| forged(length, values + 2 + at % 100)).take(20_000).collect();
         for lsn in 1..=values {
@@ -68,7 +67,7 @@ fn a_torn_write_of_forged_headers_is_a_torn_tail() {
     }
 }
 
-/// A search that clients could bring to an early end would take damage for a torn tail, and drop what was acknowledged.
+/// If clients could end the search early, replay would take damage for a torn tail and drop acknowledged records.
 #[test]
 fn forged_headers_do_not_hide_that_a_record_is_damaged() {
     let disk = RecordingDisk::new();
@@ -88,7 +87,7 @@ fn forged_headers_do_not_hide_that_a_record_is_damaged() {
     assert!(matches!(found, Err(LogError::Damaged { .. })), "{found:?}");
 }
 
-/// A segment of version 1, in which LSNs stand as they are.
+/// A segment of version 1, which holds LSNs unmasked.
 fn former_segment(records: &[&[u8]], rest: &[u8]) -> Vec<u8> {
     let (number, salt) = (1_u64, 99_u64);
     let mut bytes = vec![0; 4096];
@@ -130,7 +129,7 @@ fn a_log_of_version_1_starts_whatever_lies_behind_its_end() {
         let records = [records, vec![(3, b"three".to_vec())]].concat();
         assert_eq!(replayed(&disk.copy()), records);
     }
-    // Damage that a later record proves is damage as ever.
+    // Damage that a later record proves is still damage.
     let disk = RecordingDisk::new();
     let mut bytes = former_segment(&[b"one", b"two", b"three"], &[]);
     bytes[4096 + 21] ^= 1;

@@ -1,5 +1,4 @@
-//! Bodies that were synced come back: after a restart, after every power cut, and never as other bytes than were
-//! appended.
+//! Synced bodies come back after a restart and after every power cut, and never with other bytes than were appended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,14 +52,14 @@ fn synced_bodies_survive_every_power_cut() {
         for (i, &place) in places[..count].iter().enumerate() {
             assert_eq!(segments.read(place).as_deref(), Ok(&body(i as u64)[..]), "{}", image.what);
         }
-        // What was not synced may be there, but never as something else.
+        // An unsynced body may be there, but never with other bytes.
         for (i, &place) in places.iter().enumerate().skip(count) {
             assert!(
                 segments.read(place).is_ok_and(|found| found == body(i as u64))
                     || segments.read(place).is_err()
             );
         }
-        // A new body never lies in a segment that was there before.
+        // A new body never lies in a segment from before the restart.
         let numbers = segments.numbers();
         if let Ok(place) = segments.append(b"new", Purpose::Cleaning) {
             assert!(!numbers.contains(&place.segment));
@@ -211,7 +210,8 @@ fn bodies_of_a_segment_are_listed_and_numbers_never_come_back() {
     let segments = Segments::open(disk, folder.path(), OPTIONS).unwrap();
     assert!(matches!(segments.read(places[1]), Err(SegmentError::Missing { .. })));
     assert_eq!(segments.append(b"x", Purpose::New).unwrap().segment, newest + 1);
-    // The emptied one was kept for its number. It goes when its owner says so: somebody may be reading the folder.
+    // The emptied segment was kept for its number. Only the owner removes it, because another process may be reading
+    // the folder.
     assert_eq!(segments.numbers(), [newest, newest + 1]);
     let emptied = segments.candidate().unwrap();
     assert_eq!((emptied.segment, emptied.live_bytes), (newest, 0));

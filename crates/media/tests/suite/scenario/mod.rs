@@ -1,4 +1,4 @@
-//! A log that lives through everything once, and the model that its records are compared with.
+//! Runs a log through every operation once, and holds the model for comparing its records.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) fn payload(lsn: Lsn) -> Vec<u8> {
     (0..length).map(|i| (mixed >> (i % 56)) as u8 ^ i as u8).collect()
 }
 
-/// What was promised at a position: records up to `synced` are there, from `dropped` on at the latest, and none behind
+/// The promise at a position: records up to `synced` are there, beginning at `dropped` or earlier, and none behind
 /// `appended`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Promise {
@@ -31,8 +31,8 @@ pub(crate) struct Promise {
     pub(crate) sealed: bool,
 }
 
-/// Opens and replays a log whose records are all checked against [`payload`]; the first LSN and the one behind the
-/// last.
+/// Opens and replays a log, and checks all records against [`payload`]. Returns the first LSN and the LSN behind the
+/// last record.
 pub(crate) fn check(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Replay, Lsn), LogError> {
     let mut replay = Log::open(disk, Path::new(DIR), options)?;
     let first = replay.first_lsn();
@@ -46,8 +46,8 @@ pub(crate) fn check(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Replay,
     Ok((replay, first))
 }
 
-/// Appends, writes, syncs, goes through several segments, drops some, and stops in one of three ways, twice; with every
-/// promise that was made on the way. Stops at the first error.
+/// Appends, writes, syncs, goes through several segments, drops some, and stops in one of three ways. It does all this
+/// twice and notes every promise. Ends at the first error.
 pub(crate) fn run(
     disk: Arc<dyn Disk>,
     position: impl Fn() -> usize,
@@ -61,7 +61,7 @@ pub(crate) fn run(
         promise.sealed = false;
         for step in 0..60u64 {
             let lsn = log.last_lsn() + 1;
-            // A record that is appended may be found, even if its append was never acknowledged.
+            // Replay may find an appended record even if the append was never acknowledged.
             promise.appended = lsn;
             promises.push(promise);
             let bytes = payload(lsn);
@@ -85,8 +85,8 @@ pub(crate) fn run(
             log.seal()?;
             (promise.synced, promise.sealed) = (log.last_lsn(), true);
         } else {
-            // Killed with records that the system has and the medium may not: the next round reads them, so they must
-            // stay.
+            // The process is killed when the system has records that the medium may lack. The next round reads those
+            // records, so they must stay.
             log.write(log.last_lsn())?;
         }
         promise.position = position();
@@ -95,7 +95,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What holds at a position: the last promise that was made by then, with what may have been done since.
+/// The promise in force at a position: the last one made by then, widened by the operations since.
 pub(crate) fn at(promises: &[Promise], position: usize) -> Promise {
     promises.iter().rfind(|promise| promise.position <= position).copied().unwrap_or_default()
 }
@@ -108,7 +108,7 @@ pub(crate) fn recorded() -> (RecordingDisk, Vec<Promise>) {
     (disk, promises)
 }
 
-/// What a killed process leaves: recovered, appended to, checkpointed; then the power is cut, at the kill or later.
+/// Recovers the state that a killed process left, appends and checkpoints. Then the power is cut, at the kill or later.
 pub(crate) fn go_on(disk: &RecordingDisk, promises: &[Promise], seed: u64, images: usize) {
     let (start, made) = (disk.position(), at(promises, disk.position()));
     let what = format!("killed before operation {start} ({made:?})");
@@ -133,7 +133,7 @@ pub(crate) fn go_on(disk: &RecordingDisk, promises: &[Promise], seed: u64, image
     }
 }
 
-/// One image: recovered, compared with what was promised, appended to, cut off and recovered again.
+/// Recovers one image, compares it with the promise, appends, cuts the power and recovers again.
 pub(crate) fn recover(image: ziptier_media::testing::CrashImage, promises: &[Promise]) {
     let made = at(promises, image.position);
     let what = format!("{} ({made:?})", image.what);

@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(libz_is_built_in)");
     println!("cargo::rerun-if-changed=build.rs");
-    // `libz-sys` names its output folder when it compiled a library of its own, which is then linked statically.
+    // `libz-sys` names its output folder if it compiled its own library. That library is linked statically.
     if std::env::var_os("DEP_Z_ROOT").is_some() {
         println!("cargo::rustc-cfg=libz_is_built_in");
         println!(

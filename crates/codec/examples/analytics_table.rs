@@ -1,15 +1,15 @@
-//! Prints how fast analytic operations are: GB/s of packed input, by operation, width, order and executor.
+//! Prints the speed of analytic operations: GB/s of packed input, by operation, width, order and executor.
 //!
 //! ```text
 //! cargo run --release -p ziptier-codec --example analytics_table -- \
 //!   [--elements 262144] [--widths 1,8,17] [--big-endian]
 //! ```
 //!
-//! Elements are random. A scan finds about half of them, an extraction takes all but the first 100, masks to select and
-//! expand with have every other bit set at random. `scan 1 %` writes the indices of one element in a hundred in 32
-//! bits, `extract 32` widens to 32 bits, and `inflate+scan` decompresses elements of which each repeats the one before
-//! three times in four. Executors take turns, a device too where this process may use one (whose waiting counts); the
-//! best CPU time of seven runs counts. Answers are compared before they are timed.
+//! Elements are random. A scan finds about half of them, and an extraction takes all but the first 100. Masks for
+//! select and expand have half of their bits set at random. `scan 1 %` writes the indices of one element in a hundred
+//! in 32 bits. `extract 32` widens to 32 bits. `inflate+scan` decompresses elements, three in four of which repeat the
+//! one before. Executors take turns, and a device takes part if this process may use one; waiting for the device
+//! counts. The best CPU time of seven runs counts. Answers are compared before they are timed.
 
 mod measuring;
 
@@ -27,7 +27,7 @@ use ziptier_deflate::{Dictionary, Encoder, Huffman, Level};
 /// The best of so many rounds counts.
 const ROUNDS: usize = 7;
 
-/// A round runs a request until it has read so many bytes.
+/// A round repeats a request until it has read this many bytes.
 const ROUND_BYTES: usize = 16 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -75,7 +75,7 @@ fn device(elements: u32) -> Option<Accelerated> {
     (!queues.is_empty()).then(|| Accelerated::new(queues, limits))
 }
 
-/// What requests refer to.
+/// The bytes to which requests refer.
 struct Bytes {
     elements: u32,
     plain: Vec<u8>,

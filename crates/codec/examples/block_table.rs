@@ -1,12 +1,12 @@
-//! Prints what block formats give: ratio, and speed both ways, by file, format, level, dictionary and block size.
+//! Prints the ratio and both speeds of block formats, by file, format, level, dictionary and block size.
 //!
 //! ```text
 //! cargo run --release -p ziptier-codec --example block_table -- dickens nci [--bytes 512,4096] [--dictionary 16384]
 //! ```
 //!
-//! Files are raw, or compressed by zstd. Dictionaries are trained on samples of the first half, blocks are of the
-//! second. Blocks are stored as frames; ratio and bytes include the frame's header. All times are CPU time of this
-//! thread, counters and checksums included; MB/s are of raw bytes.
+//! Files are raw, or compressed by zstd. Dictionaries are trained on samples of the first half of a file, and blocks
+//! come from the second half. Blocks are stored as frames, so ratio and bytes include the frame's header. All times are
+//! CPU time of this thread, counters and checksums included; MB/s are of raw bytes.
 
 mod measuring;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use ziptier_codec::block::{Dictionary, Huffman, Setting, frame};
 use ziptier_codec::format::Format;
 
-/// Bytes of samples that a dictionary is trained on.
+/// Bytes of samples for training a dictionary.
 const SAMPLE_BYTES: usize = 2 << 20;
 
 /// Bytes of blocks that are measured.
@@ -92,7 +92,7 @@ fn settings() -> Vec<Setting> {
     .concat()
 }
 
-/// Blocks of `size` bytes, so many that they have about `bytes` together.
+/// Blocks of `size` bytes, about `bytes` in all.
 fn spread(file: &[u8], size: usize, bytes: usize) -> Vec<&[u8]> {
     let blocks: Vec<&[u8]> = file.chunks_exact(size).collect();
     let limit = (bytes / size).max(1);

@@ -1,15 +1,15 @@
-//! Damages packed blocks, and counts what their decoders make of it: wrong bytes, or an output that an error left
+//! Damages packed blocks, and counts the faults of their decoders: wrong bytes, or an output that an error left
 //! changed. A crash ends the program.
 //!
 //! ```text
 //! cargo run --release -p ziptier-codec --example damage -- 10000000 dickens xml
 //! ```
 //!
-//! Blocks of 1 byte to 16 KiB of the files are packed in every format, by every engine, at several levels, with and
-//! without a dictionary. Each damage takes one of them and flips bits, overwrites, inserts, removes or swaps bytes,
-//! cuts it off, joins it to another, replaces it by random bytes, or reads it with another dictionary or format.
-//! Damaged frames are unpacked; so are damaged payloads alone, which no checksum protects: there other bytes are no
-//! fault, but their number must be right.
+//! The program packs blocks of 1 byte to 16 KiB of the files in every format, by every engine, at several levels, with
+//! and without a dictionary. Each damage takes one packed block. It flips bits, overwrites, inserts, removes or swaps
+//! bytes, cuts the block off, joins it to another, or replaces it by random bytes. It may also read the block with
+//! another dictionary or format. The program unpacks damaged frames, and also damaged payloads alone. No checksum
+//! protects a payload: wrong bytes are no fault there, but their number must be right.
 
 mod measuring;
 
@@ -30,26 +30,26 @@ struct Packed {
     frame: Vec<u8>,
 }
 
-/// An engine, and what it packed.
+/// An engine, and the blocks that it packed.
 struct Subject {
     setting: Setting,
     engine: Arc<dyn Engine>,
     packed: Vec<Packed>,
 }
 
-/// What came of the damages.
+/// The results of the damages.
 #[derive(Default)]
 struct Outcome {
     /// Frames that gave an error.
     noticed: u64,
-    /// Damages that changed nothing, such as a swap of equal bytes or another level's engine: the block came back.
+    /// Damages without effect, such as a swap of equal bytes or the engine of another level: the block came back.
     harmless: u64,
     /// Frames that gave other bytes than were packed.
     wrong: u64,
-    /// Payloads without frame that gave an error, and those that gave bytes.
+    /// Payloads without frame that gave an error; `decoded` counts those that gave bytes.
     refused: u64,
     decoded: u64,
-    /// Outputs that an error changed, or of another length than asked for.
+    /// Outputs that an error changed, or that have another length than asked for.
     broken: u64,
 }
 
@@ -123,7 +123,7 @@ fn settings(file: &[u8]) -> Result<Vec<(Setting, &'static str)>, Box<dyn std::er
     Ok(settings)
 }
 
-/// Intel's library, if it is installed: it has neither dictionaries nor our canned codes.
+/// Intel's library, if it is installed: it has neither dictionaries nor ziptier's canned codes.
 fn with_library() -> Vec<(Setting, &'static str)> {
     let deflate = Setting::new(Format::Deflate).with_path(Path::Software);
     if let Err(error) = deflate.engine_named("qpl") {
@@ -185,7 +185,7 @@ fn damage_one(
         return decompress(codecs[subject].as_mut(), &payload, raw.len(), outcome);
     }
     let frame = damaged(frame, beside, random);
-    // Two frames that begin alike may be joined to the whole of the second.
+    // Joining two frames that begin alike may give exactly the second one.
     let raw = if frame == *beside { &other.raw } else { raw };
     unpack(own, codecs[subject].as_mut(), &frame, raw, outcome);
 }
@@ -202,7 +202,7 @@ fn damaged(bytes: &[u8], beside: &[u8], random: &mut Random) -> Vec<u8> {
         }
         3 => damaged.truncate(at),
         4 => {
-            // The beginning of this one and the end of another.
+            // Joins the beginning of this frame to the end of another.
             damaged.truncate(at);
             damaged.extend_from_slice(&beside[random.below(beside.len())..]);
         }
@@ -219,7 +219,7 @@ fn damaged(bytes: &[u8], beside: &[u8], random: &mut Random) -> Vec<u8> {
 
 const BEFORE: &[u8] = b"before";
 
-/// Unpacks a frame, which is an error, or gives the block.
+/// Unpacks a frame. The result must be an error or the block.
 fn unpack(subject: &Subject, codec: &mut dyn BlockCodec, frame: &[u8], raw: &[u8], outcome: &mut Outcome) {
     let mut out = BEFORE.to_vec();
     match frame::unpack(codec, subject.setting.format, frame, &mut out, BLOCK_BYTES_MAX) {
@@ -230,7 +230,7 @@ fn unpack(subject: &Subject, codec: &mut dyn BlockCodec, frame: &[u8], raw: &[u8
     }
 }
 
-/// Decompresses a payload, which is an error, or gives as many bytes as were asked for.
+/// Decompresses a payload. The result must be an error or the requested number of bytes.
 fn decompress(codec: &mut dyn BlockCodec, payload: &[u8], raw_bytes: usize, outcome: &mut Outcome) {
     let mut out = BEFORE.to_vec();
     match codec.decompress(payload, &mut out, raw_bytes) {

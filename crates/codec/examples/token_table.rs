@@ -1,4 +1,4 @@
-//! Prints what token coding gives: ratio, encoding speed, decoding time, training time and memory by file and width.
+//! Prints ratio, encoding speed, decoding time, training time and memory of token coding, by file and width.
 //!
 //! ```text
 //! cargo run --release -p ziptier-codec --example token_table -- dickens nci.txt [--value-bytes 128] [--bits 12,14]
@@ -13,7 +13,7 @@ use measuring::{File, best, cpu_time, random_order};
 use std::time::Duration;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-/// Bytes of samples that a dictionary is trained on.
+/// Bytes of samples for training a dictionary.
 const SAMPLE_BYTES: usize = 2 << 20;
 
 /// Values that are measured.

@@ -1,14 +1,14 @@
 //! CRC32C, and the 16-bit check that every coded value carries.
 //!
-//! CRC32C (Castagnoli) because x86-64 (SSE4.2) and aarch64 (CRC) compute it in hardware, eight bytes per instruction.
-//! The processor is asked at run time; without such an instruction a table of 8 x 256 entries does the same. The 16-bit
-//! check is the exclusive-or of the two halves of a CRC32C. A fold of a CRC is linear, so a single flipped bit changes
-//! the check by a value that depends on its distance from the end alone; a test walks through all of them and shows
-//! that none is zero up to [`SINGLE_BIT_SURE_BYTES`].
+//! The checksum is CRC32C (Castagnoli) because x86-64 (SSE4.2) and aarch64 (CRC) compute it in hardware, eight bytes
+//! per instruction. The code detects the instruction at run time; without it, a table of 8 x 256 entries does the same.
+//! The 16-bit check is the exclusive-or of the two halves of a CRC32C. A fold of a CRC is linear. So a single flipped
+//! bit changes the check by a value that depends only on the bit's distance from the end. A test computes all these
+//! values and shows that none is zero up to [`SINGLE_BIT_SURE_BYTES`].
 
 /// Up to this many coded bytes *every* single flipped bit changes the 16-bit check.
 ///
-/// Longer inputs are checked too, with the chance of one in 65,536 to miss an error.
+/// Longer inputs are checked, too. The chance to miss an error is then one in 65,536.
 pub const SINGLE_BIT_SURE_BYTES: usize = 128 * 1024;
 
 /// The Castagnoli polynomial, bit-reversed.
@@ -30,7 +30,7 @@ pub fn crc32c_append(before: u32, bytes: &[u8]) -> u32 {
 
 /// The 16-bit check of `bytes` under a `seed` (the fingerprint of a dictionary).
 ///
-/// The length takes part, so that a run of zero bytes at the end is not free to grow or shrink.
+/// The check covers the length, so that it notices added or removed zero bytes at the end.
 #[inline]
 pub fn check16(seed: u32, bytes: &[u8]) -> u16 {
     #[cfg(target_arch = "x86_64")]
@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn checks_are_those_that_were_stored() {
-        // The folds of CRC32C registers that begin with the seed and the length; bodies and files hold them.
+        // These values are the folds of CRC32C registers that begin with the seed and the length. Bodies and files hold
+        // them.
         assert_eq!(check16(0, b""), 0);
         let register = !crc32c_append(!(7 ^ 8_u32.wrapping_mul(0x9E37_79B1)), b"12345678");
         assert_eq!(check16(7, b"12345678"), fold(register));

@@ -1,9 +1,9 @@
 //! The suite that every format and engine passes.
 //!
 //! A format of single values implements [`ValueCodec`] and goes through [`check_values`], [`check_truncations`] and
-//! [`check_flips`]; a block engine goes through [`check_engine`], [`check_block_truncations`] and
-//! [`check_block_flips`]. The functions return the first [`Failure`], so that a test can also show that a broken codec
-//! does not get through.
+//! [`check_flips`]. A block engine goes through [`check_engine`], [`check_block_truncations`] and
+//! [`check_block_flips`]. The functions return the first [`Failure`], so that a test can also show that the suite
+//! catches a broken codec.
 
 use crate::block::{BlockCodec, Done, Engine, Job, Task, frame};
 use crate::token::{Dictionary, Effort, Encoder};
@@ -14,7 +14,7 @@ pub trait ValueCodec {
     /// Appends the coded bytes of each value to `coded`, and its end in `coded` to `ends`.
     fn encode_group(&mut self, values: &[&[u8]], coded: &mut Vec<u8>, ends: &mut Vec<u32>);
 
-    /// Appends the value to `out`, or leaves `out` as it was and says why.
+    /// Appends the value to `out`. An error leaves `out` unchanged and states the reason.
     fn decode_append(&mut self, coded: &[u8], out: &mut Vec<u8>, max_bytes: usize) -> Result<usize, String>;
 
     /// The length of the value.
@@ -46,7 +46,7 @@ impl ValueCodec for Tokens<'_> {
     }
 }
 
-/// What a codec did wrong.
+/// The fault of a codec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     what: String,
@@ -117,12 +117,12 @@ pub fn check_values(codec: &mut dyn ValueCodec, values: &[&[u8]]) -> Result<usiz
     Ok(coded.len() - BEFORE.len())
 }
 
-/// Damaged inputs, and how many of them decoded all the same.
+/// The numbers of damaged inputs, and of those that decoded nevertheless.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     /// Damaged inputs tried.
     pub tried: usize,
-    /// Those that decoded to something without an error.
+    /// Damaged inputs that decoded without an error.
     pub unnoticed: usize,
 }
 
@@ -133,7 +133,7 @@ impl Damage {
         self.unnoticed += other.unnoticed;
     }
 
-    /// Whether no more went unnoticed than a 16-bit check lets through by chance: one in 65,536, with room for luck.
+    /// Whether the unnoticed damages are no more than a 16-bit check misses by chance: one in 65,536, with a margin.
     pub fn is_chance_of_16_bits(&self) -> bool {
         self.unnoticed <= 3 + self.tried / 16_384
     }
@@ -161,7 +161,7 @@ impl Damage {
 
 /// Cuts the coded value short: after every byte up to 4 KiB, and at 256 places beyond.
 ///
-/// A check of 16 bits lets some through by chance: the caller sums up and asks [`Damage::is_chance_of_16_bits`].
+/// A check of 16 bits misses some by chance. The caller sums up and calls [`Damage::is_chance_of_16_bits`].
 pub fn check_truncations(codec: &mut dyn ValueCodec, value: &[u8]) -> Result<Damage, Failure> {
     let coded = encode_one(codec, value);
     let mut damage = Damage::default();
@@ -221,7 +221,7 @@ pub fn check_engine(engine: &dyn Engine, blocks: &[&[u8]]) -> Result<usize, Fail
     Ok(total)
 }
 
-/// A frame comes back, and nothing that is damaged does.
+/// Checks that a frame comes back, and that no damaged frame does.
 fn check_frame(
     codec: &mut dyn BlockCodec,
     engine: &dyn Engine,
@@ -251,7 +251,7 @@ fn check_frame(
     Ok(())
 }
 
-/// What may be asked of any encoder for a block that does not shrink: the block, and an eighth and 1 KiB more.
+/// The most bytes that any encoder may need for a block that does not shrink: the block, and an eighth and 1 KiB more.
 fn ample(raw: &[u8]) -> usize {
     raw.len() + raw.len() / 8 + 1024
 }
@@ -310,8 +310,8 @@ fn check_payload(codec: &mut dyn BlockCodec, engine: &dyn Engine, raw: &[u8]) ->
     Ok(())
 }
 
-/// Whether an encoder makes another length of a block at other times. Some do, for they begin with what earlier blocks
-/// left in their tables.
+/// Whether an encoder makes another length of the same block at another time. Some do, because earlier blocks leave
+/// entries in their tables.
 fn is_unsteady(codec: &mut dyn BlockCodec, raw: &[u8], length: usize) -> Result<bool, Failure> {
     for _ in 0..32 {
         if payload(codec, raw)?.len() != length {
@@ -341,7 +341,7 @@ fn check_damaged_payload(
     Ok(result.is_ok())
 }
 
-/// Where inputs are cut short: after every byte up to 4 KiB, and at 256 places beyond.
+/// The lengths of shortened inputs: every length up to 4 KiB, and 256 lengths beyond.
 fn cuts(length: usize) -> impl Iterator<Item = usize> {
     let far = (0..256).map(move |i| 4096 + i * length.saturating_sub(4096) / 256);
     (0..length.min(4096)).chain(far.filter(move |&at| at < length))
@@ -375,7 +375,7 @@ pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize,
     Ok(tried)
 }
 
-/// Flips every bit of a block's frame, one at a time: each is an error. Then every bit of its payload without the
+/// Flips every bit of a block's frame, one at a time: each is an error. Then flips every bit of its payload without the
 /// frame, which may give other bytes, but no other length.
 ///
 /// Returns the flips tried, and those of the payload that went unnoticed.
@@ -404,7 +404,7 @@ pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Fail
     Ok(damage)
 }
 
-/// A batch gives what single calls give, and returns every job once.
+/// Checks that a batch gives the results of single calls, and returns every job once.
 fn check_batch(codec: &mut dyn BlockCodec, blocks: &[&[u8]]) -> Result<(), Failure> {
     let jobs = blocks.iter().enumerate().map(|(tag, raw)| Job {
         tag: tag as u64,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ziptier_accel::discovery::{Discovery, QueueMode};
 use ziptier_findings::{Finding, Recorder, Section, shell_word};
 
-/// Where libraries lie.
+/// The folders of libraries.
 const FOLDERS: [&str; 7] = [
     "usr/local/lib",
     "usr/local/lib64",
@@ -22,13 +22,13 @@ const ACCEL_CONFIG: [&str; 1] = ["libaccel-config.so.1"];
 const ZLIB: [&str; 1] = ["libz.so.1"];
 const SHIM: [&str; 2] = ["libzlib-accel.so", "libzlib_accel.so"];
 
-/// What is told where the library is not.
+/// The finding if the library is missing.
 const NO_QPL: &str = "not installed (engine qpl needs it, no other; ZIPTIER_QPL names its file elsewhere)";
 
-/// What a machine has for the engines.
+/// The libraries of a machine for the engines.
 struct Libraries {
     qpl: Option<PathBuf>,
-    /// What came of loading it; a library of a recorded tree is not loaded.
+    /// The result of loading it. A library of a recorded tree is not loaded.
     qpl_loaded: Option<Result<&'static str, String>>,
     /// The library through which libqpl finds devices.
     accel_config: Option<PathBuf>,
@@ -38,13 +38,13 @@ struct Libraries {
     preloaded: Option<Preloaded>,
 }
 
-/// Looks below a root, which is `/` for this machine, for libraries, and concludes with what was discovered there.
+/// Looks for libraries below a root, which is `/` for this machine, and combines them with the discovered devices.
 pub fn examine(root: &Path, found: &Discovery) -> [Section; 2] {
     let libraries = Libraries::find(root);
     [libraries.section(root), paths(&libraries, found)]
 }
 
-/// Records what [`examine`] reads, and nothing else: which libraries are there, not what is in them.
+/// Records only what [`examine`] reads: the names of the libraries, not their contents.
 pub fn record(recorder: &mut Recorder) {
     for folder in FOLDERS {
         for name in QPL.iter().chain(&ACCEL_CONFIG).chain(&ZLIB).chain(&SHIM) {

@@ -1,4 +1,4 @@
-//! What stored dictionaries of all kinds have in common: a header, and a checksum at the end.
+//! The common layout of stored dictionaries of all kinds: a header, and a checksum at the end.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -19,7 +19,7 @@ const VERSION: u8 = 1;
 pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// The fields of the header, and what lies behind it. Only the checksum has been looked at: it stops damage, not
+/// The fields of the header, and the content behind it. Only the checksum has been verified, which stops damage, not
 /// malice.
 pub(crate) struct Envelope<'a> {
     pub(crate) own: u8,

@@ -1,7 +1,6 @@
-//! The names of the formats: what the bytes are, whoever makes them.
+//! The names of the formats. A format defines the bytes, whichever engine makes them.
 //!
-//! A format is recorded with what was written in it. Who does the work (an *engine*, see [`crate::block`]) may change
-//! between writing and reading.
+//! The format is recorded with the bytes. The *engine* (see [`crate::block`]) may change between writing and reading.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +23,7 @@ pub enum Format {
     Token,
     /// Blocks of LZ4, without its frame: see [`crate::block::lz4`].
     Lz4,
-    /// Blocks of Zstandard, each a frame without what the store knows: see [`crate::block::zstd`].
+    /// Blocks of Zstandard, each a frame without the fields that the store knows: see [`crate::block::zstd`].
     Zstd,
     /// Raw DEFLATE (RFC 1951) with a window of at most 4 KiB: see [`crate::block::libdeflate`] and
     /// [`crate::block::zlib`].

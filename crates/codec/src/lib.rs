@@ -1,8 +1,8 @@
 //! The compression formats of ziptier, the engines behind them, and their dictionaries.
 //!
-//! The resident form of a value is a run of *token numbers*: a [`token::Dictionary`] is trained on samples of the
-//! data, every value is coded alone, and reading one value decodes nothing else. Formats that work on blocks of many
-//! records (LZ4, zstd, deflate) stand behind the traits of [`block`]; [`block::Setting`] chooses among them.
+//! The resident form of a value is a run of *token numbers*. A [`token::Dictionary`] is trained on samples of the data
+//! and codes every value alone, so that reading one value decodes nothing else. Formats for blocks of many records
+//! (LZ4, zstd, deflate) stand behind the traits of [`block`]; [`block::Setting`] chooses among them.
 //!
 //! ```
 //! use ziptier_codec::token::{Dictionary, Encoder};
@@ -24,9 +24,9 @@
 //!
 //! # Features
 //!
-//! Tokens are always there. `lz4`, `zstd` and `deflate`, which are on by default, are the formats of blocks;
-//! `libdeflate`, `zlib`, `qpl` and `iaa` are engines of `deflate`; `analytics` and `doctor` are the modules of those
-//! names; `all` is everything. What was left out is refused by name.
+//! Tokens are always included. The features `lz4`, `zstd` and `deflate`, on by default, are the formats of blocks.
+//! `libdeflate`, `zlib`, `qpl` and `iaa` are engines of `deflate`. `analytics` and `doctor` are the modules of those
+//! names, and `all` is everything. The error for a missing feature names it.
 //!
 //! # Map
 //!

@@ -1,5 +1,6 @@
-//! A context that allocates for every block pays more for that than for the block, and a decoder that trusts a length
-//! can be made to take all memory. Everything that the libraries allocate comes from Rust's allocator, counted here.
+//! A context that allocates for every block pays more for the allocation than for the block. A decoder that trusts a
+//! length can be made to take all memory. The libraries allocate everything from Rust's allocator, which this test
+//! counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +13,8 @@ struct Counting;
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
     static LARGEST: Cell<usize> = const { Cell::new(0) };
-    /// Bytes that this thread holds, and the most that it held: what it frees for others may make the first negative.
+    /// Bytes that this thread holds, and the most that it held. Freeing memory of other threads may make the first
+    /// negative.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
@@ -109,7 +111,7 @@ fn no_block_allocates_once_its_context_is_warm() {
             frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, size).unwrap();
         };
         let sizes = [16_384, 512, 4096, 1];
-        // What libzstd does after 128 blocks shows.
+        // More than 128 blocks show when libzstd frees memory.
         let rounds = if setting.format == Format::Zstd { 200 } else { 40 };
         for size in sizes {
             round(size, &text);
@@ -119,8 +121,8 @@ fn no_block_allocates_once_its_context_is_warm() {
             (0..rounds).for_each(|_| round(size, &noise));
             assert_eq!(CALLS.get() - before, 0, "{setting} ({name}) allocates for blocks of {size} bytes");
         }
-        // Sizes in turn: libzstd gives memory back when its tables were three times too large 128 times running, and
-        // takes it again for the next large block.
+        // Sizes alternate. libzstd frees memory when its tables were three times too large 128 times running, and
+        // allocates it again for the next large block.
         let allowed = if setting.format == Format::Zstd { 400 / 40 } else { 0 };
         let before = CALLS.get();
         for _ in 0..100 {
@@ -147,7 +149,7 @@ fn a_limit_bounds_memory_before_anything_is_decoded() {
         assert!(codec.decompress(&packed, &mut out, 1 << 40).is_err(), "{setting} ({name})");
         assert_eq!((LARGEST.get(), out.capacity()), (0, 0), "{setting} ({name})");
 
-        // What is to fit into 100 bytes takes little more.
+        // A block that must fit into 100 bytes takes little more memory.
         let mut out = Vec::new();
         assert_eq!(codec.compress(&noise(4096), &mut out, 100), Ok(None));
         LARGEST.set(0);

@@ -1,4 +1,4 @@
-//! What the examples that measure share: files, random order, CPU time.
+//! Shared code of the measuring examples: files, random order, CPU time.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// The numbers below `count` in random order, as a store reads what it holds.
+/// The numbers below `count` in random order, as a store reads its records.
 #[allow(dead_code, reason = "not every example reads")]
 pub(crate) fn random_order(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();

@@ -1,5 +1,5 @@
-//! Any bytes as a deflate stream, through both engines: an error, or a block of exactly the length asked for; where
-//! both decode without a dictionary, to the same bytes.
+//! Decodes any bytes as a deflate stream, by both engines. The result must be an error, or a block of exactly the
+//! requested length. If both engines decode without a dictionary, their blocks must be equal.
 
 #![no_main]
 

@@ -1,6 +1,7 @@
-//! Any bytes as a stored dictionary of blocks: an error, or one that compresses, decompresses and stores itself.
+//! Loads any bytes as a stored dictionary of blocks. The result must be an error, or a dictionary that compresses,
+//! decompresses and stores itself.
 //!
-//! The header and the checksum are put right, so that the content is looked at.
+//! The target corrects header and checksum, so that the loader reads the content.
 
 #![no_main]
 
@@ -16,7 +17,7 @@ fuzz_target!(|input: (bool, u8, bool, Vec<u8>, Vec<u8>)| {
     if sealed {
         let mut content = std::mem::take(&mut bytes);
         if magic {
-            // That of zstd's own dictionaries, and a number that is not zero.
+            // The magic number of zstd's own dictionaries, and a dictionary number other than zero.
             content.splice(0..0, [0x37, 0xA4, 0x30, 0xEC, 1, 0, 0, 0]);
         }
         bytes = b"zblk\x01".to_vec();
@@ -30,7 +31,7 @@ fuzz_target!(|input: (bool, u8, bool, Vec<u8>, Vec<u8>)| {
     assert_eq!(dictionary.to_bytes(), bytes);
     let format = dictionary.format();
     assert_ne!(format, Format::Token);
-    // zstd may refuse for compressing what it takes for decompressing.
+    // zstd may refuse a dictionary for compressing that it accepts for decompressing.
     let Ok(engine) = Setting::new(format).with_dictionary(Arc::new(dictionary)).engine() else { return };
     let mut codec = engine.open().expect("opens");
     for raw in [&raw[..], &bytes[..bytes.len().min(2000)]] {

@@ -1,4 +1,4 @@
-//! Any bytes as a block of lz4: an error, or a block of exactly the length asked for.
+//! Decodes any bytes as a block of lz4. The result must be an error, or a block of exactly the requested length.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a block of zstd: an error, or a block of exactly the length asked for.
+//! Decodes any bytes as a block of zstd. The result must be an error, or a block of exactly the requested length.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as a coded value: an error or a value, never more bytes than allowed, and `raw_len` agrees.
+//! Decodes any bytes as a coded value. The result must be an error or a value, never more bytes than allowed, and
+//! `raw_len` must agree.
 
 #![no_main]
 
@@ -17,7 +18,7 @@ fuzz_target!(|input: (u8, u16, bool, Vec<u8>)| {
     let (which, max_bytes, sealed, mut coded) = input;
     let dictionary = &DICTIONARIES[usize::from(which) % DICTIONARIES.len()];
     if sealed {
-        // The right check, so that the bytes before it are looked at.
+        // Adds the right check, so that the decoder reads the bytes before it.
         let check = check16(dictionary.fingerprint(), &coded);
         coded.extend_from_slice(&check.to_le_bytes());
     }
@@ -29,7 +30,7 @@ fuzz_target!(|input: (u8, u16, bool, Vec<u8>)| {
         Ok(length) => {
             assert!(length <= usize::from(max_bytes) && out.len() == 4 + length);
             assert_eq!(measured, Ok(length));
-            // What was decoded can be coded, and comes back.
+            // A decoded value can be coded again, and comes back.
             let (mut again, mut ends) = (Vec::new(), Vec::new());
             dictionary.encode_group(&mut Encoder::new(), &[&out[4..]], &mut again, &mut ends);
             let mut back = Vec::new();

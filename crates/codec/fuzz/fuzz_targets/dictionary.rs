@@ -1,6 +1,8 @@
-//! Any bytes as a stored dictionary: an error, or a dictionary that codes, decodes and stores itself.
+//! Loads any bytes as a stored dictionary. The result must be an error, or a dictionary that codes, decodes and stores
+//! itself.
 //!
-//! The checksum is put right, half of the tokens are supplied, and the rest is the fuzzer's: fields, lengths and bytes.
+//! The target corrects the checksum and supplies half of the tokens. The fuzzer chooses the rest: fields, lengths and
+//! bytes.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What comes back beside the output.
+//! The answer of an executor, beside the output.
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,20 +7,20 @@ pub struct Answer {
     pub count: u32,
     /// Bytes that were appended.
     pub bytes: usize,
-    /// What was counted on the way.
+    /// The figures counted on the way.
     pub aggregates: Aggregates,
 }
 
-/// What was counted on the way, of the output in its nominal form.
+/// The figures counted on the way, for the output in its nominal form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregates {
-    /// Of a bit vector, also if the output is its indices.
+    /// The figures of a bit vector, also if the output is its indices.
     Bits {
         /// How many bits are set.
         ones: u32,
-        /// The index of the first of them.
+        /// The index of the first one.
         first: Option<u32>,
-        /// The index of the last of them.
+        /// The index of the last one.
         last: Option<u32>,
     },
     /// Of integers.
@@ -29,7 +29,7 @@ pub enum Aggregates {
         min: u32,
         /// The largest one, 0 if there is none.
         max: u32,
-        /// The sum modulo 2^32, which is what a device has room for.
+        /// The sum modulo 2^32, the range of a device's counter.
         sum: u32,
     },
 }

@@ -1,9 +1,9 @@
 //! The inner loops for AVX-512 with byte permutation (Intel since Ice Lake, AMD since Zen 4).
 //!
-//! Sixteen elements of *w* bits are 2*w* bytes, 64 at most, and begin at a whole byte. One permutation brings each
-//! element's bytes into a lane of its own, where a shift and a mask are left to do. Up to 25 bits an element lies
-//! within four bytes; beyond that it may touch five, and two permutations fill lanes of 64 bits. Big-endian elements
-//! differ in the order of bytes and the distance of the shift, both of which come from a table.
+//! Sixteen elements of *w* bits are 2*w* bytes, 64 at most, and begin at a whole byte. One permutation moves each
+//! element's bytes into its own lane; a shift and a mask finish the work. An element of up to 25 bits lies within four
+//! bytes. A wider one may touch five bytes, so two permutations fill lanes of 64 bits. Big-endian elements differ in
+//! the order of bytes and the distance of the shift. Both come from a table.
 
 use super::Endian;
 use super::kernels::{Bits, CHUNK, Packing, Totals};
@@ -19,7 +19,7 @@ const VECTOR_BYTES: usize = 64;
 /// The widest element that lies within four bytes wherever it begins.
 const NARROW_WIDTH_MAX: u32 = 25;
 
-/// Proof that the machine has what these functions need: only [`Avx512::detect`] makes one.
+/// Proof that the machine has the instructions of these functions. Only [`Avx512::detect`] makes one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Avx512(());
 
@@ -68,11 +68,11 @@ impl Avx512 {
     }
 }
 
-/// Where the lanes of a vector get their bytes, and how far they are shifted.
+/// The sources of the bytes of a vector's lanes, and the distances of the shifts.
 struct Lanes {
-    /// Of sixteen lanes of 32 bits, or of the first and the last eight as lanes of 64 bits.
+    /// Sources for sixteen lanes of 32 bits, or for the first and the last eight elements in lanes of 64 bits.
     sources: [[u8; VECTOR_BYTES]; 2],
-    /// As 32-bit numbers for the first kind, 64-bit ones for the second.
+    /// Distances as 32-bit numbers for narrow lanes, as 64-bit numbers for wide lanes.
     shifts: [[u8; VECTOR_BYTES]; 2],
 }
 
@@ -101,7 +101,7 @@ const fn lanes(width: usize, big: bool) -> Lanes {
         let mut byte = 0;
         while byte < lane_bytes {
             // The highest byte of the lane is the first of a big-endian element. A lane may reach past the sixteen
-            // elements: what it gets there is shifted out or masked away.
+            // elements; the shift or the mask removes those bits.
             let from = if big { first + lane_bytes - 1 - byte } else { first + byte };
             lanes.sources[vector][at + byte] = (from % VECTOR_BYTES) as u8;
             byte += 1;
@@ -153,7 +153,7 @@ impl Unpacker {
         _mm512_and_si512(elements, self.mask)
     }
 
-    /// The bytes of the sixteen elements of a number, followed by anything; zeros behind the end.
+    /// Loads the bytes of the sixteen elements with a given number, followed by any bytes; zeros behind the end.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     #[inline]
     fn bytes_of(&self, group: usize, bytes: &[u8]) -> __m512i {
@@ -178,7 +178,7 @@ fn load(bytes: &[u8; VECTOR_BYTES]) -> __m512i {
 fn load_part(bytes: &[u8]) -> __m512i {
     debug_assert!(bytes.len() < VECTOR_BYTES);
     let mask = (1u64 << bytes.len()) - 1;
-    // SAFETY: the mask has as many bits as there are bytes, fewer than 64; what is masked out is not touched.
+    // SAFETY: the mask has as many bits as there are bytes, fewer than 64. The load does not touch masked-out bytes.
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
 }
 
@@ -233,7 +233,7 @@ fn select(values: &[u32; CHUNK], bits: &Bits, selected: &mut [u32; CHUNK]) -> us
     let mut count = 0;
     for (group, values) in values.as_chunks::<LANES>().0.iter().enumerate() {
         let mask = bits_of(bits, group);
-        // At most sixteen for each group before this one: there is room for all sixteen lanes.
+        // Each earlier group gave at most sixteen values, so there is room for all sixteen lanes.
         if let Some(target) = selected[count..].first_chunk_mut() {
             store_values(target, _mm512_maskz_compress_epi32(mask, load_values(values)));
         }
@@ -258,12 +258,12 @@ fn expand(values: &[u32], bits: &Bits, expanded: &mut [u32; CHUNK]) {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn total(values: &[u32], totals: &mut Totals) {
-    // The compiler does this well once it knows what it may use.
+    // The compiler vectorises this well once it knows the instruction set.
     portable::total(values, totals);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn pack(values: &[u32], packing: Packing, out: &mut Vec<u8>) {
-    // As above, for widths of whole bytes; the others are scalar work.
+    // As above, for widths of whole bytes. Other widths are scalar work.
     portable::pack(values, packing, out);
 }

@@ -1,8 +1,8 @@
 //! The suite that every executor passes.
 //!
-//! [`check`] compares an executor with a reference that goes bit by bit: all widths and orders, counts around the
-//! multiples of 8, 64 and 512, compressed and uncompressed columns, every form of output, single requests and batches;
-//! then requests that make no sense, columns cut short, and damaged ones.
+//! [`check`] compares an executor with a reference that works bit by bit. It covers all widths and orders, counts
+//! around the multiples of 8, 64 and 512, compressed and uncompressed columns, every form of output, and single
+//! requests and batches. Then it sends invalid requests, shortened columns, and damaged ones.
 
 mod reference;
 
@@ -55,7 +55,7 @@ impl Random {
 
 /// Puts every kind of request to an executor.
 ///
-/// Returns how many, or what it did wrong first.
+/// Returns the number of checks, or the first failure.
 pub fn check(executor: &mut dyn Executor) -> Result<usize, Failure> {
     Ok(check_answers(executor)?
         + check_senseless(executor)?
@@ -89,7 +89,7 @@ fn check_answers(executor: &mut dyn Executor) -> Result<usize, Failure> {
     Ok(asked)
 }
 
-/// A request with the bytes it refers to, and what must come of it.
+/// A request with its bytes, and the right answer.
 struct Question {
     column: Elements,
     bytes: Vec<u8>,
@@ -159,7 +159,7 @@ impl Question {
         Request { column, operation, output: self.output, output_bytes_max: usize::MAX }
     }
 
-    /// Asks with no limit, with one that just suffices, and with one that does not.
+    /// Runs the request without a limit, with a limit that just suffices, and with one that does not.
     fn check_alone(&self, executor: &mut dyn Executor) -> Result<(), Failure> {
         let mut request = self.request();
         let mut output = Vec::from(BEFORE);

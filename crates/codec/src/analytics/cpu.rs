@@ -7,7 +7,7 @@ use super::{AnalyticsError, Answer, BitMask, Column, Endian, Executor, Operation
 use std::sync::LazyLock;
 use ziptier_deflate::{Decoder, Dictionary, Huffman};
 
-/// Mask bits that are worked on at a time, so that their elements lie in a chunk wherever they begin.
+/// Mask bits per step, so few that their elements fit into a chunk wherever they begin.
 const EXPANDED: usize = CHUNK - 64;
 
 static NO_HISTORY: LazyLock<Dictionary> = LazyLock::new(|| Dictionary::new(b""));
@@ -21,17 +21,17 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The fastest that this machine has.
+    /// An executor with the fastest instruction set of this machine.
     pub fn new() -> Cpu {
         Cpu::with(Kernels::fastest())
     }
 
-    /// What every machine has.
+    /// An executor for any machine.
     pub fn portable() -> Cpu {
         Cpu::with(Kernels::Portable)
     }
 
-    /// AVX-512 with byte permutation (Intel since Ice Lake, AMD since Zen 4), if this machine has it.
+    /// An executor with AVX-512 and byte permutation (Intel since Ice Lake, AMD since Zen 4), if this machine has them.
     pub fn avx512() -> Option<Cpu> {
         Kernels::avx512().map(Cpu::with)
     }
@@ -113,12 +113,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The bytes of so many elements from a multiple of eight on.
+    /// The bytes of `count` elements from `first`, a multiple of eight.
     fn slice(&self, first: usize, count: usize) -> &[u8] {
         &self.bytes[self.packing.bytes(first)..self.packing.bytes(first + count)]
     }
 
-    /// At most a chunk of elements from any index on; from an odd one up to seven fewer.
+    /// At most a chunk of elements from any index. If the index is no multiple of eight, up to seven fewer.
     fn values<'v>(&self, first: usize, count: usize, values: &'v mut [u32; CHUNK]) -> &'v [u32] {
         let skipped = first % 8;
         self.kernels.unpack(self.slice(first - skipped, skipped + count), self.packing, values);
@@ -181,7 +181,7 @@ impl Reader<'_> {
     }
 }
 
-/// The bits of a mask from a multiple of eight on, with zeros behind them.
+/// The bits of a mask from `first`, a multiple of eight, with zeros behind them.
 fn chunk_of(mask: &BitMask<'_>, first: usize, count: usize) -> Bits {
     let mut bytes = [0; CHUNK / 8];
     let part = &mask.bytes[first / 8..(first + count).div_ceil(8)];

@@ -10,19 +10,19 @@ use ziptier_accel::{
     Device, Elements, ErrorCode, Filter, FilterKind, Finished, JobError, Limits, Outcome, Parser, Session,
 };
 
-/// Hands requests to a device, as many at a time as its [limits](Limits) allow. It does nothing else: what a device
-/// cannot do is an error, and the caller decides whether a [`Cpu`](super::Cpu) is to do it.
+/// Hands requests to a device, as many at a time as its [limits](Limits) allow. A request that the device cannot run is
+/// an error. The caller decides whether a [`Cpu`](super::Cpu) runs it instead.
 pub struct Accelerated {
     session: Session,
     name: String,
     output_bytes_max: usize,
 }
 
-/// What became of a request that was to be handed in.
+/// The result of submitting a request.
 enum Handed {
     /// The device has it.
     UnderWay,
-    /// Nobody needs a device for it.
+    /// The request needs no device.
     Answered(Answer),
     /// The device takes no more before some are reaped.
     NoRoom,
@@ -49,7 +49,7 @@ impl Accelerated {
         }
         let raw_bytes = request.column.raw_bytes() as usize;
         let source = match request.column.source {
-            // A device reads a byte at least, even if no element is wanted.
+            // A device reads at least one byte, even for no elements.
             _ if raw_bytes == 0 => &[0],
             Source::Plain(bytes) => &bytes[..raw_bytes],
             Source::Deflate(packed) => packed,
@@ -107,7 +107,7 @@ impl Executor for Accelerated {
     }
 }
 
-/// What the device is asked.
+/// The filter operation for the device.
 fn filter(request: &Request<'_>, has_elements: bool) -> Filter {
     let Request { column, operation, output, .. } = *request;
     let is_big = |mask: BitMask<'_>| mask.endian == Endian::Big;
@@ -139,7 +139,8 @@ fn filter(request: &Request<'_>, has_elements: bool) -> Filter {
     }
 }
 
-/// Bytes of output that the device may write: exactly what comes, or for indices what may come and is wanted.
+/// Bytes of output that the device may write: the exact length, or for indices the most that are possible and that the
+/// caller allows.
 fn room(request: &Request<'_>, plan: Plan, output_bytes_max: usize) -> usize {
     if plan.is_indices() {
         let wanted = usize::try_from(plan.bytes).unwrap_or(usize::MAX).min(request.output_bytes_max);
@@ -148,7 +149,7 @@ fn room(request: &Request<'_>, plan: Plan, output_bytes_max: usize) -> usize {
     plan.bytes as usize
 }
 
-/// The answer to a request for nothing, which devices refuse.
+/// The answer to a request without output, which devices refuse.
 fn nothing(plan: Plan) -> Answer {
     let aggregates = if plan.is_bits() {
         Aggregates::Bits { ones: 0, first: None, last: None }
@@ -158,7 +159,7 @@ fn nothing(plan: Plan) -> Answer {
     Answer { count: 0, bytes: 0, aggregates }
 }
 
-/// Takes what the device gave.
+/// Takes the device's result.
 fn finish(name: &str, job: &mut Job<'_>, result: Result<Finished<'_>, JobError>) {
     let answer = job.request.plan().and_then(|plan| match result {
         Ok(finished) => {

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum AnalyticsError {
     /// Elements have 1 to 32 bits.
     Width {
-        /// What was asked for.
+        /// The requested width.
         bits: u32,
     },
     /// The indices to extract are not in the column, or out of order.
@@ -20,19 +20,19 @@ pub enum AnalyticsError {
         /// Elements of the column.
         count: u32,
     },
-    /// A mask to select with must have a bit for each element.
+    /// A mask for a selection must have a bit for each element.
     MaskCount {
         /// Bits of the mask.
         bits: u32,
         /// Elements of the column.
         count: u32,
     },
-    /// The mask has fewer bytes than bits were stated.
+    /// The mask has fewer bytes than its stated bits need.
     MaskTooShort {
         /// Bytes that the bits take.
         bytes_needed: u32,
     },
-    /// The column has fewer bytes than elements were stated, or decompresses to fewer.
+    /// The column has fewer bytes than its stated elements need, or decompresses to fewer.
     SourceTooShort {
         /// Bytes that the elements take.
         bytes_needed: u64,
@@ -44,7 +44,7 @@ pub enum AnalyticsError {
         /// Elements of the column.
         count: u32,
     },
-    /// Elements of the output, or indices of ones, have more bits than were asked for.
+    /// Elements of the output, or indices of ones, need more bits than requested.
     OutputTooNarrow {
         /// Bits of an element of the output.
         bits: u32,
@@ -56,16 +56,16 @@ pub enum AnalyticsError {
     },
     /// The bytes are not a raw DEFLATE stream, or not of this length.
     Damaged {
-        /// Where that was noticed, in bytes from the beginning of the input.
+        /// The position of the damage, in bytes from the beginning of the input.
         position: usize,
-        /// What is wrong, in a few words.
+        /// The fault, in a few words.
         what: String,
     },
     /// The executor cannot work: its queue is lost, the job is larger than it takes, or its hardware failed.
     Executor {
         /// The executor's name.
         name: String,
-        /// What was tried and what was found.
+        /// The attempt and the finding.
         reason: String,
     },
 }

@@ -1,11 +1,11 @@
-//! The inner loops that every instruction set has in its own way.
+//! The inner loops, each implemented per instruction set.
 //!
-//! They work on chunks that begin at a multiple of eight elements, and so at a whole byte.
+//! The loops work on chunks that begin at a multiple of eight elements, and so at a whole byte.
 
 use super::Endian;
 use super::portable;
 
-/// Elements that are worked on at a time: their integers stay in the first-level cache.
+/// Elements per step. Their integers stay in the first-level cache.
 pub(super) const CHUNK: usize = 512;
 
 /// The bits of a chunk.
@@ -47,14 +47,14 @@ impl Totals {
 /// An instruction set that this machine has.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kernels {
-    /// What every machine has.
+    /// Plain Rust, for every machine.
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx512(super::avx512::Avx512),
 }
 
 impl Kernels {
-    /// The fastest that this machine has.
+    /// The fastest kernels of this machine.
     pub(super) fn fastest() -> Kernels {
         Kernels::avx512().unwrap_or(Kernels::Portable)
     }
@@ -75,7 +75,7 @@ impl Kernels {
         }
     }
 
-    /// Unpacks as many elements as `bytes` holds whole ones of, at most a chunk; what is behind them is undefined.
+    /// Unpacks all whole elements in `bytes`, at most a chunk. The values behind them are undefined.
     pub(super) fn unpack(self, bytes: &[u8], packing: Packing, values: &mut [u32; CHUNK]) {
         match self {
             Kernels::Portable => portable::unpack(bytes, packing, values),
@@ -84,7 +84,8 @@ impl Kernels {
         }
     }
 
-    /// Tells which elements of a chunk lie in a range; bits behind the last whole element of `bytes` are undefined.
+    /// Sets a bit for each element of a chunk that lies in a range. Bits behind the last whole element of `bytes` are
+    /// undefined.
     pub(super) fn scan(self, bytes: &[u8], packing: Packing, low: u32, high: u32) -> Bits {
         match self {
             Kernels::Portable => portable::scan(bytes, packing, low, high),
@@ -93,7 +94,7 @@ impl Kernels {
         }
     }
 
-    /// Moves the values whose bit is set to the front of `selected`, and returns how many they are.
+    /// Moves the values whose bit is set to the front of `selected`, and returns their number.
     pub(super) fn select(self, values: &[u32; CHUNK], bits: &Bits, selected: &mut [u32; CHUNK]) -> usize {
         match self {
             Kernels::Portable => portable::select(values, bits, selected),
@@ -102,7 +103,7 @@ impl Kernels {
         }
     }
 
-    /// Puts the next of `values` where a bit is set, and 0 elsewhere. There are as many values as ones.
+    /// Writes the next of `values` for each set bit, and 0 for each other bit. There are as many values as ones.
     pub(super) fn expand(self, values: &[u32], bits: &Bits, expanded: &mut [u32; CHUNK]) {
         match self {
             Kernels::Portable => portable::expand(values, bits, expanded),
@@ -120,7 +121,7 @@ impl Kernels {
         }
     }
 
-    /// Appends values, which fit the width. All calls but the last have a multiple of 32 of them.
+    /// Appends values, which must fit the width. All calls but the last pass a multiple of 32 values.
     pub(super) fn pack(self, values: &[u32], packing: Packing, out: &mut Vec<u8>) {
         match self {
             Kernels::Portable => portable::pack(values, packing, out),

@@ -1,9 +1,9 @@
 //! Questions to packed integers: scan, extract, select, expand.
 //!
 //! A [`Column`] is a run of unsigned integers of 1 to 32 bits each, packed without gaps, and perhaps compressed as raw
-//! DEFLATE. An [`Operation`] reads it once and answers with packed integers or a bit vector, and with what can be
-//! counted on the way: smallest, largest, sum; first, last and number of ones. They are the operations of Intel's
-//! In-Memory Analytics Accelerator, so that a device and a CPU answer with the same bytes.
+//! DEFLATE. An [`Operation`] reads the column once and answers with packed integers or a bit vector. It also counts on
+//! the way: smallest, largest and sum; or first, last and number of ones. These are the operations of Intel's In-Memory
+//! Analytics Accelerator, so that a device and a CPU answer with the same bytes.
 //!
 //! | operation | answer |
 //! |---|---|
@@ -61,15 +61,15 @@ pub use device::Accelerated;
 pub use error::AnalyticsError;
 pub use request::{BitMask, Column, Endian, Operation, Output, OutputWidth, Request, Source};
 
-/// Who does the work: a CPU or a device.
+/// The worker that runs requests: a CPU or a device.
 pub trait Executor: Send {
     /// The name that tables use, such as `avx512`.
     fn name(&self) -> &str;
 
-    /// Appends the output of a request to `output`, which an error leaves as it was.
+    /// Appends the output of a request to `output`. An error leaves `output` unchanged.
     ///
-    /// A request may hold any bytes and any numbers. No more memory than
-    /// [`output_bytes_max`](Request::output_bytes_max), the bytes of the column, and a small constant is allocated.
+    /// A request may hold any bytes and any numbers. An executor allocates at most
+    /// [`output_bytes_max`](Request::output_bytes_max), the bytes of the column, and a small constant.
     fn run(&mut self, request: &Request<'_>, output: &mut Vec<u8>) -> Result<Answer, AnalyticsError>;
 
     /// Runs independent jobs. A device works on several at a time.
@@ -83,11 +83,11 @@ pub trait Executor: Send {
 /// A request of a batch, with its buffer.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// What is asked.
+    /// The request.
     pub request: Request<'a>,
-    /// Where the output is appended.
+    /// The buffer to which the executor appends the output.
     pub output: Vec<u8>,
-    /// What came back, once the batch has run.
+    /// The answer, once the batch has run.
     pub answer: Option<Result<Answer, AnalyticsError>>,
 }
 

@@ -75,14 +75,14 @@ pub(super) fn scan(bytes: &[u8], packing: Packing, low: u32, high: u32) -> Bits 
     between(&values, low, high)
 }
 
-/// Tells which values are at least `low` and at most `high`, which is not below `low`.
+/// Sets a bit for each value that is at least `low` and at most `high`. `high` is not below `low`.
 pub(super) fn between(values: &[u32; CHUNK], low: u32, high: u32) -> Bits {
     let mut bits = [0; CHUNK / 64];
     let span = high - low;
     for (word, values) in bits.iter_mut().zip(values.as_chunks::<64>().0) {
         let found = values.map(|value| u8::from(value.wrapping_sub(low) <= span));
         for (index, eight) in found.as_chunks::<8>().0.iter().enumerate() {
-            // Eight bytes of 0 or 1: the product has byte n's bit at 56 + n, and no two meet elsewhere.
+            // The eight bytes are 0 or 1. The product has byte n's bit at 56 + n, and no two bits meet elsewhere.
             let gathered = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
             *word |= gathered << (8 * index);
         }

@@ -1,4 +1,4 @@
-//! What is asked, and whether it makes sense: every executor checks a request here before it begins.
+//! Requests, and the check of a request that every executor makes before it begins.
 
 use super::AnalyticsError;
 use std::ops::RangeInclusive;
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// Widths of an element in bits.
 const WIDTHS: RangeInclusive<u32> = 1..=32;
 
-/// The most bytes that one byte of DEFLATE can hold: a match of 258 bytes takes two bits at least.
+/// The most bytes that one byte of DEFLATE can hold: a match of 258 bytes takes at least two bits.
 const DEFLATE_RATIO_MAX: u64 = 4 * 258;
 
 /// From which end a byte is filled.
@@ -18,13 +18,13 @@ pub enum Endian {
     Big,
 }
 
-/// Where the bytes of a column are.
+/// The bytes of a column.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
-    /// Here, as they are.
+    /// Uncompressed.
     Plain(&'a [u8]),
-    /// In one raw DEFLATE stream with a window of at most 4 KiB, which holds the elements and nothing else. Whether
-    /// bytes behind the last element are noticed is up to the executor.
+    /// One raw DEFLATE stream with a window of at most 4 KiB, which holds only the elements. An executor need not
+    /// notice bytes behind the last element.
     Deflate(&'a [u8]),
 }
 
@@ -35,9 +35,9 @@ pub struct Column<'a> {
     pub source: Source<'a>,
     /// Bits of an element, 1 to 32.
     pub width: u32,
-    /// How they are packed.
+    /// The order of the packing.
     pub endian: Endian,
-    /// How many they are.
+    /// The number of elements or bits.
     pub count: u32,
 }
 
@@ -58,9 +58,9 @@ impl<'a> Column<'a> {
 pub struct BitMask<'a> {
     /// The bits.
     pub bytes: &'a [u8],
-    /// How they are packed.
+    /// The order of the packing.
     pub endian: Endian,
-    /// How many they are.
+    /// The number of elements or bits.
     pub count: u32,
 }
 
@@ -77,14 +77,15 @@ impl BitMask<'_> {
     }
 }
 
-/// What to do with a column.
+/// An operation on a column.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation<'a> {
-    /// A bit for each element: whether it is at least `low` and at most `high`, or, negated, whether it is not.
+    /// Gives a bit for each element: 1 if the element is at least `low` and at most `high`. Negated, the bits are
+    /// inverted.
     Scan {
         /// The smallest element of the range.
         low: u32,
-        /// The largest one; below `low` the range is empty.
+        /// The largest element of the range. If it is below `low`, the range is empty.
         high: u32,
         /// Every bit is inverted.
         negate: bool,
@@ -96,9 +97,9 @@ pub enum Operation<'a> {
         /// The index of the last.
         last: u32,
     },
-    /// The elements whose bit is set; the mask has a bit for each.
+    /// Gives the elements whose bit is set. The mask has a bit for each element.
     Select(BitMask<'a>),
-    /// An element for each bit of the mask: the column's next one where it is set, 0 elsewhere.
+    /// Gives an element for each bit of the mask: the column's next element for a set bit, 0 for any other.
     Expand(BitMask<'a>),
 }
 
@@ -129,30 +130,30 @@ impl OutputWidth {
 
 /// The form of the output.
 ///
-/// Output whose elements have one bit is a *bit vector*. Another width than the nominal one turns a bit vector into the
-/// indices of its ones, in that width, and anything else into wider integers.
+/// Output whose elements have one bit is a *bit vector*. A width other than the nominal one turns a bit vector into the
+/// indices of its ones, in that width. It turns any other output into wider integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Output {
     /// Bits of an element.
     pub width: OutputWidth,
-    /// How they are packed.
+    /// The order of the packing.
     pub endian: Endian,
 }
 
 /// An operation on a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// What is read.
+    /// The column to read.
     pub column: Column<'a>,
-    /// What is done with it.
+    /// The operation on the column.
     pub operation: Operation<'a>,
     /// The form of the output.
     pub output: Output,
-    /// The most bytes of output that the caller takes.
+    /// The most bytes of output that the caller accepts.
     pub output_bytes_max: usize,
 }
 
-/// What is known of an answer beforehand.
+/// The properties of an answer that are known before the work begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Bits of an element before the output's width is applied.
@@ -171,7 +172,7 @@ impl Plan {
         self.nominal == 1
     }
 
-    /// Whether it is the indices of a bit vector.
+    /// Whether the output is the indices of a bit vector.
     pub(super) fn is_indices(&self) -> bool {
         self.is_bits() && self.width != 1
     }
@@ -184,7 +185,8 @@ impl<'a> Request<'a> {
         Request { column, operation, output, output_bytes_max: usize::MAX }
     }
 
-    /// Says what will come out, or why nothing will. Compressed bytes are not looked at, but their number is.
+    /// Computes the properties of the answer, or the reason why there is none. The check reads the number of compressed
+    /// bytes, not the bytes.
     pub(super) fn plan(&self) -> Result<Plan, AnalyticsError> {
         let Request { column, operation, output, .. } = *self;
         if !WIDTHS.contains(&column.width) {
@@ -205,7 +207,7 @@ impl<'a> Request<'a> {
         }
         let plan =
             Plan { nominal, width, elements, bytes: (u64::from(elements) * u64::from(width)).div_ceil(8) };
-        // How many ones there are is not known yet.
+        // The number of ones is not known yet.
         if !plan.is_indices() && plan.bytes > self.output_bytes_max as u64 {
             return Err(AnalyticsError::OutputFull { bytes_max: self.output_bytes_max });
         }
@@ -213,7 +215,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How many elements come out of a column of so many.
+/// The number of elements that the operation gives for a column of `count` elements.
 fn elements(count: u32, operation: Operation<'_>) -> Result<u32, AnalyticsError> {
     match operation {
         Operation::Scan { .. } => Ok(count),

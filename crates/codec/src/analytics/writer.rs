@@ -5,20 +5,20 @@ use super::portable;
 use super::request::Plan;
 use super::{Aggregates, AnalyticsError, Answer, Endian, Request};
 
-/// Takes integers or bits and appends them in the form that was asked for.
+/// Takes integers or bits and appends them in the requested form.
 pub(super) struct Writer<'a> {
     kernels: Kernels,
     plan: Plan,
     packing: Packing,
     bytes_max: usize,
     out: &'a mut Vec<u8>,
-    /// Where the output begins.
+    /// The start of the output in the buffer.
     start: usize,
     /// Integers that are not a whole chunk yet.
     staged: [u32; CHUNK],
     staged_count: usize,
     totals: Totals,
-    /// Bits that were written, whether as bits or as indices.
+    /// Bits written so far, as bits or as indices.
     bits: u32,
     ones: u32,
     first: Option<u32>,
@@ -26,7 +26,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer behind the end of `out`, in which it reserves what is sure to come.
+    /// A writer behind the end of `out`. It reserves room for the output whose length is certain.
     pub(super) fn new(
         kernels: Kernels,
         request: &Request<'_>,
@@ -71,7 +71,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Takes the first bits of a chunk; a whole one, or the last.
+    /// Takes the first `count` bits of a chunk. Only the last chunk may be shorter.
     pub(super) fn push_bits(&mut self, mut bits: Bits, count: usize) -> Result<(), AnalyticsError> {
         clear_behind(&mut bits, count);
         for (index, &word) in bits.iter().enumerate().filter(|(_, word)| **word != 0) {
@@ -129,7 +129,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub(super) fn finish(mut self) -> Result<Answer, AnalyticsError> {
         let staged = self.staged;
         self.write(&staged[..self.staged_count])?;

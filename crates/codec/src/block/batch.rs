@@ -1,22 +1,22 @@
 //! Several batches of one context side by side.
 //!
-//! A [context](BlockCodec) gives the jobs of all batches back together, in any order, to whoever reaps. [`Batches`]
-//! hands each to the one who waits for it: an owner begins jobs, goes on with other work, which may begin more of them,
-//! and finishes them when it needs their results.
+//! A [context](BlockCodec) gives the jobs of all batches back together, in any order, to any caller of `reap`.
+//! [`Batches`] hands each job to its owner. An owner begins jobs, continues with other work, which may begin more jobs,
+//! and finishes each job when it needs the result.
 
 use super::{BlockCodec, Done, Job, Task};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Jobs that take a device several steps take the next when somebody looks: after so many submissions.
+/// Submissions between two calls of `reap`. A job that takes a device several steps takes its next step in such a call.
 const JOBS_PER_LOOK: usize = 8;
 
-/// Looks in a row before the processor is given away: some microseconds.
+/// Calls of `reap` in a row before the thread yields the processor: some microseconds.
 const SPINS: u32 = 64;
 
-/// Where the result of a job is laid.
+/// The slot for the result of a job.
 type Place = Mutex<Option<Done>>;
 
-/// A job that was begun. Who drops it gives it up: the job ends like any other, and its result goes nowhere.
+/// A job that was begun. Dropping it gives the job up: the job ends like any other, and its result is discarded.
 #[derive(Debug)]
 pub struct Begun(Arc<Place>);
 
@@ -26,7 +26,7 @@ impl Begun {
     }
 }
 
-/// The jobs that a context has under way, and who waits for each.
+/// The jobs that a context has under way, each with the slot of its owner.
 #[derive(Debug, Default)]
 pub struct Batches {
     /// By tag.
@@ -36,8 +36,8 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Hands a job in, and now and then looks after the others; when the queue is full, it waits until half of them
-    /// have ended.
+    /// Submits a job, and reaps ended jobs now and then. When the queue is full, it waits until half of the jobs have
+    /// ended.
     pub fn begin(
         &mut self,
         codec: &mut dyn BlockCodec,
@@ -66,8 +66,7 @@ impl Batches {
         begun
     }
 
-    /// Looks after the jobs under way, without waiting: those that have ended go to their owners, and those that take
-    /// several steps go on.
+    /// Reaps without waiting. Ended jobs go to their owners, and jobs of several steps take the next step.
     pub fn reap(&mut self, codec: &mut dyn BlockCodec) {
         codec.reap(&mut self.ended, false);
         for done in self.ended.drain(..) {
@@ -79,11 +78,11 @@ impl Batches {
         }
     }
 
-    /// The result of a job, for which it waits; others go on.
+    /// Waits for a job and returns its result. Other jobs continue meanwhile.
     ///
     /// # Panics
     ///
-    /// If the engine loses the job, or it is another context's.
+    /// If the engine loses the job, or the job belongs to another context.
     pub fn finish(&mut self, codec: &mut dyn BlockCodec, begun: Begun) -> Done {
         let mut done = begun.take();
         if done.is_none() {
@@ -100,8 +99,7 @@ impl Batches {
         self.under_way
     }
 
-    /// Looks after the jobs until it is enough, or none is left: with pauses at first, then letting others have the
-    /// processor.
+    /// Reaps until `enough` is true or no job is left. It spins at first, then yields the processor.
     fn reap_until(&mut self, codec: &mut dyn BlockCodec, mut enough: impl FnMut(&Self) -> bool) {
         let mut rounds = 0;
         loop {
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
     use crate::block::{BlockError, run_job};
 
-    /// Takes three jobs, and does one, the last first, each second time that somebody looks.
+    /// Takes three jobs, and ends one, the last first, on every second call of `reap`.
     #[derive(Default)]
     struct Held(Vec<Job>, u32);
 

@@ -4,11 +4,11 @@ use super::{BlockCodec, BlockError, ContextCounters, Done, ImmediateQueue, Job, 
 use crate::format::Format;
 use std::mem::MaybeUninit;
 
-/// Room that an encoder gets beyond the limit, for some give up a few bytes before they must: LZ4 up to 8, zstd up to 8
-/// (one machine word that its bit writer stores at once).
+/// Room that an encoder gets beyond the limit, because some give up a few bytes early. LZ4 and zstd do so up to 8 bytes
+/// early; zstd's bit writer stores one machine word at once.
 const SLACK_BYTES: usize = 16;
 
-/// What was wrong with a compressed block, and where.
+/// The fault of a compressed block, and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Damage {
     pub(super) position: usize,
@@ -16,13 +16,14 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// The complaint of a decoder that consumed sound input to something shorter or longer than was asked for.
+    /// The fault of input that decodes well, but to a shorter or longer block than requested.
     pub(super) fn other_length(position: usize) -> Damage {
         Damage { position, what: "another length" }
     }
 }
 
-/// Why a block did not come back: it is damaged, or the engine could not work, which says nothing about the block.
+/// The reason why a block did not come back. Either the block is damaged, or the engine could not work, which says
+/// nothing about the block.
 #[derive(Debug)]
 pub(super) enum Failure {
     Damage(Damage),
@@ -46,26 +47,26 @@ impl Failure {
     }
 }
 
-/// A coder at work on one block, into memory that was bounded and reserved before.
+/// A coder for single blocks. It writes into memory that its caller has bounded and reserved.
 ///
 /// # Safety
 ///
 /// `compress` has written the first *n* bytes of its target when it returns `Ok(Some(n))`, and `decompress` the whole
 /// target when it returns `Ok(())`.
 pub(super) unsafe trait Coder: Send {
-    /// What `decompress` fails with: coders on the CPU find damage and nothing else.
+    /// The error of `decompress`. Coders on the CPU find only damage.
     type Error: Into<Failure>;
 
     /// The engine's name, for its errors.
     const ENGINE: &'static str = "cpu";
 
-    /// The most bytes that `compress` can make of so many.
+    /// The most bytes that `compress` can make of `raw_bytes` bytes.
     fn bound(&self, raw_bytes: usize) -> usize;
 
-    /// The most bytes that a sound block of these can hold: what is longer is refused before memory is reserved.
+    /// The most bytes that a sound block can decode to. A longer request is refused before memory is reserved.
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage>;
 
-    /// Compresses, or says that the target is too small.
+    /// Compresses, or returns `None` if the target is too small.
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError>;
 
     /// Fills the target exactly, from all of `packed`.

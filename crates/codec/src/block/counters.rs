@@ -1,7 +1,7 @@
-//! What an engine has done, counted.
+//! Counters of an engine's work.
 //!
-//! Each context counts for itself, in memory that no other thread writes to: a block takes a microsecond, and integers
-//! that threads share cost them a tenth of that. Whoever asks adds the contexts up.
+//! Each context counts in memory that no other thread writes. A block takes a microsecond, and shared counters would
+//! cost a tenth of that. A reader adds up the contexts.
 
 use super::{BlockError, Task};
 use std::fmt;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// One block in so many is timed, and stands for all of them: reading the clock twice takes as long as unpacking 100
+/// One block in this many is timed, and stands for all of them. Reading the clock twice takes as long as unpacking 100
 /// bytes.
 const BLOCKS_PER_TIMED: u64 = 32;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What one context has done. Written by its owner alone.
+        /// The counters of one context. Only its owner writes them.
         #[derive(Debug, Default)]
         struct Tally {
             $($name: AtomicU64,)*
@@ -37,7 +37,7 @@ macro_rules! counters {
                 CountersSnapshot { $($name: self.$name + other.$name,)* }
             }
 
-            /// What was counted since an earlier snapshot.
+            /// The difference to an earlier snapshot.
             pub fn since(&self, earlier: &CountersSnapshot) -> CountersSnapshot {
                 CountersSnapshot { $($name: self.$name.saturating_sub(earlier.$name),)* }
             }
@@ -66,7 +66,7 @@ counters! {
     compress_bytes_out,
     /// Nanoseconds spent compressing, estimated from one block in 32.
     compress_ns,
-    /// Blocks that did not fit and were left to be stored raw.
+    /// Blocks that did not fit, so that the caller stores them raw.
     does_not_fit,
     /// Blocks decompressed, those that were damaged included.
     decompress_calls,
@@ -76,7 +76,7 @@ counters! {
     decompress_bytes_out,
     /// Nanoseconds spent decompressing, estimated from one block in 32.
     decompress_ns,
-    /// Jobs that another engine did because this one could not.
+    /// Jobs that another engine ran because this one could not.
     fallbacks,
     /// Submissions that met a full queue.
     queue_full_retries,
@@ -84,8 +84,8 @@ counters! {
     faults,
 }
 
-/// Counters of one engine: the sums over its contexts. Each is exact, but for times; together they are no snapshot in
-/// time.
+/// Counters of one engine: the sums over its contexts. Each counter is exact, except the times. Together they are no
+/// snapshot of one moment.
 #[derive(Debug, Default)]
 pub struct Counters {
     contexts: Mutex<Contexts>,
@@ -94,7 +94,7 @@ pub struct Counters {
 #[derive(Debug, Default)]
 struct Contexts {
     open: Vec<Arc<Tally>>,
-    /// What those did that are closed.
+    /// The sums of closed contexts.
     closed: CountersSnapshot,
 }
 
@@ -124,7 +124,7 @@ impl Counters {
     }
 }
 
-/// The counters of one context; what they counted stays with the engine's [`Counters`] when they are dropped.
+/// The counters of one context. When they are dropped, the engine's [`Counters`] keep the sums.
 #[derive(Debug)]
 pub struct ContextCounters<'a> {
     engine: &'a Counters,
@@ -134,8 +134,8 @@ pub struct ContextCounters<'a> {
 }
 
 impl ContextCounters<'_> {
-    /// Notes that a block is begun, and when, if it is one of those that are timed. A context's first blocks, which
-    /// build what it works with, are not.
+    /// Notes that a block is begun, and the time if the block is one of the timed ones. A context's first blocks are
+    /// not timed, because they build its tables.
     pub fn begin(&mut self) -> Option<Instant> {
         self.blocks += 1;
         self.blocks.is_multiple_of(BLOCKS_PER_TIMED).then(Instant::now)
@@ -165,7 +165,7 @@ impl ContextCounters<'_> {
         }
     }
 
-    /// Counts a block that has ended. An engine's own errors are not among these: see [`faulted`](Self::faulted).
+    /// Counts a block that has ended. An engine's own errors count in [`faulted`](Self::faulted) instead.
     pub fn ended(
         &mut self,
         task: Task,
@@ -194,7 +194,7 @@ impl ContextCounters<'_> {
         raise(&self.tally.queue_full_retries, 1);
     }
 
-    /// Counts full queues and page faults that a device met on its own.
+    /// Counts full queues and page faults of a device.
     pub fn device_met(&mut self, queue_full: u64, page_faults: u64) {
         raise(&self.tally.queue_full_retries, queue_full);
         raise(&self.tally.faults, page_faults);

@@ -1,8 +1,8 @@
-//! Format `deflate`, engine `software`: our own coder, for what libdeflate cannot do: fixed codes only, a preset
-//! dictionary, and canned codes. Without the feature `libdeflate` it does all the work.
+//! Format `deflate`, engine `software`: ziptier's own coder, for the modes that libdeflate lacks. These are fixed codes
+//! only, a preset dictionary, and canned codes. Without the feature `libdeflate` this coder does all the work.
 //!
-//! History and codes are prepared once per dictionary and shared by all contexts: a block loads nothing and, unless it
-//! has codes of its own, builds no tables.
+//! The engine prepares history and codes once per dictionary, and all contexts share them. A block loads nothing, and
+//! builds no tables unless it has its own codes.
 
 use super::context::{Coder, Context, Damage};
 use super::setting::{Huffman, SettingError};
@@ -16,8 +16,8 @@ use ziptier_deflate as deflate;
 /// Levels of engine `software`: those of libdeflate, without its level 0, which only stores.
 pub const LEVELS: RangeInclusive<i32> = 1..=12;
 
-/// Makes the checksum of a canned block differ from that of another block with the same dictionary, since neither
-/// can be read as the other.
+/// Makes the checksum of a canned block differ from that of another block with the same dictionary. Neither kind can be
+/// read as the other.
 const CANNED_FINGERPRINT: u32 = 0x6361_6E6E;
 
 /// The engine `software` of format `deflate` with a dictionary, fixed codes or canned codes.
@@ -30,8 +30,8 @@ pub struct Deflate {
 }
 
 impl Deflate {
-    /// An engine for a level (1 is fast, 2 to 5 lazy, 6 to 9 dense, 10 and more densest), a Huffman mode and a
-    /// dictionary.
+    /// An engine for a level, a Huffman mode and a dictionary. Level 1 is fast, 2 to 5 lazy, 6 to 9 dense, 10 and above
+    /// densest.
     pub fn new(
         level: i32,
         huffman: Huffman,
@@ -95,18 +95,17 @@ struct DeflateCoder<'a> {
     made: Vec<u8>,
 }
 
-/// The most bytes that our encoder makes of so many: no code of a byte is longer than 15 bits.
+/// The most bytes that the encoder makes of `raw_bytes` bytes: no code of a byte is longer than 15 bits.
 pub(super) fn bound(raw_bytes: usize) -> usize {
     raw_bytes.saturating_mul(2).saturating_add(64)
 }
 
-/// The most bytes that a stream can hold: a match of 258 bytes takes two bits at least.
+/// The most bytes that a stream can hold: a match of 258 bytes takes at least two bits.
 pub(super) fn raw_bytes_max(packed: &[u8]) -> usize {
     packed.len().saturating_mul(4 * 258)
 }
 
-/// Lets `encode` append to `made`, which is emptied before, and copies what it returns the length of to the start of
-/// the target.
+/// Empties `made`, lets `encode` append to it, and copies the returned number of bytes to the start of the target.
 pub(super) fn copied(
     made: &mut Vec<u8>,
     target: &mut [MaybeUninit<u8>],

@@ -1,16 +1,16 @@
-//! Where an engine has its devices from.
+//! The source of an engine's devices.
 
 #[cfg(feature = "iaa")]
 use ziptier_accel::ModelOptions;
 
-/// Where devices come from.
+/// A source of devices.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum DeviceSource {
-    /// Those of this machine.
+    /// The devices of this machine.
     #[default]
     Discovered,
-    /// A model in software: everything that comes from it is *modelled*.
+    /// A model in software. All its results are *modelled*.
     #[cfg(feature = "iaa")]
     Modelled(ModelOptions),
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a block.
+//! Errors of blocks.
 
 use crate::format::Format;
 use std::fmt;
@@ -9,11 +9,11 @@ use std::fmt;
 pub enum BlockError {
     /// The bytes are not a block of this format and length.
     Damaged {
-        /// What the bytes should have been.
+        /// The expected format.
         format: Format,
-        /// Where that was noticed, in bytes from the beginning of the input.
+        /// The position of the damage, in bytes from the beginning of the input.
         position: usize,
-        /// What is wrong, in a few words.
+        /// The fault, in a few words.
         what: &'static str,
     },
     /// The checksum of a frame disagrees.
@@ -30,18 +30,18 @@ pub enum BlockError {
         /// Bytes that the caller allows.
         max_bytes: usize,
     },
-    /// The frame was written by another format than this engine reads.
+    /// The frame has another format than this engine reads.
     WrongFormat {
         /// The number of the format in the frame.
         found: u8,
-        /// What the engine reads.
+        /// The format that the engine reads.
         engine: Format,
     },
-    /// The engine cannot work: no device, no permission, a fault that retrying does not cure.
+    /// The engine cannot work: no device, no permission, or a fault that a retry does not cure.
     Engine {
         /// The engine's name.
         engine: &'static str,
-        /// What was tried and what was found.
+        /// The attempt and the finding.
         reason: String,
     },
 }

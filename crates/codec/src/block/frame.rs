@@ -7,14 +7,14 @@
 //! | 5 | 4 | CRC32C of the five bytes before and of the payload, seeded with the fingerprint of the dictionary if there is one |
 //! | 9 | | payload |
 //!
-//! Numbers are little-endian. The length of the payload is not stored: whoever keeps a frame knows where it ends, and
-//! the checksum notices if he does not. It notices another dictionary, too.
+//! Numbers are little-endian. The length of the payload is not stored, because the keeper of a frame knows its end. The
+//! checksum reveals a wrong end and a wrong dictionary.
 
 use super::{Batches, Begun, BlockCodec, BlockError, Done, Task};
 use crate::checksum::crc32c_append;
 use crate::format::Format;
 
-/// Bytes before the payload: a frame is never larger than its block and this.
+/// Bytes before the payload. A frame is never larger than its block plus this header.
 pub const HEADER_BYTES: usize = 9;
 
 /// The largest block that a frame can hold.
@@ -56,7 +56,7 @@ pub fn pack(
     Ok(out.len() - start)
 }
 
-/// Begins to pack a block beside others: [`finish_pack`] gives its frame.
+/// Begins to pack a block beside others. [`finish_pack`] returns its frame.
 ///
 /// # Panics
 ///
@@ -71,7 +71,7 @@ pub fn begin_pack(codec: &mut dyn BlockCodec, batches: &mut Batches, format: For
     batches.begin(codec, task, raw, output)
 }
 
-/// The frame of a block that was begun. A block that does not shrink, or that the engine fails at, is stored raw.
+/// Returns the frame of a block that was begun. A block is stored raw if it does not shrink or if the engine fails.
 ///
 /// # Panics
 ///
@@ -89,7 +89,7 @@ pub fn finish_pack(codec: &mut dyn BlockCodec, batches: &mut Batches, begun: Beg
     frame
 }
 
-/// The blocks of several frames, in their order, unpacked side by side; each as [`unpack`] does it.
+/// Unpacks several frames side by side, each as [`unpack`] does, and returns their blocks in order.
 ///
 /// # Panics
 ///
@@ -127,7 +127,7 @@ pub fn unpack_batch(
 
 /// Appends the block of a frame to `out` and returns its length.
 ///
-/// On an error `out` is as it was. A block longer than `max_bytes` is an error before anything is allocated.
+/// An error leaves `out` unchanged. A block longer than `max_bytes` is an error before anything is allocated.
 pub fn unpack(
     codec: &mut dyn BlockCodec,
     format: Format,
@@ -147,7 +147,7 @@ pub fn unpack(
     }
 }
 
-/// What a sound frame holds.
+/// The payload of a sound frame.
 enum Payload<'a> {
     Raw(&'a [u8]),
     /// And the bytes of the block.

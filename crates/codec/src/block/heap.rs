@@ -1,6 +1,6 @@
-//! Memory for C libraries from Rust's allocator, so that the allocator's figures hold it too.
+//! Gives C libraries memory from Rust's allocator, so that the allocator's figures include it.
 //!
-//! C frees by address alone, Rust needs the size as well: it stands in front of what is handed out.
+//! C frees by address alone, and Rust also needs the size. The size stands in front of the memory that is handed out.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
@@ -18,15 +18,15 @@ pub(super) fn allocate(bytes: usize) -> *mut c_void {
     if base.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: `base` holds `HEADER_BYTES` and `bytes` more, aligned to `HEADER_BYTES`, so that a `usize` fits at its
-    // start and what follows the header is inside it.
+    // SAFETY: `base` holds `HEADER_BYTES` and `bytes` more, aligned to `HEADER_BYTES`. A `usize` fits at its start, and
+    // the memory behind the header lies inside it.
     unsafe {
         base.cast::<usize>().write(layout.size());
         base.add(HEADER_BYTES).cast()
     }
 }
 
-/// `free` for what [`allocate`] returned.
+/// `free` for memory from [`allocate`].
 ///
 /// # Safety
 ///
@@ -35,7 +35,8 @@ pub(super) unsafe fn release(address: *mut c_void) {
     if address.is_null() {
         return;
     }
-    // SAFETY: the caller vouches that `allocate` made it, which put the size of the layout in front of it.
+    // SAFETY: the caller vouches that `allocate` returned the address; `allocate` put the size of the layout in front
+    // of it.
     unsafe {
         let base = address.cast::<u8>().sub(HEADER_BYTES);
         let total = base.cast::<usize>().read();

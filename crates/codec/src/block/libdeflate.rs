@@ -1,9 +1,9 @@
-//! Format `deflate`, engine `software`: libdeflate, which takes a block as a whole.
+//! Format `deflate`, engine `software`: libdeflate, which works on whole blocks.
 //!
-//! libdeflate has no knob for the window. A block of at most 4 KiB cannot refer further back than that, so its streams
-//! are what every engine reads; longer blocks are compressed by our own encoder, which knows no other window. Decoding
-//! is always libdeflate's. It chooses fixed or dynamic codes by itself and knows no preset dictionary: for those there
-//! is [`deflate`](super::deflate).
+//! libdeflate has no option for the window. A block of at most 4 KiB cannot refer further back than 4 KiB, so every
+//! engine reads its stream. Longer blocks go to ziptier's own encoder, whose window is always 4 KiB. libdeflate decodes
+//! all blocks. It chooses fixed or dynamic codes by itself and has no preset dictionary; the module
+//! [`deflate`](super::deflate) covers those cases.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
@@ -24,7 +24,7 @@ pub struct Libdeflate {
     counters: Counters,
 }
 
-/// Our own encoder of ordinary streams, for a level of libdeflate's.
+/// Ziptier's own encoder of ordinary streams, for a level of libdeflate.
 pub(super) struct Own {
     level: deflate::Level,
     /// An empty one.
@@ -96,8 +96,8 @@ struct LibdeflateCoder<'a> {
     made: Vec<u8>,
 }
 
-// SAFETY: libdeflate returns how many bytes it wrote from the start of the target; on success `decompress` has filled
-// it, since that was compared with its length.
+// SAFETY: libdeflate returns the number of bytes that it wrote from the start of the target. `decompress` succeeds only
+// if that number equals the length of the target.
 unsafe impl Coder for LibdeflateCoder<'_> {
     type Error = Damage;
 
@@ -149,7 +149,7 @@ const OPTIONS: ffi::libdeflate_options = ffi::libdeflate_options {
     free_func: Some(free),
 };
 
-// SAFETY: it asks nothing of its caller; the library's type for it is that of an unsafe function.
+// SAFETY: the function has no requirements; the library's type makes it unsafe.
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     heap::allocate(bytes)
 }
@@ -184,7 +184,7 @@ impl Compressor {
                 target.len(),
             )
         };
-        // Zero says that it does not fit: even the empty stream has two bytes.
+        // Zero means that the stream does not fit: even the empty stream has two bytes.
         (written > 0).then_some(written)
     }
 }
@@ -209,15 +209,15 @@ impl Decompressor {
         new.map(Decompressor).ok_or(Damage { position: 0, what: "no memory for a decoder" })
     }
 
-    /// Fills the target exactly, and says how many bytes the stream has; more may follow it.
+    /// Fills the target exactly, and returns the bytes of the stream. More bytes may follow the stream.
     pub(super) fn decompress(
         &mut self,
         packed: &[u8],
         target: &mut [MaybeUninit<u8>],
     ) -> Result<usize, Damage> {
         let (mut read, mut written) = (0, 0);
-        // SAFETY: the decompressor is alive and used by one caller at a time; source and target are valid for the
-        // lengths given with them, and the library goes past neither, whatever the bytes are.
+        // SAFETY: the decompressor is alive and used by one caller at a time. Source and target are valid for the
+        // lengths given with them. The library goes past neither, whatever the bytes are.
         let result = unsafe {
             ffi::libdeflate_deflate_decompress_ex(
                 self.0.as_ptr(),
@@ -229,7 +229,7 @@ impl Decompressor {
                 &mut written,
             )
         };
-        // The library does not say where it found damage.
+        // The library does not report the position of damage.
         let end = packed.len();
         match result {
             ffi::libdeflate_result_LIBDEFLATE_SUCCESS if written != target.len() => {

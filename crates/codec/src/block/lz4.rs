@@ -1,10 +1,10 @@
 //! Format `lz4`: the block format of LZ4, by the reference library.
 //!
-//! Levels below 0 are *accelerated*: level -8 looks at every eighth position or so. Level 1 is LZ4's default, 2 to 12
+//! Levels below 0 are *accelerated*: level -8 searches about every eighth position. Level 1 is LZ4's default, 2 to 12
 //! are LZ4-HC. All give the same format, and decoding takes the same time whatever the level.
 //!
-//! A dictionary is loaded once per engine, and each block attaches it without copying. Up to 64 KiB of it can be
-//! referred to, less what the block itself is long.
+//! An engine loads its dictionary once, and each block attaches it without copying. A block can refer to the last 64
+//! KiB of dictionary and block together.
 
 use super::context::{Coder, Context, Damage};
 use super::setting::SettingError;
@@ -21,9 +21,9 @@ pub const LEVELS: RangeInclusive<i32> = -65_537..=12;
 /// The longest block that the library takes (`LZ4_MAX_INPUT_SIZE`).
 const RAW_BYTES_MAX: usize = 0x7E00_0000;
 
-/// From this length on the encoder's table is cleared for each block. Without that the library tells by their positions
-/// what the blocks before left there, which takes longer: 419 beside 295 MB/s for blocks of 4,095 bytes of text, 581
-/// beside 563 for 512, 616 beside 685 for 256.
+/// From this length on, the encoder's table is cleared for each block. Otherwise the library recognizes entries of
+/// earlier blocks by their positions, which is slower for long blocks. Cleared and uncleared, in MB/s of text: 419 and
+/// 295 for blocks of 4,095 bytes, 581 and 563 for 512, 616 and 685 for 256.
 const CLEARED_FROM_BYTES: usize = 512;
 
 /// The engine of format `lz4`: the reference library on the CPU.
@@ -35,7 +35,7 @@ pub struct Lz4 {
 }
 
 impl Lz4 {
-    /// An engine for a level and a dictionary, which is loaded for that level here.
+    /// An engine for a level and a dictionary. Loads the dictionary for that level.
     pub fn new(level: i32, dictionary: Option<Arc<Dictionary>>) -> Result<Lz4, SettingError> {
         if !LEVELS.contains(&level) || level == 0 {
             return Err(SettingError::Level { engine: "cpu", format: Format::Lz4, level, levels: LEVELS });
@@ -72,7 +72,7 @@ impl Engine for Lz4 {
 /// A dictionary with the hash tables of its content, for one level.
 #[derive(Debug)]
 struct Prepared {
-    /// Refers to the bytes of `dictionary`, and is never written to again.
+    /// The stream refers to the bytes of `dictionary` and never changes.
     stream: Stream,
     dictionary: Arc<Dictionary>,
 }
@@ -91,12 +91,12 @@ impl Prepared {
 struct Lz4Coder<'a> {
     level: i32,
     prepared: Option<&'a Prepared>,
-    /// Built when something is compressed: whoever only reads needs none.
+    /// Built at the first compression, because decompression needs no stream.
     stream: Option<Stream>,
 }
 
-// SAFETY: LZ4 returns how many bytes it wrote from the start of the target, and `decompress` compares that with the
-// length of the target.
+// SAFETY: LZ4 returns the number of bytes that it wrote from the start of the target. `decompress` compares that number
+// with the length of the target.
 unsafe impl Coder for Lz4Coder<'_> {
     type Error = Damage;
 
@@ -106,7 +106,8 @@ unsafe impl Coder for Lz4Coder<'_> {
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
-        // A byte adds at most 255 to the length of a match, and the 19 that a sequence may have without it cost three.
+        // A byte adds at most 255 to the length of a match. A sequence without such a byte gives at most 19 bytes of
+        // match for three bytes.
         Ok(packed.len().saturating_mul(255).min(RAW_BYTES_MAX))
     }
 
@@ -127,12 +128,13 @@ unsafe impl Coder for Lz4Coder<'_> {
         };
         let (source, target) = (packed.as_ptr().cast(), target.as_mut_ptr().cast());
         let written = match self.prepared {
-            // SAFETY: source and target are valid for the lengths given with them; the function reads and writes
-            // nothing else whatever the bytes are.
+            // SAFETY: source and target are valid for the lengths given with them. The function reads and writes
+            // nothing else, whatever the bytes are.
             None => unsafe { ffi::LZ4_decompress_safe(source, target, packed_bytes, raw_bytes) },
             Some(prepared) => {
                 let content = prepared.dictionary.content();
-                // SAFETY: as above, and the dictionary is valid for its length, which fits: it is at most 64 KiB.
+                // SAFETY: as above, and the dictionary is valid for its length. The length is at most 64 KiB, so it
+                // fits.
                 unsafe {
                     ffi::LZ4_decompress_safe_usingDict(
                         source,
@@ -222,10 +224,10 @@ impl Stream {
         let dictionary: Option<*const c_void> =
             prepared.map(|prepared| prepared.stream.words.as_ptr().cast());
         let (source, target) = (raw.as_ptr().cast(), target.as_mut_ptr().cast());
-        // SAFETY: the state was initialised by `new` and only LZ4 has touched it since; source and target are valid
-        // for the lengths given with them. An attached dictionary is a stream of the same kind, loaded by `load`, is
-        // only read, and outlives the call together with its content. Every kind of reset drops every reference to the
-        // block before and to its dictionary; where the library failed before, it resets in full by itself.
+        // SAFETY: `new` initialised the state and only LZ4 has touched it since. Source and target are valid for the
+        // lengths given with them. An attached dictionary is a stream of the same kind, loaded by `load`. It is only
+        // read, and outlives the call together with its content. Every kind of reset drops every reference to the block
+        // before and to its dictionary. After a failure the library resets in full by itself.
         let written = unsafe {
             match (self.is_high(), dictionary) {
                 (false, None) if raw.len() >= CLEARED_FROM_BYTES => ffi::LZ4_compress_fast_extState(
@@ -266,7 +268,7 @@ impl Stream {
                 }
             }
         };
-        // Zero says that it does not fit: even the empty block has a byte.
+        // Zero means that the block does not fit: even the empty block has one byte.
         usize::try_from(written).ok().filter(|&written| written > 0)
     }
 }
@@ -277,8 +279,7 @@ mod ffi {
     use lz4_sys as _;
     use std::ffi::{c_char, c_int, c_void};
 
-    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as pointers to nothing in
-    // particular.
+    // SAFETY: these are the declarations of the headers, with `LZ4_stream_t*` and its kin as untyped pointers.
     unsafe extern "C" {
         pub(super) fn LZ4_sizeofState() -> c_int;
         pub(super) fn LZ4_initStream(state: *mut c_void, bytes: usize) -> *mut c_void;

@@ -1,12 +1,12 @@
 //! Seams for block codecs and accelerators.
 //!
-//! A *block* is the bytes of some records, packed and unpacked as one. An [`Engine`] is who does the work for one
-//! format: a library on the CPU, or a device. Each thread opens its own context, a [`BlockCodec`], and keeps it,
-//! because building one costs more than a small block does. Work goes through a context one block at a time, or as a
-//! batch of independent blocks that are submitted together and reaped together while the CPU goes on.
+//! A *block* is the bytes of some records, packed and unpacked as one. An [`Engine`] does the work for one format: a
+//! library on the CPU, or a device. Each thread opens its own context, a [`BlockCodec`], and keeps it, because building
+//! a context costs more than coding a small block. A context takes one block at a time, or a batch of independent
+//! blocks. The caller submits a batch together and reaps it together, and the CPU is free meanwhile.
 //!
-//! What is stored is a [`frame`]: format, length, checksum, and the payload. A block that does not shrink is stored
-//! raw, so that a frame is never larger than the block and [`frame::HEADER_BYTES`].
+//! A stored block is a [`frame`]: format, length, checksum, and the payload. A block that does not shrink is stored
+//! raw, so a frame is never larger than the block plus [`frame::HEADER_BYTES`].
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -69,36 +69,35 @@ pub use ziptier_accel::{ModelOptions, ModelOptionsError};
 
 use crate::format::Format;
 
-/// Who does the work for one format.
+/// An implementation of one format.
 pub trait Engine: Send + Sync {
     /// The name that options and tables use, such as `cpu`.
     fn name(&self) -> &'static str;
 
-    /// What the bytes are that this engine makes and reads.
+    /// The format that this engine writes and reads.
     fn format(&self) -> Format;
 
-    /// Who does the work in the end, in the words of result tables: `cpu`, `software`, `hardware` and so on.
+    /// The actual worker, in the words of result tables: `cpu`, `software`, `hardware` and so on.
     fn worker(&self) -> &'static str {
         self.name()
     }
 
-    /// Whether [`BlockCodec::decompress`] takes for an error what is wrong behind the last byte of the block's
-    /// contents: a missing end mark, or more bytes than there should be. In a [frame](frame::unpack) the checksum
-    /// notices that.
+    /// Whether [`BlockCodec::decompress`] checks the bytes behind the block's contents. Faults there are a missing end
+    /// mark or extra bytes. In a [frame](frame::unpack) the checksum finds them.
     fn checks_end(&self) -> bool {
         true
     }
 
-    /// Whether jobs of a batch run on a device while their submitter goes on. Otherwise each is done when it is
-    /// submitted, and a batch has no advantage over single calls.
+    /// Whether jobs of a batch run on a device while their submitter continues. Otherwise each job is done at
+    /// submission, and a batch has no advantage over single calls.
     fn is_asynchronous(&self) -> bool {
         false
     }
 
-    /// What all contexts of this engine have done together.
+    /// The counters of all contexts of this engine together.
     fn counters(&self) -> &Counters;
 
-    /// Bytes of heap that the engine holds for all contexts: what it prepared from its dictionary.
+    /// Bytes of heap that the engine holds for all contexts: the data prepared from its dictionary.
     fn memory_bytes(&self) -> usize {
         0
     }
@@ -109,11 +108,12 @@ pub trait Engine: Send + Sync {
 
 /// A context of an [`Engine`]: the scratch of one thread.
 ///
-/// An implementation counts what it does in [counters](Counters::open) of its own, which its engine adds up.
+/// An implementation counts its work in its own [counters](Counters::open), and its engine adds them up.
 pub trait BlockCodec: Send {
     /// Appends the compressed block to `out` and returns its length, at most `max_bytes`.
     ///
-    /// `Ok(None)` says that it does not fit, as early as that is known; `out` is then as it was. No input is refused.
+    /// Returns `Ok(None)` as soon as it is certain that the block does not fit, and leaves `out` unchanged. No input is
+    /// refused.
     fn compress(
         &mut self,
         raw: &[u8],
@@ -121,11 +121,10 @@ pub trait BlockCodec: Send {
         max_bytes: usize,
     ) -> Result<Option<usize>, BlockError>;
 
-    /// Appends the block, which is known to have `raw_bytes` bytes, to `out`.
+    /// Appends the block to `out`. The caller knows that the block has `raw_bytes` bytes.
     ///
-    /// `packed` may be any bytes: anything that is not a compressed block of exactly this length is an error (but see
-    /// [`Engine::checks_end`]), `out` is then as it was, and no more than `raw_bytes` and a small slack has been
-    /// allocated.
+    /// `packed` may be any bytes. Anything except a compressed block of exactly this length is an error (but see
+    /// [`Engine::checks_end`]). An error leaves `out` unchanged. At most `raw_bytes` and a small slack are allocated.
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
 
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
@@ -133,16 +132,16 @@ pub trait BlockCodec: Send {
         0
     }
 
-    /// Hands in a job of a batch. A full queue gives it back.
+    /// Submits a job of a batch. A full queue gives the job back.
     ///
-    /// Jobs own their buffers, so that a device may use them until they are reaped, whatever the caller does.
+    /// Jobs own their buffers, so that a device may use the buffers until the job is reaped, whatever the caller does.
     fn submit(&mut self, job: Job) -> Result<(), Job>;
 
-    /// Moves finished jobs to `done`, in any order; with `wait` it returns only when none is left in the queue.
+    /// Moves finished jobs to `done`, in any order. With `wait` it returns only when the queue is empty.
     fn reap(&mut self, done: &mut Vec<Done>, wait: bool);
 }
 
-/// What is to be done with the input of a [`Job`].
+/// The task for the input of a [`Job`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// [`BlockCodec::compress`].
@@ -162,11 +161,11 @@ pub enum Task {
 pub struct Job {
     /// The caller's mark, returned unchanged.
     pub tag: u64,
-    /// What to do.
+    /// The task.
     pub task: Task,
-    /// The bytes to do it with.
+    /// The input bytes.
     pub input: Vec<u8>,
-    /// Where the result is appended.
+    /// The buffer to which the result is appended.
     pub output: Vec<u8>,
 }
 
@@ -179,14 +178,14 @@ pub struct Done {
     pub result: Result<Option<usize>, BlockError>,
 }
 
-/// The queue of an engine that has no device: a job is done when it is submitted, and waits to be reaped.
+/// The queue of an engine without a device. A job is done at submission, and waits to be reaped.
 #[derive(Debug, Default)]
 pub struct ImmediateQueue {
     done: Vec<Done>,
 }
 
 impl ImmediateQueue {
-    /// Jobs held until they are reaped; a caller that never reaps meets a full queue here as with a device.
+    /// The most jobs held until they are reaped. A caller that never reaps meets a full queue, as with a device.
     pub const JOBS_MAX: usize = 256;
 
     /// Whether the next job would be given back.
@@ -205,8 +204,7 @@ impl ImmediateQueue {
     }
 }
 
-/// Does a job at once, by a context's own [`compress`](BlockCodec::compress) and
-/// [`decompress`](BlockCodec::decompress).
+/// Runs a job at once, by the context's [`compress`](BlockCodec::compress) or [`decompress`](BlockCodec::decompress).
 pub fn run_job(codec: &mut dyn BlockCodec, mut job: Job) -> Done {
     let result = match job.task {
         Task::Compress { max_bytes } => codec.compress(&job.input, &mut job.output, max_bytes),

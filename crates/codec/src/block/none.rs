@@ -51,7 +51,7 @@ impl Engine for Copying {
 
 struct CopyingCoder;
 
-// SAFETY: both fill their target with as many bytes as they say.
+// SAFETY: both methods fill their target with as many bytes as they return.
 unsafe impl Coder for CopyingCoder {
     type Error = Damage;
 

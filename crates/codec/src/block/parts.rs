@@ -1,12 +1,12 @@
-//! Format `deflate` with entry points: streams for a reader that ignores what follows them, as RocksDB does.
+//! Format `deflate` with entry points: streams for a reader that ignores bytes behind the stream, as RocksDB does.
 //!
-//! Blocks are packed by our own encoder, and of blocks up to 16 KiB a trailer behind the stream says where its parts
-//! begin, so that they are decoded side by side ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). Everything else is
-//! libdeflate's. Unlike all other engines of the format this one reads a stream whatever follows it; they read its
-//! streams by [`stream_of`].
+//! Ziptier's own encoder packs the blocks. For blocks up to 16 KiB, a trailer behind the stream states the starts of
+//! its parts, so that the parts are decoded side by side ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). libdeflate
+//! decodes everything else. Unlike all other engines of the format, this one ignores bytes behind a stream. The others
+//! read its streams by [`stream_of`].
 //!
-//! No [`Setting`](super::Setting) finds this engine: whoever takes it knows that its readers stop at the end of a
-//! stream.
+//! No [`Setting`](super::Setting) selects this engine. A caller that uses it must know that its readers stop at the end
+//! of a stream.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
@@ -19,7 +19,7 @@ use ziptier_deflate as deflate;
 
 pub use ziptier_deflate::stream_of;
 
-/// The engine's name: it is another one than `software`, though the same works.
+/// The engine's name. It differs from `software`, although the same code does the work.
 pub const NAME: &str = "parts";
 
 /// The engine for streams with entry points.
@@ -52,7 +52,7 @@ impl Engine for Parts {
         Format::Deflate
     }
 
-    /// What follows a stream is no error here.
+    /// Bytes behind a stream are no error here.
     fn checks_end(&self) -> bool {
         false
     }

@@ -4,16 +4,17 @@ use super::setting::SettingError;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where an engine that can use a device does its work. Engines without one do it on the CPU, and refuse
+/// The place where an engine with a device does its work. Engines without a device use the CPU, and refuse
 /// [`Path::Hardware`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Path {
-    /// On the device, and on the CPU what the device cannot do: without an error, and counted as
+    /// On the device. The CPU does the jobs that the device cannot do, without an error; they count as
     /// [`fallbacks`](super::CountersSnapshot::fallbacks).
     #[default]
     Auto,
-    /// On the device alone: without one there is no engine, and what the device cannot do is an error of the engine.
+    /// Only on the device. Without a device there is no engine, and a job that the device cannot do is an error of the
+    /// engine.
     Hardware,
     /// On the CPU alone.
     Software,

@@ -1,21 +1,22 @@
-//! Who answers calls of libz in this process: the system's library, or an accelerator's that was preloaded before it.
+//! Finds the library that answers calls of libz in this process: the system's, or a preloaded one of an accelerator.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Beginnings of the file names of Intel's zlib-accel, whose builds and documents write it in two ways.
+/// Beginnings of the file names of Intel's zlib-accel. Its builds and documents spell the name in two ways.
 const SHIMS: [&str; 2] = ["libzlib-accel", "libzlib_accel"];
 
-/// Where zlib-accel is configured, below the root.
+/// The configuration file of zlib-accel, below the root.
 const CONFIGURATION: &str = "etc/zlib-accel.conf";
 
-/// An accelerator's library that stands before libz. Whether it gives a block to a device, or to the libz behind it, it
-/// decides itself, and tells nobody.
+/// An accelerator's library that is loaded before libz. The library itself decides whether a device or libz gets a
+/// block, and does not report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preloaded {
     /// The library that is mapped.
     pub library: PathBuf,
-    /// Settings of its configuration file, comments left out; `None` if the file cannot be read, and its defaults hold.
+    /// Settings of its configuration file, without comments. `None` if the file cannot be read, so that the defaults
+    /// hold.
     pub configuration: Option<String>,
 }
 

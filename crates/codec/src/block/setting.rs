@@ -1,4 +1,4 @@
-//! What to write blocks with: format, level, Huffman mode and dictionary, and the engine that follows from them.
+//! The setting for writing blocks: format, level, Huffman mode and dictionary, and the engine that follows from them.
 
 #[cfg(feature = "deflate")]
 use super::deflate;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Huffman {
-    /// Codes made for each block and stored in front of it; where they do not pay, the fixed ones.
+    /// Codes made for each block and stored in front of it, or the fixed codes if these give a smaller block.
     #[default]
     Dynamic,
     /// The codes of RFC 1951, section 3.2.6: no header and no tables to build, at a lower ratio.
     Fixed,
     /// The codes of the dictionary, trained with it and shared by all its blocks: no header and no tables to build.
-    /// Engines `software` and `iaa` read such blocks, which no other decoder knows.
+    /// Only the engines `software` and `iaa` read such blocks.
     Canned,
 }
 
@@ -73,18 +73,17 @@ impl FromStr for Huffman {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// What the bytes are.
+    /// The format.
     pub format: Format,
-    /// Speed against ratio, in the format's own numbers: see [`levels`](Setting::levels).
+    /// The trade-off of speed and ratio, in the format's own numbers: see [`levels`](Setting::levels).
     pub level: i32,
-    /// Which Huffman codes; formats other than `deflate` ignore it.
+    /// The Huffman codes. Formats other than `deflate` ignore this field.
     pub huffman: Huffman,
     /// Whether a device may, must or must not do the work.
     pub path: Path,
-    /// Where engine `iaa` has its devices from; the others do not look at it.
+    /// The source of the devices of engine `iaa`. Other engines ignore this field.
     pub device: DeviceSource,
-    /// What blocks may refer to besides themselves. It must have been made for this format, and blocks are read with
-    /// the same one.
+    /// The dictionary of the blocks. It must have been made for this format, and reading needs the same dictionary.
     pub dictionary: Option<Arc<Dictionary>>,
 }
 
@@ -125,7 +124,7 @@ impl Setting {
         Setting { path, ..self }
     }
 
-    /// The same with devices of another source. A model is what engine `iaa` works on, and is preferred then.
+    /// The same setting with another source of devices. With a model, engine `iaa` is preferred.
     #[must_use]
     pub fn with_device(self, device: DeviceSource) -> Setting {
         Setting { device, ..self }
@@ -137,8 +136,8 @@ impl Setting {
         Setting { dictionary: Some(dictionary), ..self }
     }
 
-    /// The levels of an engine for a format, `None` if there is no such engine in this program. Level 0 belongs to none
-    /// of them: in every library it means something else.
+    /// The levels of an engine for a format, `None` if this program has no such engine. No engine has a level 0,
+    /// because it means something else in every library.
     pub fn levels(format: Format, engine: &str) -> Option<RangeInclusive<i32>> {
         match (format, engine) {
             (Format::None, "cpu") => Some(0..=0),
@@ -167,13 +166,12 @@ impl Setting {
         }
     }
 
-    /// Whether an engine of that name can be told to work on a device. What a preloaded library makes of `zlib`, it
-    /// decides itself.
+    /// Whether an engine of that name takes a path to a device. `zlib` does not: a preloaded library decides by itself.
     pub fn has_hardware(engine: &str) -> bool {
         matches!(engine, "iaa" | "qpl")
     }
 
-    /// The preferred engine; on the path of the hardware one that has a device.
+    /// The preferred engine; on the path `hardware` one that has a device.
     ///
     /// Share it among threads; each opens a context of its own.
     pub fn engine(&self) -> Result<Arc<dyn Engine>, SettingError> {
@@ -192,7 +190,7 @@ impl Setting {
         }
     }
 
-    /// The engine of that name, or why it cannot do this.
+    /// The engine of that name, or the reason why it cannot follow the setting.
     pub fn engine_named(&self, name: &str) -> Result<Arc<dyn Engine>, SettingError> {
         let known =
             |format, name| Setting::engine_names(format).iter().find(|engine| **engine == name).copied();
@@ -310,7 +308,7 @@ pub enum SettingError {
     Unavailable {
         /// The engine's name.
         engine: &'static str,
-        /// What was tried, what was found, what to do.
+        /// The attempt, the finding and the remedy.
         reason: String,
     },
     /// The engine cannot do something that the setting asks for.
@@ -319,17 +317,17 @@ pub enum SettingError {
         engine: &'static str,
         /// The format.
         format: Format,
-        /// What it cannot do.
+        /// The part that it cannot do.
         what: &'static str,
     },
     /// The dictionary was made for another format.
     DictionaryFormat {
-        /// What it was made for.
+        /// The format of the dictionary.
         found: Format,
         /// The setting's format.
         expected: Format,
     },
-    /// Canned codes were asked for without a dictionary that was trained, and them with it.
+    /// The setting has canned codes, but no dictionary that was trained with canned codes.
     NoCannedCodes,
     /// The library refuses the dictionary for compressing.
     DictionaryRefused {

@@ -1,11 +1,11 @@
 //! Format `deflate`, engine `zlib`: the system's libz, with a window of 4 KiB.
 //!
-//! It works where it is asked for by its name. It is linked dynamically, so that an accelerator's library that replaces
-//! it (`LD_PRELOAD`) takes effect; where the system had none to link with, there is no engine `zlib`. Who does the work
-//! is `zlib_accel_preload` whenever such a library is mapped, even if it hands every block to the libz behind it, and
-//! otherwise `zlib_system`. Intel's takes blocks of more than 512 bytes, without a dictionary.
+//! Callers select the engine by its name. libz is linked dynamically, so that an accelerator's library can replace it
+//! (`LD_PRELOAD`). Without a libz of the system at build time, there is no engine `zlib`. The worker is
+//! `zlib_accel_preload` if such a library is mapped, even if that library hands every block to libz. Otherwise the
+//! worker is `zlib_system`. Intel's library takes blocks of more than 512 bytes, without a dictionary.
 //!
-//! Its encoder refers back 3,834 bytes at most (the window less 262); of a longer dictionary the end counts.
+//! Its encoder refers back at most 3,834 bytes (the window less 262). Of a longer dictionary only the end counts.
 
 use super::context::{Coder, Context, Damage};
 use super::heap;
@@ -27,8 +27,8 @@ pub const WINDOW_BYTES: usize = super::dictionary::DEFLATE_WINDOW_BYTES;
 /// Negative: a raw stream, without zlib's header and checksum.
 const WINDOW_BITS: c_int = -12;
 
-/// Sizes hash table (2^(n+7) entries of 2 bytes, cleared for every block) and symbol buffer (2^(n+6), a DEFLATE block
-/// ends when it is full). The default, 8, clears 64 KiB for each block, however small.
+/// The size of the hash table (2^(n+7) entries of 2 bytes, cleared for every block) and of the symbol buffer (2^(n+6);
+/// a DEFLATE block ends when it is full). The default, 8, would clear 64 KiB for each block, however small.
 const MEMORY_LEVEL: c_int = 6;
 
 /// The engine `zlib` of format `deflate`.
@@ -114,8 +114,8 @@ impl<'a> ZlibCoder<'a> {
     }
 }
 
-// SAFETY: zlib counts what it wrote from the start of the target down from its length (`avail_out`), and `decompress`
-// succeeds only if that reached zero.
+// SAFETY: `avail_out` begins at the length of the target, and zlib lowers it by every byte written. `decompress`
+// succeeds only if it reached zero.
 unsafe impl Coder for ZlibCoder<'_> {
     type Error = Damage;
 
@@ -125,7 +125,7 @@ unsafe impl Coder for ZlibCoder<'_> {
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
-        // A match of 258 bytes takes two bits at least.
+        // A match of 258 bytes takes at least two bits.
         Ok(packed.len().saturating_mul(4 * 258).min(c_uint::MAX as usize))
     }
 
@@ -141,8 +141,8 @@ unsafe impl Coder for ZlibCoder<'_> {
                 self.compressor.insert(stream)
             }
         };
-        // SAFETY: the stream was set up for compression and is used by one caller at a time; source, target and
-        // dictionary are valid for the lengths given with them and are not touched after the call.
+        // SAFETY: the stream was set up for compression and is used by one caller at a time. Source, target and
+        // dictionary are valid for the lengths given with them, and are not touched after the call.
         let result = unsafe {
             let z = stream.z();
             let mut result = ffi::deflateReset(z);
@@ -179,8 +179,8 @@ unsafe impl Coder for ZlibCoder<'_> {
                 self.decompressor.insert(Stream::inflate().map_err(|_| none)?)
             }
         };
-        // SAFETY: the stream was set up for decompression and is used by one caller at a time; source, target and
-        // dictionary are valid for the lengths given with them and are not touched after the call.
+        // SAFETY: the stream was set up for decompression and is used by one caller at a time. Source, target and
+        // dictionary are valid for the lengths given with them, and are not touched after the call.
         let result = unsafe {
             let z = stream.z();
             let mut result = ffi::inflateReset(z);
@@ -217,8 +217,8 @@ struct Stream {
     end: unsafe extern "C" fn(ffi::z_streamp) -> c_int,
 }
 
-// SAFETY: it belongs to no thread; the library keeps no state elsewhere, and the buffers that it points to between
-// calls are never used again (every call sets them anew).
+// SAFETY: a stream belongs to no thread, and the library keeps no state elsewhere. The buffers that it points to
+// between calls are never used again, because every call sets them anew.
 unsafe impl Send for Stream {}
 
 impl Stream {

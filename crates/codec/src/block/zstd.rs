@@ -1,13 +1,13 @@
-//! Format `zstd`: one Zstandard frame (RFC 8878) without what a store knows anyway.
+//! Format `zstd`: one Zstandard frame (RFC 8878) without the fields that a store knows anyway.
 //!
 //! The frame has no magic number, no content size, no dictionary number and no checksum: its header is a zero byte and
 //! the window descriptor. With the four bytes `28 B5 2F FD` in front it is a standard frame that any decoder reads,
 //! given the dictionary.
 //!
-//! A context keeps its memory from block to block. Only where sizes differ widely the library gives some back after 128
-//! small blocks and takes it again for the next large one.
+//! A context keeps its memory from block to block. If sizes differ widely, the library frees some after 128 small
+//! blocks and allocates it again for the next large one.
 //!
-//! Levels below 0 trade ratio for speed; beyond -50 or so nothing is left to trade.
+//! Levels below 0 trade ratio for speed. Levels below about -50 gain nothing more.
 
 use super::context::{Coder, Context, Damage, Failure};
 use super::setting::SettingError;
@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 2;
 /// The longest block inside a frame (RFC 8878, section 3.1.1.2.3).
 const INNER_BLOCK_BYTES_MAX: usize = 128 << 10;
 
-/// What libzstd says when the target is too small (`ZSTD_error_dstSize_tooSmall`).
+/// The error of libzstd for a target that is too small (`ZSTD_error_dstSize_tooSmall`).
 const TARGET_TOO_SMALL: usize = 70_usize.wrapping_neg();
 
 /// The engine of format `zstd`: the reference library on the CPU.
@@ -46,7 +46,7 @@ struct Prepared {
 }
 
 impl Zstd {
-    /// An engine for a level and a dictionary, which is prepared for that level here.
+    /// An engine for a level and a dictionary. Prepares the dictionary for that level.
     pub fn new(level: i32, dictionary: Option<Arc<Dictionary>>) -> Result<Zstd, SettingError> {
         if !LEVELS.contains(&level) || level == 0 {
             return Err(SettingError::Level { engine: "cpu", format: Format::Zstd, level, levels: LEVELS });
@@ -89,7 +89,7 @@ impl Engine for Zstd {
     }
 }
 
-/// Either half is built when it is first needed: whoever only reads does not hold an encoder's tables.
+/// Either half is built when it is first needed, so that a reader holds no tables of an encoder.
 struct ZstdCoder<'a> {
     level: i32,
     prepared: Option<&'a Prepared>,
@@ -128,8 +128,8 @@ impl<'a> ZstdCoder<'a> {
     }
 }
 
-// SAFETY: libzstd returns how many bytes it wrote from the start of the target, and `decompress` compares that with the
-// length of the target.
+// SAFETY: libzstd returns the number of bytes that it wrote from the start of the target. `decompress` compares that
+// number with the length of the target.
 unsafe impl Coder for ZstdCoder<'_> {
     type Error = Failure;
 
@@ -182,8 +182,8 @@ pub fn raw_bytes_max(packed: &[u8]) -> usize {
 
 /// Follows the headers of the blocks inside a frame and returns the most bytes that they can hold.
 ///
-/// It takes the one kind of header that the encoder writes, and exactly one frame: libzstd would go on with a second
-/// one.
+/// It accepts only the kind of header that the encoder writes, and exactly one frame. libzstd would continue with a
+/// second one.
 fn walk(packed: &[u8]) -> Result<usize, Damage> {
     if packed.first().is_some_and(|&descriptor| descriptor != 0) {
         return Err(Damage { position: 0, what: "another frame descriptor" });
@@ -230,8 +230,8 @@ impl<'a> Target<'a> {
     }
 }
 
-// SAFETY: the pointer is that of `memory`, valid for writing its whole length, which is the capacity; only what
-// `filled_until` vouched for is shown as bytes.
+// SAFETY: the pointer is that of `memory`, valid for writing its whole length, which is the capacity. Only bytes that
+// `filled_until` vouched for are exposed.
 unsafe impl WriteBuf for Target<'_> {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: `filled_until` was told that these bytes have been written.
@@ -246,7 +246,7 @@ unsafe impl WriteBuf for Target<'_> {
         self.memory.as_mut_ptr().cast()
     }
 
-    // SAFETY: the caller vouches that the first `n` bytes have been written; more than there are is a panic.
+    // SAFETY: the caller vouches that the first `n` bytes have been written. An `n` above the length panics.
     unsafe fn filled_until(&mut self, n: usize) {
         assert!(n <= self.memory.len(), "libzstd writes inside its target");
         self.written = n;
@@ -269,7 +269,7 @@ mod tests {
         codec.decompress(&packed, &mut out, raw.len()).unwrap();
         assert_eq!(out, raw);
 
-        // An empty second frame adds no bytes, but is not what was written.
+        // An empty second frame adds no bytes, but the encoder did not write it.
         let two = [&packed[..], &[0, 0, 1, 0, 0]].concat();
         let error = codec.decompress(&two, &mut out, raw.len()).unwrap_err();
         let BlockError::Damaged { position, .. } = error else { panic!("{error}") };

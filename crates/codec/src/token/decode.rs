@@ -1,8 +1,8 @@
 //! The hot path: from token numbers to the bytes of a value.
 //!
-//! The table is padded to 2^bits entries, so that every number that fits the width is in range; entries past the last
-//! token have the length 0, and one test after the loop finds out whether any was met. Every token is copied as 16
-//! bytes, whatever its length, and the next copy overwrites what was too much.
+//! The table is padded to 2^bits entries, so that every number of the width is in range. Entries past the last token
+//! have the length 0, and one test after the loop finds whether any was met. Every token is copied as 16 bytes,
+//! whatever its length, and the next copy overwrites the excess.
 
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX};
 
@@ -19,7 +19,7 @@ pub(super) struct Table {
     bits: u32,
 }
 
-/// What a pass over the numbers found.
+/// The result of a pass over the numbers.
 pub(super) struct Pass {
     /// Bytes of the value.
     pub(super) raw_bytes: usize,
@@ -32,7 +32,7 @@ impl Table {
     ///
     /// # Panics
     ///
-    /// If there are more than 2^bits tokens, or one is empty or longer than 16 bytes: the callers have checked.
+    /// If there are more than 2^bits tokens, or one is empty or longer than 16 bytes. The callers have checked both.
     pub(super) fn new<'a>(tokens: impl ExactSizeIterator<Item = &'a [u8]>, bits: u32) -> Table {
         assert!(super::BITS.contains(&bits) && tokens.len() <= 1 << bits);
         let count = tokens.len();
@@ -90,7 +90,7 @@ impl Table {
         };
         let bits = self.bits as usize;
         let mut position = 0;
-        // Four numbers lie in one word: groups begin at bit 0 or 4 of a byte, where they have 60 bits at most.
+        // Four numbers lie in one word. Groups begin at bit 0 or at bit 4 of a byte; the latter have at most 60 bits.
         while position + 4 <= count
             && let Some(word) = coded[position * bits / 8..].first_chunk()
         {
@@ -113,8 +113,8 @@ impl Table {
     ///
     /// # Safety
     ///
-    /// `coded` holds exactly `count` numbers and a check, and the spare capacity of `out` is at least
-    /// [`Table::spare_bytes`] of the value's length (16 bytes per number always suffice as its length).
+    /// `coded` holds exactly `count` numbers and a check. The spare capacity of `out` is at least
+    /// [`Table::spare_bytes`] of the value's length. As a bound of that length, 16 bytes per number always suffice.
     #[inline]
     pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, out: &mut Vec<u8>) -> Pass {
         // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
@@ -148,12 +148,12 @@ impl Table {
         // Length 0 wraps around to a byte with its high bit set; no length of a token does.
         let mut invalid = 0u8;
 
-        // `keep` is all ones for a number that belongs to the value, zero for one that a wide load brought along.
+        // `keep` is all ones for a number of the value, and zero for an extra number from a wide load.
         let mut copy = |number: u64, keep: u8| {
             let number = (number & mask) as usize;
             // SAFETY: `number` is below 2^BITS, the length of both tables. The store ends at most 16 bytes after the
-            // bytes written so far, which the caller's spare capacity allows: `raw_bytes` grows by lengths of the
-            // value's own numbers only, so it never exceeds the value's length.
+            // bytes written so far, which the caller's spare capacity allows. `raw_bytes` grows only by lengths of the
+            // value's own numbers, so it never exceeds the value's length.
             unsafe {
                 let length = *lengths.add(number);
                 start.add(raw_bytes).cast::<[u8; 16]>().write_unaligned((*entries.add(number)).0);

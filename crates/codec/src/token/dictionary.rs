@@ -8,12 +8,12 @@ use super::{CHECK_BYTES, TOKEN_BYTES_MAX, numbers, serial, train};
 use crate::checksum::check16;
 use std::fmt;
 
-/// An output buffer is made this large without asking how long the value is.
+/// An output buffer gets this size without a measurement of the value's length.
 const RESERVE_FREELY_BYTES: usize = 4096;
 
-/// A set of tokens, with everything that coding and decoding by them needs.
+/// A set of tokens, with the tables for coding and decoding.
 ///
-/// Immutable and shared by all threads (put it in an `Arc`); what changes while encoding lives in an [`Encoder`].
+/// Immutable and shared by all threads (put it in an `Arc`); the state of encoding lives in an [`Encoder`].
 pub struct Dictionary {
     table: Table,
     matcher: Matcher,
@@ -24,10 +24,10 @@ pub struct Dictionary {
 impl Dictionary {
     /// Trains a dictionary of at most 2^bits tokens on `samples`, which should look like the values to come.
     ///
-    /// `bits` is 10 to 16; `generation` is the caller's number for this dictionary and is stored with it. Time is
-    /// bounded by the bytes of the samples (60 to 200 ms per MB, the most for 16 bits): the caller caps them, 1 to 4 MB
-    /// are plenty. Samples without any repetition, or none at all, give a dictionary of the 256 single bytes. The same
-    /// samples give the same dictionary.
+    /// `bits` is 10 to 16; `generation` is the caller's number for this dictionary and is stored with it. The bytes of
+    /// the samples bound the time (60 to 200 ms per MB, most for 16 bits). The caller caps the samples; 1 to 4 MB are
+    /// plenty. Samples without repetition, or none at all, give a dictionary of the 256 single bytes. The same samples
+    /// give the same dictionary.
     pub fn train(samples: &[&[u8]], bits: u32, generation: u32) -> Result<Dictionary, TrainError> {
         if !super::BITS.contains(&bits) {
             return Err(TrainError::Bits { bits });
@@ -37,7 +37,7 @@ impl Dictionary {
             .map_err(|_| TrainError::Unindexable)
     }
 
-    /// Lays out tokens that are valid one by one; only their being complete and different is checked here.
+    /// Lays out tokens that are valid one by one. Only completeness and distinctness are checked here.
     pub(super) fn from_tokens<T: AsRef<[u8]>>(
         tokens: &[T],
         bits: u32,
@@ -49,9 +49,9 @@ impl Dictionary {
         Ok(Dictionary { table, matcher, generation, fingerprint })
     }
 
-    /// The same tokens under other numbers: the first `kept` stay what they are, which are the most used of a trained
-    /// dictionary, and those behind them are sorted by their bytes, so that neighbours in the list begin alike and the
-    /// stored form packs better. What was coded by the old numbers cannot be decoded by the new ones.
+    /// The same tokens under other numbers. The first `kept` tokens keep their numbers; in a trained dictionary they
+    /// are the most used. The rest are sorted by their bytes, so that neighbours begin alike and the stored form packs
+    /// better. Values coded by the old numbers cannot be decoded by the new ones.
     ///
     /// # Errors
     /// None for a dictionary that was trained.
@@ -98,28 +98,28 @@ impl Dictionary {
             + Matcher::memory_bytes_of(train::nodes_max(bits), super::tokens_max(bits))
     }
 
-    /// The most that [`train`](Self::train) holds while it works, the dictionary included, for so many samples of
-    /// whatever length. The samples themselves are the caller's.
+    /// The most memory that [`train`](Self::train) holds for `samples` samples of any length, the dictionary included.
+    /// The samples themselves belong to the caller.
     pub fn training_bytes_expected(bits: u32, samples: usize) -> usize {
         train::memory_bytes_expected(bits, samples)
     }
 
-    /// The dictionary as bytes that describe themselves: version, width, generation, tokens, CRC32C.
+    /// The dictionary as self-describing bytes: version, width, generation, tokens, CRC32C.
     pub fn to_bytes(&self) -> Vec<u8> {
         serial::to_bytes(&self.table, self.generation)
     }
 
     /// Loads a stored dictionary, ready for decoding *and* encoding.
     ///
-    /// Any bytes may be given: lengths are checked before anything is allocated. Crafted tokens that share no prefixes
-    /// take more than [`memory_bytes_expected`](Self::memory_bytes_expected), which is about trained ones: up to a few
-    /// hundred bytes per token while loading.
+    /// The bytes may be any: the loader checks lengths before it allocates.
+    /// [`memory_bytes_expected`](Self::memory_bytes_expected) holds for trained tokens. Crafted tokens that share no
+    /// prefixes take more: up to a few hundred bytes per token while loading.
     pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
         let stored = serial::parse(bytes)?;
         Dictionary::from_tokens(&stored.tokens, stored.bits, stored.generation)
     }
 
-    /// Codes `values` densely: appends the coded bytes of each to `coded`, and to `ends` where they end in `coded`.
+    /// Codes `values` densely: appends the coded bytes of each to `coded`, and their end in `coded` to `ends`.
     ///
     /// Every value can be decoded alone, and its coded bytes do not depend on its neighbours. The result is the same on
     /// every machine.
@@ -137,8 +137,8 @@ impl Dictionary {
         self.encode_group_with(encoder, Effort::Dense, values, coded, ends);
     }
 
-    /// As [`Dictionary::encode_group`], with an effort. The fast one parses the values of a group side by side: groups
-    /// of four and more are faster than single values.
+    /// As [`Dictionary::encode_group`], with an effort. The fast effort parses the values of a group side by side, so
+    /// groups of four and more are faster than single values.
     ///
     /// # Panics
     ///
@@ -167,8 +167,8 @@ impl Dictionary {
 
     /// Codes the rows of a block as one value: appends it to `coded`. It decodes to the rows, one after the other.
     ///
-    /// The decoder does not know the rows. They are where the encoder begins anew, so that it works on several at once,
-    /// and finds the same tokens again where rows begin alike; each costs about half a token.
+    /// The decoder does not know the rows. The encoder begins anew at each row. So it codes several rows at once, and
+    /// rows that begin alike give the same tokens. Each row costs about half a token.
     pub fn encode_rows(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], coded: &mut Vec<u8>) {
         let mut numbers = encoder.take_joined();
         match effort {
@@ -201,16 +201,16 @@ impl Dictionary {
         coded.extend_from_slice(&check.to_le_bytes());
     }
 
-    /// The spare capacity of a buffer with which [`decode_append`](Self::decode_append) does not pass over so many
-    /// coded bytes twice, once to know how long the value is: 16 bytes for each number.
+    /// The spare capacity with which [`decode_append`](Self::decode_append) needs no first pass to measure the value:
+    /// 16 bytes for each number in `coded_bytes`.
     pub fn spare_bytes(&self, coded_bytes: usize) -> usize {
         Table::spare_bytes(coded_bytes * 8 / self.bits() as usize * TOKEN_BYTES_MAX)
     }
 
     /// Appends the value to `out` and returns its length.
     ///
-    /// On an error `out` is as long as it was. It grows by at most `max_bytes` and a few KiB, apart from the doubling
-    /// that a `Vec` does by itself.
+    /// An error leaves the length of `out` unchanged. `out` grows by at most `max_bytes` and a few KiB, apart from the
+    /// doubling of a `Vec`.
     #[inline]
     pub fn decode_append(
         &self,
@@ -230,8 +230,8 @@ impl Dictionary {
         if out.capacity() - out.len() < spare_bytes {
             self.make_room(coded, count, spare_bytes, out, max_bytes)?;
         }
-        // SAFETY: `count` was derived from the length of `coded`, and there is room for 16 bytes per number or for what
-        // the value was measured to take.
+        // SAFETY: `count` was derived from the length of `coded`. There is room for 16 bytes per number or for the
+        // measured length.
         let pass = unsafe { self.table.decode(coded, count, out) };
         let sound = stored == computed
             && pass.valid

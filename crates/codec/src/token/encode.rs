@@ -1,9 +1,9 @@
 //! From the bytes of a value to token numbers.
 //!
-//! All numbers are equally wide, so the best parse is the one with the fewest tokens. Taking the longest token
-//! everywhere is not: a shorter one may let a much longer one follow. Of the tokens that begin at a position the parse
-//! takes the one that, together with the longest token after it, reaches furthest. On text and tables that is within
-//! about 1 % of the optimum.
+//! All numbers are equally wide, so the best parse has the fewest tokens. Taking the longest token everywhere is not
+//! optimal, because a shorter one may let a much longer one follow. Of the tokens at a position, the parse takes the
+//! one that reaches furthest together with the longest token after it. On text and tables the result is within about 1
+//! % of the optimum.
 
 use super::TOKEN_BYTES_MAX;
 use super::decode::Table;
@@ -49,7 +49,7 @@ impl Encoder {
     }
 
     /// Bytes of heap that the scratch holds: about six per byte of the longest value, and three per byte of the largest
-    /// group that was coded fast.
+    /// fast group.
     pub fn memory_bytes(&self) -> usize {
         self.padded.capacity()
             + self.lengths.capacity()

@@ -1,4 +1,4 @@
-//! What can go wrong with dictionaries and coded values.
+//! Errors of dictionaries and coded values.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum TrainError {
         /// The width asked for.
         bits: u32,
     },
-    /// The tokens found have no index. Samples would have to be crafted for it.
+    /// The tokens found have no index. Only crafted samples can cause this.
     Unindexable,
 }
 

@@ -1,7 +1,7 @@
 //! The fast parse: the longest token everywhere, four values side by side.
 //!
-//! A greedy walk looks at one position per token, not at every position, but each look waits for the one before it. So
-//! four values of a group are parsed at once, and their walks overlap. On text it takes a quarter of the time of the
+//! A greedy walk reads one position per token, not every position, but each step waits for the one before it. So the
+//! parse walks four values of a group at once, and their steps overlap. On text it takes a quarter of the time of the
 //! parse in [`super::encode`] and needs about 3 % more tokens.
 
 use super::TOKEN_BYTES_MAX;

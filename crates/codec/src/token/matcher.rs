@@ -1,12 +1,12 @@
-//! Which tokens begin at a position: the encoder's index of a dictionary.
+//! Finds the tokens that begin at a position: the encoder's index of a dictionary.
 //!
 //! The tokens form a trie, laid out as a *double array* (J. Aoe, "An efficient digital search algorithm by using a
-//! double-array structure", 1989): the child of a node by a byte stands at the slot `base ^ byte`, and a label there
-//! says whether it is that child. No two nodes share a base, so eight bits of label are enough. One step down is a
-//! shift, an exclusive-or, one load and a comparison.
+//! double-array structure", 1989). The child of a node by a byte stands at the slot `base ^ byte`, and a label there
+//! says whether the slot holds that child. No two nodes share a base, so eight bits of label are enough. One step down
+//! is a shift, an exclusive-or, one load and a comparison.
 //!
-//! A walk down takes a fixed number of steps and has no branch on the data: from a missing child it goes on in a block
-//! where nothing matches. Walks from different positions do not depend on each other, so the processor overlaps them.
+//! A walk down takes a fixed number of steps and has no branch on the data. From a missing child it continues in a
+//! block where nothing matches. Walks from different positions are independent, so the processor overlaps them.
 
 use super::TOKEN_BYTES_MAX;
 use super::decode::Table;
@@ -29,7 +29,7 @@ pub(super) struct Matcher {
     units: Box<[u32]>,
     /// The longest token on the way to the node at a slot.
     numbers: Box<[u16]>,
-    /// For every token the longest one that it begins with; for a single byte itself.
+    /// For every token the longest shorter token that it begins with; for a single byte, the byte itself.
     shorter: Box<[u16]>,
     /// Steps that every walk takes: enough for the longest token, but at most [`STEPS_MAX`].
     steps: usize,
@@ -48,8 +48,7 @@ impl Matcher {
         let blocks =
             bases.iter().map(|&base| base as usize / BLOCK).max().unwrap_or(0).max(DEAD as usize / BLOCK) + 1;
         let mut matcher = Matcher {
-            // A label that differs from the byte that leads here by any base within the block that is in use is hard to
-            // name for a free slot; its own low bits differ for the dead block, and bases are never shared.
+            // Zero is no safe label of a free slot. `fill_free` writes the labels of free slots below.
             units: vec![0; blocks * BLOCK].into_boxed_slice(),
             numbers: vec![0; blocks * BLOCK].into_boxed_slice(),
             shorter: trie.shorter.into_boxed_slice(),
@@ -72,7 +71,7 @@ impl Matcher {
         size_of_val(&*self.units) + size_of_val(&*self.numbers) + size_of_val(&*self.shorter)
     }
 
-    /// The most bytes that the index of so many nodes takes: noise, with its wide nodes, leaves a seventh of the slots
+    /// The most bytes that the index of `nodes` nodes takes. Noise has wide nodes and leaves a seventh of the slots
     /// free.
     pub(super) fn memory_bytes_of(nodes: usize, tokens: usize) -> usize {
         let slots = (nodes + nodes / 6).next_multiple_of(BLOCK) + 4 * BLOCK;
@@ -87,8 +86,8 @@ impl Matcher {
 
     /// The longest token at each of `positions`, behind which `bytes` goes on for at least [`TOKEN_BYTES_MAX`] bytes.
     ///
-    /// The walks go down side by side, so that one loads while another waits. The number of steps is a field, not a
-    /// constant, or the compiler would unroll the loop and put the walks one behind the other.
+    /// The walks go down side by side, so that one loads while another waits. The number of steps is a field, because
+    /// with a constant the compiler would unroll the loop and run the walks one after the other.
     #[inline]
     pub(super) fn longest_at<const N: usize>(&self, bytes: &[u8], positions: [usize; N]) -> [u16; N] {
         let windows: [&[u8; TOKEN_BYTES_MAX]; N] = positions.map(|at| {
@@ -139,7 +138,8 @@ impl Matcher {
 ///
 /// # Safety
 ///
-/// `units` holds whole blocks, and the base in `unit` lies within them: then so does the base with any lowest 8 bits.
+/// `units` holds whole blocks, and the base in `unit` lies within them. The base with any lowest 8 bits then lies
+/// within them, too.
 #[inline(always)]
 unsafe fn step(units: *const u32, unit: u32, slot: u32, byte: u8) -> (u32, u32) {
     let next = unit >> 8 ^ u32::from(byte);
@@ -176,7 +176,7 @@ impl Trie {
             children: Vec::new(),
             shorter: vec![0; table.tokens()],
         };
-        // What lies below a node: its place in `nodes`, its tokens in `order`, its depth.
+        // Nodes whose children are not yet made: the place in `nodes`, the tokens in `order`, the depth.
         let mut open = std::collections::VecDeque::from([(0usize, 0..order.len(), 0usize)]);
         while let Some((node, mut tokens, depth)) = open.pop_front() {
             let mut number = trie.nodes[node].number;
@@ -314,7 +314,7 @@ impl Space {
 
 /// Gives every free slot a label that no base in use leads to.
 ///
-/// A slot is reached by a byte only from the base `slot ^ byte`. A base that no node has will do.
+/// A byte leads to a slot only from the base `slot ^ byte`. So the label is a byte whose base no node has.
 fn fill_free(units: &mut [u32], filled: &[bool], bases: &[u32]) {
     let mut in_use = vec![false; units.len()];
     bases.iter().for_each(|&base| in_use[base as usize] = true);

@@ -34,7 +34,7 @@ pub(super) fn to_bytes(table: &Table, generation: u32) -> Vec<u8> {
     envelope::seal(SIGNATURE, table.bits() as u8, 0, generation, count, |bytes| append_tokens(table, bytes))
 }
 
-/// What sets the content of a dictionary apart from any other: its width and its tokens, but not its generation.
+/// A checksum that identifies the content of a dictionary: its width and its tokens, but not its generation.
 pub(super) fn fingerprint(table: &Table) -> u32 {
     let mut bytes = vec![table.bits() as u8];
     append_tokens(table, &mut bytes);

@@ -1,10 +1,11 @@
 //! Choosing the tokens.
 //!
-//! Two steps alternate. *Merging* ([`merge`](super::merge)) walks through the samples once, as a greedy encoder would,
-//! and joins pairs of tokens that it has met often enough; this is OnPair's way, but it goes on to half as many tokens
-//! again as there is room for. *Pruning* parses the samples as the real encoder does, and drops the tokens whose loss
-//! would cost least: stepping stones to longer tokens, and joins that nothing uses any more. The room they leave is
-//! filled by another walk.
+//! Two steps alternate:
+//!
+//! 1. *Merging* ([`merge`](super::merge)) walks through the samples once, as a greedy encoder would, and joins frequent
+//!    pairs of tokens. This is OnPair's method, but it continues to half as many tokens again as there is room for.
+//! 2. *Pruning* parses the samples as the real encoder does, and drops the tokens whose loss costs least. These are
+//!    intermediate steps to longer tokens, and joins that are no longer used. Another walk fills the room.
 
 use super::decode::Table;
 use super::encode::Encoder;
@@ -16,10 +17,10 @@ use std::cmp::Reverse;
 /// Bytes that a training holds for each token that it tries.
 const TOKEN_TRAINING_BYTES: usize = 320;
 
-/// Walks through the samples. The second one gains 1 %, a third would gain half of that again.
+/// Walks through the samples. The second one gains 1 %; a third would gain half a percent more.
 const ROUNDS: usize = 2;
 
-/// The most prefixes that the tokens of a trained dictionary have together: they are what the matcher's memory goes by.
+/// The most prefixes of all tokens of a trained dictionary. They determine the matcher's memory.
 ///
 /// Text, tables and markup need 2 to 3.5 per token.
 pub(super) fn nodes_max(bits: u32) -> usize {
@@ -28,9 +29,9 @@ pub(super) fn nodes_max(bits: u32) -> usize {
 
 /// Bytes that a training holds at most, beside its samples.
 ///
-/// The counts of pairs are of one size, and a list of the samples is made to shuffle them. The rest goes by tokens: up
-/// to 150 bytes for each were measured with text and with random bytes, and more where long stretches repeat, whose
-/// tokens share no prefixes.
+/// The counts of pairs have a fixed size, and shuffling needs a list of the samples. The rest depends on tokens. Text
+/// and random bytes took up to 150 bytes per token. Long repeated stretches take more, because their tokens share no
+/// prefixes.
 pub(super) fn memory_bytes_expected(bits: u32, samples: usize) -> usize {
     merge::PAIR_COUNTS_BYTES + samples * size_of::<&[u8]>() + crowd(bits) * TOKEN_TRAINING_BYTES
 }
@@ -58,7 +59,7 @@ pub(super) fn train(samples: &[&[u8]], bits: u32) -> Result<Vec<Vec<u8>>, Dictio
     Ok(order.into_iter().map(|number| std::mem::take(&mut tokens[number])).collect())
 }
 
-/// What the encoder needs to parse by tokens that are not yet a dictionary.
+/// The tables with which the encoder parses by tokens that are not yet a dictionary.
 struct Index {
     table: Table,
     matcher: Matcher,
@@ -87,8 +88,8 @@ fn count(samples: &[&[u8]], tokens: &[Vec<u8>], index: &Index) -> Vec<u32> {
 
 /// Keeps the single bytes and the `keep` tokens that are worth most, as far as they have at most `nodes_max` prefixes.
 ///
-/// A token is worth the tokens that the samples would take more without it. Returns the tokens, and how often each was
-/// used before the others were dropped.
+/// The worth of a token is the number of tokens that the samples would need more without it. Returns the tokens, and
+/// the uses of each before the others were dropped.
 fn prune(
     samples: &[&[u8]],
     mut tokens: Vec<Vec<u8>>,
@@ -115,7 +116,7 @@ fn prune(
     Ok((tokens, used))
 }
 
-/// How many tokens more than one it takes to write a token by shorter ones.
+/// The number of shorter tokens that write a token, less one.
 fn parts_more(token: &[u8], index: &Index) -> u64 {
     let mut padded = [0; 2 * TOKEN_BYTES_MAX];
     padded[..token.len()].copy_from_slice(token);

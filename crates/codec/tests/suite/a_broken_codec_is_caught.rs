@@ -1,4 +1,4 @@
-//! A suite that has never failed proves nothing: here are codecs with one fault each, and none gets through.
+//! A suite that has never failed proves nothing. These codecs have one fault each, and the suite must catch every one.
 
 use std::cmp::Ordering;
 use ziptier_codec::block::none::Copying;

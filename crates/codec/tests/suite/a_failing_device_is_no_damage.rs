@@ -1,6 +1,6 @@
-//! A device that fails says nothing against the data. Were its failure told as damage, people would throw sound blocks
-//! away; were it told at all on the path `auto`, every caller would need software of its own. So devices fail here in
-//! every way they can.
+//! A failing device says nothing against the data. If its failure were reported as damage, people would throw sound
+//! blocks away. If the path `auto` reported it at all, every caller would need its own software. So devices fail here
+//! in every possible way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -103,7 +103,7 @@ fn on_the_path_auto_no_failure_reaches_the_caller() {
     }
 }
 
-/// A flaky device says of sound blocks that they are damaged. The CPU decides, and says so of blocks that are.
+/// A flaky device reports sound blocks as damaged. The CPU decides, and reports only blocks that are damaged.
 #[test]
 fn on_the_path_auto_the_cpu_has_the_last_word_on_damage() {
     for setting in settings(Path::Auto) {
@@ -137,7 +137,7 @@ fn a_device_that_ends_no_job_is_asked_a_few_times() {
     }
     let counted = engine.counters().snapshot();
     assert_eq!(counted.fallbacks, counted.compress_calls + counted.decompress_calls, "{counted}");
-    // What one session had under way when the device was lost, and a few more.
+    // The jobs that one session had under way when the device was lost, and a few more.
     let asked = counting.asked.load(Relaxed);
     assert!((3..40).contains(&asked), "{asked} of {} jobs", counted.fallbacks);
 }

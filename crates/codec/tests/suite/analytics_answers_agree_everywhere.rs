@@ -1,5 +1,5 @@
-//! A filter that answers differently on a device than on a CPU, or on another CPU, would be believed on both. Every
-//! executor goes through the same suite, and executors with one fault each show that nothing gets through it.
+//! If a filter answered differently on a device, a CPU or another CPU, users would trust all answers. Every executor
+//! goes through the same suite. Executors with one fault each show that the suite catches faults.
 
 use std::sync::Arc;
 use std::time::Duration;

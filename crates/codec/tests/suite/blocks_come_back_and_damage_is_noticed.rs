@@ -1,6 +1,6 @@
-//! A block format that loses a byte, or takes damage for data, is worse than none: real files, cut at every size that a
-//! store meets, go through every format, mode and level, with a dictionary that was stored and loaded again and
-//! without.
+//! A block format that loses a byte, or takes damage for data, is worse than none. Real files, cut at every size that a
+//! store meets, go through every format, mode and level. They do so without a dictionary, and with one that was stored
+//! and loaded again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ fn modelled() -> Setting {
     setting.with_path(Path::Hardware).with_level(1)
 }
 
-/// Those of the library that not everybody has.
+/// Settings of Intel's library, if it is installed.
 fn qpl_settings(deflate: &Setting) -> Vec<(Setting, &'static str)> {
     let deflate = deflate.clone().with_path(Path::Software);
     if let Err(error) = deflate.engine_named("qpl") {
@@ -47,7 +47,7 @@ fn qpl_settings(deflate: &Setting) -> Vec<(Setting, &'static str)> {
     vec![(deflate.clone(), "qpl"), (deflate.with_huffman(Huffman::Fixed).with_level(1), "qpl")]
 }
 
-/// Every level of every engine; of the many negative ones, a choice.
+/// Every level of every engine, and a choice of the many negative ones.
 fn levels(setting: &Setting, engine: &str) -> Vec<i32> {
     let all = Setting::levels(setting.format, engine).expect("there is such an engine");
     let fast = [-131_072, -65_537, -1000, -100, -50, -20, -10, -7, -5, -4, -3, -2, -1];
@@ -193,7 +193,7 @@ fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
                     blocks += 1;
                 }
             }
-            // A payload has no checksum of its own: many flips give other bytes, and that is why there are frames.
+            // A payload has no checksum of its own. Many flips give other bytes, which is the reason for frames.
             assert!(damage.unnoticed > 0, "{setting} ({name}), {}: were payloads damaged at all?", file.name);
         }
     }

@@ -1,5 +1,5 @@
-//! An engine that is missing must say so, once and clearly, and a fallback must be counted: otherwise people measure
-//! the CPU and believe that it was the device.
+//! A missing engine must say so, once and clearly, and a fallback must be counted. Otherwise people measure the CPU and
+//! believe that they measured the device.
 
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{Huffman, Path, Setting, frame};

@@ -1,6 +1,6 @@
-//! Engine `zlib` is there for accelerators that are preloaded before libz. Were libz linked statically, or looked up by
-//! hand, such an accelerator would never be called, and its users would measure the CPU: so one that only counts is
-//! built and preloaded.
+//! Engine `zlib` exists for accelerators that are preloaded before libz. If libz were linked statically, or looked up
+//! by hand, such an accelerator would never be called, and its users would measure the CPU. So this test builds and
+//! preloads an accelerator that only counts.
 
 #![cfg(all(target_os = "linux", not(miri)))]
 

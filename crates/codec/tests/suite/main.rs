@@ -1,5 +1,5 @@
-//! Tests of the codecs through their public types. They are one program, and each file is a module of it; what needs an
-//! allocator of its own stands beside this folder.
+//! Tests of the codecs through their public types. They are one program, and each file is a module of it; tests that
+//! need their own allocator stand beside this folder.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 

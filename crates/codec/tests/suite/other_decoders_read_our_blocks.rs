@@ -1,5 +1,6 @@
-//! A codec that only reads itself may be wrong twice: every level of every format goes through decoders that share no
-//! code with ours, in this process and on the command line, and what others write goes through ours.
+//! A codec that is tested only with itself may be wrong twice. Every level of every format goes through decoders that
+//! share no code with ziptier's, in this process and on the command line. Blocks of other encoders go through ziptier's
+//! decoders.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A coder that loses a byte, or takes damage for data, is worse than none: real files, cut at every size that a store
+//! A coder that loses a byte, or takes damage for data, is worse than none. Real files, cut at every size that a store
 //! meets, go through a dictionary that was stored and loaded again.
 
 use ziptier_codec::conformance::{self, Damage, Tokens};

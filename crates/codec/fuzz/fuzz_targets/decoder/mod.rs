@@ -1,4 +1,4 @@
-//! What every decoder of blocks is asked: any bytes are an error or a block of exactly the length asked for.
+//! Checks a decoder of blocks: any bytes must give an error, or a block of exactly the requested length.
 
 use libfuzzer_sys::arbitrary;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +11,7 @@ use ziptier_codec::format::Format;
 pub struct Input {
     pub with_dictionary: bool,
     raw_bytes: u16,
-    /// Pack `bytes` first, and flip bits of the result, instead of taking them as they are.
+    /// Whether to pack `bytes` first and flip bits of the result, instead of decoding `bytes` as they are.
     pack: bool,
     flips: Vec<(u16, u8)>,
     pub bytes: Vec<u8>,
@@ -24,14 +24,14 @@ pub fn dictionary(format: Format) -> Arc<Dictionary> {
     Arc::new(Dictionary::train(format, &samples, 2048, 1).expect("trains"))
 }
 
-/// Engines without a dictionary and with one; the same twice if the engine cannot.
+/// Engines without and with a dictionary. The same engine twice if it has no dictionaries.
 pub fn engines(setting: Setting, name: &str) -> [Arc<dyn Engine>; 2] {
     let plain = setting.engine_named(name).expect("there is such an engine");
     let with = setting.clone().with_dictionary(dictionary(setting.format)).engine_named(name);
     [plain.clone(), with.unwrap_or(plain)]
 }
 
-/// Decodes the payload, and the same in a frame whose checksum is right. Returns payload and block, if it is one.
+/// Decodes the payload, alone and in a frame with the right checksum. Returns payload and block, if there is a block.
 pub fn check(codec: &mut dyn BlockCodec, format: Format, input: &Input) -> Option<(Vec<u8>, Vec<u8>)> {
     let (mut packed, mut raw_bytes) = (input.bytes.clone(), usize::from(input.raw_bytes));
     if input.pack {

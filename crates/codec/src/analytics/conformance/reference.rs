@@ -1,16 +1,16 @@
-//! What must come out, bit by bit: slow, and plain enough to be believed.
+//! Computes the right answers bit by bit: slow, and plain enough to be trusted.
 
 use crate::analytics::{Aggregates, AnalyticsError, Answer, Endian, Output, OutputWidth};
 use ziptier_deflate::{Dictionary, Encoder, Huffman, Level};
 
-/// A column as the integers that are in it.
+/// A column as its integers.
 pub(super) struct Elements {
     pub(super) values: Vec<u32>,
     pub(super) width: u32,
     pub(super) endian: Endian,
 }
 
-/// What is asked; masks lie elsewhere.
+/// The operation. Its masks lie elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Operation {
     Scan { low: u32, high: u32, negate: bool },
@@ -91,13 +91,13 @@ pub(super) fn packed(values: &[u32], width: u32, endian: Endian) -> Vec<u8> {
                 continue;
             }
             match endian {
-                // A byte is filled from its low bit on, with the lowest bit of an element first.
+                // Bits fill a byte from its low bit, the lowest bit of an element first.
                 Endian::Little => {
                     let at = index * width + bit;
                     bytes[at / 8] |= 1 << (at % 8);
                 }
-                // A byte is filled from its high bit on, with the highest bit of an element first. Integers of whole
-                // bytes have their highest byte first either way.
+                // Bits fill a byte from its high bit, the highest bit of an element first. Integers of whole bytes then
+                // have their highest byte first.
                 Endian::Big => {
                     let at = index * width + (width - 1 - bit);
                     bytes[at / 8] |= 0x80 >> (at % 8);

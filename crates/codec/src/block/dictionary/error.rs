@@ -1,4 +1,4 @@
-//! What can go wrong with a dictionary of blocks.
+//! Errors of dictionaries of blocks.
 
 use crate::format::Format;
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum TrainError {
         samples: usize,
         /// Their bytes.
         bytes: usize,
-        /// What the trainer said.
+        /// The trainer's message.
         reason: &'static str,
     },
     /// The program was built without the format.
@@ -33,7 +33,7 @@ pub enum TrainError {
         /// The format.
         format: Format,
     },
-    /// What was trained does not load.
+    /// The trained dictionary does not load.
     Unusable,
 }
 
@@ -65,19 +65,19 @@ impl std::error::Error for TrainError {}
 pub enum DictionaryError {
     /// The bytes do not begin with the signature.
     NotADictionary,
-    /// The version is none that this release reads.
+    /// This release does not read the version.
     Version {
         /// The version stored.
         version: u8,
     },
-    /// The format is unknown, or knows no dictionaries of blocks.
+    /// The format is unknown, or has no dictionaries of blocks.
     Format {
         /// The format's number.
         number: u8,
     },
     /// The reserved field is not zero.
     Reserved {
-        /// What it holds.
+        /// The value found.
         value: u16,
     },
     /// The checksum disagrees.
@@ -89,7 +89,7 @@ pub enum DictionaryError {
     },
     /// The content is empty, too long for the format, or not as long as its header says.
     Length {
-        /// The most bytes, or those that the header states.
+        /// The most bytes allowed, or the length that the header states.
         max: usize,
         /// The bytes there are.
         found: usize,
@@ -99,7 +99,7 @@ pub enum DictionaryError {
         /// The format.
         format: Format,
     },
-    /// The content begins like a dictionary of the library, which refuses it.
+    /// The content begins like a dictionary of the library, but the library refuses it.
     Refused {
         /// The format.
         format: Format,

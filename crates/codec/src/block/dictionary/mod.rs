@@ -1,9 +1,9 @@
-//! Dictionaries of blocks: bytes that every block may refer to as if they stood before it.
+//! Dictionaries of blocks: bytes to which every block may refer as if they stood before it.
 //!
-//! Small blocks have little to repeat; a dictionary gives them what their neighbours have in common. It is trained on
-//! samples, stored with its generation, and shared read-only by all threads. A block can be read only with the
-//! dictionary it was written with: its fingerprint goes into the checksum of a [frame](super::frame), so that another
-//! one is noticed.
+//! Small blocks repeat little within themselves. A dictionary gives them the strings that their neighbours have in
+//! common. The caller trains a dictionary on samples, stores it with its generation, and shares it read-only among all
+//! threads. A block can be read only with its own dictionary. The fingerprint of that dictionary enters the checksum of
+//! a [frame](super::frame), so that a wrong dictionary is noticed.
 //!
 //! | format | content | at most |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `zstd` | tables for literals and sequences, then bytes | 128 KiB |
 //! | `deflate` | bytes, the most useful last; trained ones have canned codes besides | 4 KiB |
 //!
-//! What an encoder needs of it depends on the level and lies in the [engine](super::Engine); what decoding needs is
-//! here.
+//! This module holds the data for decoding. The data for encoding depends on the level and lies in the
+//! [engine](super::Engine).
 
 mod error;
 mod serial;
@@ -30,7 +30,7 @@ use ziptier_deflate as deflate;
 #[cfg(feature = "zstd")]
 use zstd_safe::DDict;
 
-/// The history window of format `deflate`: what Intel's accelerator has.
+/// The history window of format `deflate`: that of Intel's accelerator.
 pub(super) const DEFLATE_WINDOW_BYTES: usize = 4096;
 
 /// A dictionary for blocks of one format. Immutable; put it in an `Arc`.
@@ -66,7 +66,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// The most bytes of content that a format can use; 0 if it knows no dictionaries.
+    /// The most bytes of content that a format can use; 0 if the format has no dictionaries.
     pub fn content_bytes_max(format: Format) -> usize {
         match format {
             Format::None | Format::Token => 0,
@@ -76,15 +76,16 @@ impl Dictionary {
         }
     }
 
-    /// Trains a dictionary of at most `max_bytes` on `samples`, which should look like the blocks to come.
+    /// Trains a dictionary of at most `max_bytes` on `samples`. The samples should look like the blocks to come.
     ///
-    /// The samples should be some 20 to 100 times as large as the dictionary; 1 to 4 MiB are plenty, and time grows
-    /// with them (20 to 90 ms per MiB). `max_bytes` above what the format can use is cut to that. `generation` is the
-    /// caller's number and is stored with it. The same samples give the same dictionary.
+    /// The samples should be some 20 to 100 times as large as the dictionary. 1 to 4 MiB are plenty, and time grows
+    /// with them (20 to 90 ms per MiB). `max_bytes` is cut to the most that the format can use. `generation` is the
+    /// caller's number, stored with the dictionary. The same samples give the same dictionary.
     ///
     /// Source of the method: zstd's trainer (COVER: Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
-    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` takes the bytes that it chose, without zstd's tables. `deflate` has a
-    /// trainer of its own, of the same kind, which also gives canned codes for blocks of the samples' size.
+    /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` uses the bytes that zstd's trainer chose, without zstd's tables.
+    /// `deflate` has a trainer of its own, of the same kind, which also gives canned codes for blocks of the samples'
+    /// size.
     pub fn train(
         format: Format,
         samples: &[&[u8]],
@@ -102,7 +103,7 @@ impl Dictionary {
 
     /// A dictionary of the caller's own bytes, the most useful last.
     ///
-    /// For `zstd` they may also be a dictionary as `zstd --train` makes it.
+    /// For `zstd` the bytes may also be a dictionary made by `zstd --train`.
     pub fn new(
         format: Format,
         content: impl Into<Box<[u8]>>,
@@ -156,7 +157,7 @@ impl Dictionary {
         }
     }
 
-    /// The format it was made for.
+    /// The format of the dictionary.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -171,12 +172,12 @@ impl Dictionary {
         self.fingerprint
     }
 
-    /// The bytes that blocks may refer to; for `zstd` with its tables in front, for `deflate` without canned codes.
+    /// The bytes to which blocks may refer: for `zstd` with its tables in front, for `deflate` without canned codes.
     pub fn content(&self) -> &[u8] {
         &self.content
     }
 
-    /// Bytes of heap that the dictionary holds; what engines prepare from it they hold themselves.
+    /// Bytes of heap that the dictionary holds. Engines hold their own prepared data.
     pub fn memory_bytes(&self) -> usize {
         let bytes = self.content.len();
         #[cfg(feature = "zstd")]
@@ -186,7 +187,8 @@ impl Dictionary {
         bytes
     }
 
-    /// The most that [`memory_bytes`](Self::memory_bytes) of a dictionary with so many bytes of content will be.
+    /// The most that [`memory_bytes`](Self::memory_bytes) can be for a dictionary with `content_bytes` bytes of
+    /// content.
     pub fn memory_bytes_expected(format: Format, content_bytes: usize) -> usize {
         let content_bytes = content_bytes.min(Dictionary::content_bytes_max(format));
         match format {
@@ -198,7 +200,7 @@ impl Dictionary {
         }
     }
 
-    /// The dictionary as bytes that describe themselves: version, format, generation, content, CRC32C.
+    /// The dictionary as self-describing bytes: version, format, generation, content, CRC32C.
     pub fn to_bytes(&self) -> Vec<u8> {
         #[cfg(feature = "deflate")]
         if let Some(codes) = self.deflate.as_ref().and_then(|deflate| deflate.codes()) {
@@ -209,7 +211,7 @@ impl Dictionary {
 
     /// Loads a stored dictionary, ready for reading *and* writing blocks.
     ///
-    /// Any bytes may be given: lengths are checked before anything is allocated.
+    /// The bytes may be any: the loader checks lengths before it allocates.
     pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
         let stored = serial::parse(bytes)?;
         let Some(codes) = stored.codes else {
@@ -241,7 +243,7 @@ impl Dictionary {
         Err(DictionaryError::NotBuilt { format: stored.format })
     }
 
-    /// What is prepared for format `deflate`.
+    /// The prepared data for format `deflate`.
     #[cfg(feature = "deflate")]
     pub(super) fn deflate(&self) -> Option<Arc<deflate::Dictionary>> {
         self.deflate.clone()

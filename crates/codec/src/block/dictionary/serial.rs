@@ -25,7 +25,7 @@ const _: () = assert!(CODES_BYTES == ziptier_deflate::CannedLengths::BYTES);
 
 const SIGNATURE: &[u8; 4] = b"zblk";
 
-/// What was stored, its content not yet looked at.
+/// The fields of a stored dictionary, its content not yet checked.
 pub(super) struct Stored<'a> {
     pub(super) format: Format,
     pub(super) generation: u32,

@@ -8,7 +8,7 @@ use ziptier_deflate as deflate;
 /// zstd's trainer takes no less.
 const BYTES_MIN: usize = 256;
 
-/// Room for zstd's tables, which formats without them do not keep.
+/// Room for zstd's tables. Formats without tables drop them.
 #[cfg(feature = "zstd")]
 const TABLES_BYTES_MAX: usize = 1024;
 

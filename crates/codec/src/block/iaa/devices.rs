@@ -12,7 +12,7 @@ use ziptier_accel::{Device, Guarded, Home, Model, ModelOptions, hardware};
 /// Queues that are open.
 pub(super) struct Devices {
     queues: Vec<Queue>,
-    /// What the machine has; nothing of a model.
+    /// The discovery of the machine; empty for a model.
     discovery: Discovery,
     /// How long a job may take.
     pub(super) job_time_max: Duration,
@@ -34,7 +34,7 @@ impl Queue {
     }
 }
 
-/// A source, of which one thread opens the devices while others wait.
+/// A source whose devices one thread opens while others wait.
 struct Opening {
     /// A forked child cannot use its parent's devices.
     home: Home,
@@ -49,7 +49,7 @@ impl Opening {
 }
 
 impl Devices {
-    /// The devices of a source, or half a sentence on why there are none.
+    /// The devices of a source, or a clause with the reason why there are none.
     pub(super) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
         Devices::open_with(source, || match source {
             DeviceSource::Discovered => Devices::discovered(),
@@ -61,12 +61,13 @@ impl Devices {
         })
     }
 
-    /// The devices of a source that somebody has, or those that are opened now. Only who wants the same waits for that.
+    /// The devices of a source: shared if another engine has them open, otherwise opened now. Only callers with the
+    /// same source wait for the opening.
     fn open_with(
         source: &DeviceSource,
         open: impl FnOnce() -> Result<Devices, String>,
     ) -> Result<Arc<Devices>, String> {
-        // A dedicated queue opens once, and a model has threads.
+        // Devices are shared, because a dedicated queue opens only once and a model has threads.
         static OPEN: Mutex<Vec<Arc<Opening>>> = Mutex::new(Vec::new());
         let home = Home::here();
         let opening = {
@@ -92,7 +93,8 @@ impl Devices {
         let discovery = Discovery::read(&Places::default());
         let (mut queues, mut failed) = (Vec::new(), Vec::new());
         let usable: Vec<_> = discovery.usable().collect();
-        // A queue that hangs is waited for as long as a job may take, and all of them together no longer.
+        // A hanging queue delays the opening by the longest time of a job. All queues are probed at once, so several
+        // delay it no longer.
         let opened: Vec<_> = thread::scope(|scope| {
             let opening = usable.iter().map(|usable| scope.spawn(|| hardware::open(usable)));
             let opening: Vec<_> = opening.collect();
@@ -127,7 +129,7 @@ impl Devices {
         Devices { queues, discovery: Discovery::default(), job_time_max }
     }
 
-    /// Whether what they do must be labelled *modelled*.
+    /// Whether their results must be labelled *modelled*.
     pub(super) fn is_modelled(&self) -> bool {
         self.queues.iter().any(|queue| queue.device.is_modelled())
     }
@@ -171,7 +173,7 @@ mod tests {
         assert!(weak.upgrade().is_none());
     }
 
-    /// A queue that hangs is probed for seconds, which must not keep others from their devices.
+    /// Probing a hanging queue takes seconds. That must not keep other callers from their devices.
     #[test]
     fn a_source_that_is_slow_to_open_holds_up_no_other() {
         let source = |devices| DeviceSource::Modelled(ModelOptions { devices, ..ModelOptions::default() });

@@ -1,9 +1,9 @@
 //! Format `deflate`, engine `iaa`: Intel's In-Memory Analytics Accelerator by its own work queues, or a model of it.
 //!
-//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on;
-//! with its canned codes it does both. On the path `auto` that engine does what the device cannot, without an error,
-//! and it is counted; on the path of the hardware there is no engine without a device, and what the device cannot do is
-//! an error that says so and nothing against the data.
+//! With a dictionary, the device reads streams that refer to its history, and writes such streams from generation 2 on.
+//! With canned codes it does both. On the path `auto`, engine `software` does the jobs that the device cannot do; that
+//! is no error, and a counter counts it. On the path `hardware`, there is no engine without a device. A job that the
+//! device cannot do is then an error of the engine, and says nothing against the data.
 
 mod devices;
 mod sessions;
@@ -23,21 +23,21 @@ use ziptier_accel::{Codes, Device, JobError, Operation, Preset, Stream};
 
 const NAME: &str = "iaa";
 
-/// What to do without a device.
+/// The advice in errors about missing devices.
 const ADVICE: &str = "`ziptier doctor` says what would help, and on path auto the CPU does the work";
 
 /// The engine `iaa` of format `deflate`.
 pub struct Iaa {
     path: Path,
-    /// Nothing on the path `auto` where there is no device.
+    /// `None` on the path `auto` without a device.
     devices: Option<Arc<Devices>>,
     operations: Arc<Operations>,
-    /// Does what the device cannot, and blocks without bytes.
+    /// Does jobs that the device cannot do, and empty blocks.
     software: Arc<dyn Engine>,
     counters: Counters,
 }
 
-/// What is asked of the device.
+/// The operations for the device.
 struct Operations {
     compress: Operation,
     decompress: Operation,
@@ -45,10 +45,10 @@ struct Operations {
 }
 
 impl Iaa {
-    /// An engine for a setting: its level is that of the software, for the device has one.
+    /// An engine for a setting. The level applies to the software, because the device has only one level.
     ///
     /// # Errors
-    /// The setting's, or no device on the path of the hardware.
+    /// The errors of the setting, or no device on the path `hardware`.
     pub fn new(setting: &Setting) -> Result<Iaa, SettingError> {
         let (engine, format) = (NAME, Format::Deflate);
         if setting.path == Path::Software {
@@ -68,8 +68,8 @@ impl Iaa {
         Iaa::with(setting, devices)
     }
 
-    /// An engine on these queues, whatever the setting says about devices. A job that takes longer than `job_time_max`
-    /// has failed.
+    /// An engine on these queues, whatever source of devices the setting names. A job that takes longer than
+    /// `job_time_max` has failed.
     ///
     /// # Errors
     /// The setting's.
@@ -99,7 +99,7 @@ impl Iaa {
                 let reason = format!("the device did not take the dictionary ({error}); {ADVICE}");
                 return Err(SettingError::Unavailable { engine: NAME, reason });
             }
-            // A device that fails at this will fail at more.
+            // A device that fails here will fail at other jobs, too.
             Err(_) => (None, Operations::of(setting.huffman, None, false, fingerprint)),
         };
         let (path, operations, counters) = (setting.path, Arc::new(operations), Counters::new());
@@ -107,7 +107,7 @@ impl Iaa {
     }
 }
 
-/// Tries to prepare a dictionary: the device is asked for parts of its state, and a single failure means little.
+/// Tries to prepare a dictionary. The device has to return parts of its state, and a single failure means little.
 const PREPARE_TRIES: usize = 8;
 
 impl Operations {
@@ -145,7 +145,7 @@ impl Operations {
             (Huffman::Canned, Some(preset)) => Stream::Canned(preset),
             (_, Some(preset)) => Stream::History(preset),
         };
-        // A stream that a device got wrong would be found when it is read, and its bytes be lost.
+        // Without verification a wrong stream would be found only when it is read, and its bytes would be lost.
         let compress = Operation::Compress { codes, verify: true };
         Operations { compress, decompress: Operation::Decompress(stream), fingerprint }
     }
@@ -168,7 +168,7 @@ impl Engine for Iaa {
         }
     }
 
-    /// A device is done at the mark that ends a stream, and tells that it took its whole input.
+    /// A device stops at the end mark of a stream, and reports its whole input as consumed.
     fn checks_end(&self) -> bool {
         self.devices.is_none()
     }
@@ -197,23 +197,23 @@ impl Engine for Iaa {
     }
 }
 
-/// A thread's context. What it needs is made when it is first needed.
+/// A thread's context. It makes its parts when they are first needed.
 struct IaaContext<'a> {
     engine: &'a Iaa,
     sessions: Option<Sessions>,
     software: Option<Box<dyn BlockCodec + 'a>>,
-    /// Jobs of a batch that the device has, by the tag under which it has them.
+    /// Jobs of a batch on the device, indexed by their tag there.
     under_way: Vec<Option<Job>>,
     done: Vec<Done>,
     counters: ContextCounters<'a>,
 }
 
-/// More than is made of so many bytes by codes of up to 15 bits.
+/// More than codes of up to 15 bits make of `raw_bytes` bytes.
 fn bound(raw_bytes: usize) -> usize {
     raw_bytes.saturating_mul(2).saturating_add(64)
 }
 
-/// A match of 258 bytes takes two bits at least.
+/// A match of 258 bytes takes at least two bits.
 fn raw_bytes_max(packed_bytes: usize) -> usize {
     packed_bytes.saturating_mul(4 * 258)
 }
@@ -222,7 +222,7 @@ fn damaged(position: usize, what: &'static str) -> BlockError {
     BlockError::Damaged { format: Format::Deflate, position, what }
 }
 
-/// What a device's answer to a compression means: `Err` says nothing about the block.
+/// Interprets a device's answer to a compression. `Err` says nothing about the block.
 fn compressed(result: Result<usize, JobError>) -> Result<Option<usize>, JobError> {
     match result {
         Err(JobError::DoesNotFit) => Ok(None),
@@ -230,8 +230,8 @@ fn compressed(result: Result<usize, JobError>) -> Result<Option<usize>, JobError
     }
 }
 
-/// What its answer to a decompression means. On the path `auto` a device's word against the data is the failure of a
-/// device: a flaky one would have people throw sound blocks away, so the CPU has the last word.
+/// Interprets a device's answer to a decompression. On the path `auto`, a report of damage counts as a failure of the
+/// device, and the CPU decides. Otherwise a flaky device would make people throw sound blocks away.
 fn decompressed(
     result: Result<usize, JobError>,
     packed_bytes: usize,
@@ -257,7 +257,7 @@ impl<'a> IaaContext<'a> {
         Ok(&mut **self.software.insert(codec))
     }
 
-    /// Whether what the device failed at is done in software; otherwise the error that says what happened.
+    /// Returns `Ok` if software is to do the failed job. Otherwise returns the error that says what happened.
     fn falls_back(&mut self, failure: Option<JobError>) -> Result<(), BlockError> {
         let is_fault = matches!(&failure, Some(error) if !matches!(error, JobError::QueueFull));
         if self.engine.path == Path::Hardware {
@@ -332,7 +332,7 @@ impl<'a> IaaContext<'a> {
         self.software()?.decompress(packed, out, raw_bytes)
     }
 
-    /// Hands a job of a batch to the device; `Err` gives back one that cannot be under way beside others.
+    /// Hands a job of a batch to the device. `Err` returns a job that cannot run beside others.
     fn begin(&mut self, job: Job) -> Result<(), Job> {
         let Some(sessions) = &mut self.sessions else { return Err(job) };
         let (operation, room) = match job.task {
@@ -389,7 +389,7 @@ impl<'a> IaaContext<'a> {
         self.done.push(Done { job, result });
     }
 
-    /// A single job finds room beside those of a batch.
+    /// Makes room for a single job beside those of a batch.
     fn make_room(&mut self) {
         if self.sessions.as_ref().is_some_and(Sessions::is_full) {
             self.reap_device(true);

@@ -1,4 +1,4 @@
-//! A thread's sessions with the accelerator: one for batches of blocks as stores have them, and one for larger blocks.
+//! A thread's sessions with the accelerator: one for batches of small blocks, as in stores, and one for larger blocks.
 
 use super::Devices;
 use crate::block::ContextCounters;
@@ -8,11 +8,11 @@ use ziptier_accel::{JobError, Limits, Operation, Session};
 /// Jobs of a batch that are under way at a time.
 const JOBS: usize = 32;
 
-/// Bytes of a block of a batch, and of what is made of it: twice as much, and more, for codes that do not suit it.
+/// Bytes of a block of a batch. Its output has room for more than twice as much, for unsuitable codes.
 const BLOCK_BYTES: usize = 4096;
 const SMALL_BYTES_MAX: usize = 2 * BLOCK_BYTES + 64;
 
-/// Sessions are made when they are first needed: each of the small one's jobs takes 24 KiB.
+/// Sessions are made when they are first needed. Each job of the small session takes 24 KiB.
 pub(super) struct Sessions {
     devices: Arc<Devices>,
     small: Option<Session>,
@@ -20,7 +20,7 @@ pub(super) struct Sessions {
     seen: Seen,
 }
 
-/// What was counted of the sessions before.
+/// The counters of the sessions at the last look.
 #[derive(Default, Clone, Copy)]
 struct Seen {
     queue_full: u64,
@@ -32,8 +32,7 @@ impl Sessions {
         Sessions { devices, small: None, large: None, seen: Seen::default() }
     }
 
-    /// Whether a job of a batch finds no room before others have ended. Those that a device does not end are not waited
-    /// for.
+    /// Whether a job of a batch has to wait until others have ended. Jobs that a device never ends do not count.
     pub(super) fn is_full(&self) -> bool {
         self.small.as_ref().is_some_and(|session| session.room() == 0 && session.under_way() > 0)
     }
@@ -99,7 +98,7 @@ impl Sessions {
         self.small.get_or_insert_with(|| session(devices, JOBS, SMALL_BYTES_MAX))
     }
 
-    /// A session for one job of so many bytes, no more than a queue transfers.
+    /// A session for one job of `bytes` bytes, at most as many as a queue transfers.
     fn large(&mut self, bytes: usize) -> &mut Session {
         let fits = self.large.as_ref().is_some_and(|(room, _)| *room >= bytes);
         let kept = self.large.take().filter(|_| fits);
@@ -112,7 +111,7 @@ impl Sessions {
         &mut self.large.insert(made).1
     }
 
-    /// Counts what the sessions met since the last time.
+    /// Adds the sessions' events since the last time to the counters.
     fn count(&mut self, counters: &mut ContextCounters<'_>) {
         let sessions = self.small.iter().chain(self.large.as_ref().map(|(_, session)| session));
         let now = sessions.map(seen).fold(Seen::default(), |sum, own| Seen {
@@ -127,14 +126,14 @@ impl Sessions {
     }
 }
 
-/// Blocks beyond this are not tried: the usual limit of a work queue.
+/// Larger blocks are not tried: this is the usual limit of a work queue.
 const TRANSFER_BYTES_MAX: usize = 2 << 20;
 
 fn is_small(bytes: usize) -> bool {
     bytes <= SMALL_BYTES_MAX
 }
 
-/// A session for so many jobs under way, of so many bytes on either side.
+/// A session for `jobs` jobs under way, each with at most `bytes_max` bytes of input and of output.
 fn session(devices: &Devices, jobs: usize, bytes_max: usize) -> Session {
     let time_max = devices.job_time_max;
     let limits = Limits { jobs, source_bytes_max: bytes_max, output_bytes_max: bytes_max, time_max };
@@ -168,7 +167,7 @@ mod tests {
             assert!(matches!(refused, Some(JobError::TooLarge { .. })), "{refused:?}");
             assert!(sessions.large.is_none());
         }
-        // Nor do they cost the session that others use.
+        // Such blocks also leave the session for other blocks intact.
         assert!(run(&mut sessions, TRANSFER_BYTES_MAX).is_none());
         run(&mut sessions, TRANSFER_BYTES_MAX + 1);
         let jobs = sessions.large.as_ref().map(|(room, session)| (*room, session.counters().jobs));

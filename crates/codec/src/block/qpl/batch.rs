@@ -1,9 +1,9 @@
-//! Jobs on a device: submitted one after the other, they run side by side while their owner goes on, for no longer than
-//! a limit.
+//! Jobs on a device. The owner submits them one after the other and continues while they run side by side, up to a time
+//! limit.
 //!
-//! A device that ends no job must not hold its caller for ever, as the library's own waiting call does: a job is given
-//! up after a while. The device may still use the buffers of such a job, so they are kept until it has ended, and the
-//! caller gets copies.
+//! A hanging device must not hold its caller for ever, as the library's own waiting call does. So the caller gives a
+//! job up after a while. The device may still use the buffers of such a job, so they are kept until the job has ended,
+//! and the caller gets copies.
 
 use super::library::{COMPRESS, DECOMPRESS, Functions, Job, JobPath, LEVEL_DEFAULT, status};
 use super::{How, NAME, Outcome, Path, QplCoder, TRIES_MAX, bound, sizes};
@@ -19,11 +19,11 @@ const IN_FLIGHT_MAX: usize = 16;
 /// How long a job may take.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Jobs of the process that were given up and have not ended. With so many of them, devices get no more.
+/// The most jobs of the process that were given up and have not ended. At this number, devices get no further jobs.
 const GIVEN_UP_MAX: usize = 64;
 
-/// A context whose jobs are under way on the device. What the device cannot do, the CPU does on the path `auto`; on the
-/// path of the hardware it is an error.
+/// A context whose jobs are under way on the device. If the device cannot do a job, the CPU does it on the path `auto`.
+/// On the path `hardware` it is an error.
 pub(super) struct Batch<'a> {
     software: Context<'a, QplCoder<'a>>,
     how: How,
@@ -39,7 +39,7 @@ pub(super) struct Batch<'a> {
     counters: ContextCounters<'a>,
 }
 
-/// A job of the caller, and the library's that does it.
+/// A job of the caller, and the library's job that runs it.
 struct UnderWay {
     job: Job,
     /// Its buffers do not move while the device works with them, and the output has room reserved.
@@ -47,7 +47,7 @@ struct UnderWay {
     since: Instant,
 }
 
-/// A job that did not begin, and what is wrong with the device. Without a reason, the data has no need of a device.
+/// A job that did not begin, and the fault of the device. Without a reason, the data needs no device.
 struct Refused {
     own: block::Job,
     reason: Option<String>,
@@ -55,7 +55,7 @@ struct Refused {
 
 static GIVEN_UP: Mutex<Vec<UnderWay>> = Mutex::new(Vec::new());
 
-/// Keeps a job's buffers until it has ended, or looks how many such jobs there are.
+/// Keeps a job's buffers until the job has ended, and returns the number of such jobs.
 fn given_up(job: Option<UnderWay>) -> usize {
     let mut all = GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain_mut(|kept| kept.job.check() == status::BEING_PROCESSED);
@@ -80,7 +80,7 @@ impl<'a> Batch<'a> {
     fn begin(&mut self, mut own: block::Job) -> Result<(), Refused> {
         let (room, is_plausible) = match own.task {
             Task::Compress { max_bytes } => (max_bytes.min(bound(own.input.len())), true),
-            // A match of 258 bytes takes two bits at least.
+            // A match of 258 bytes takes at least two bits.
             Task::Decompress { raw_bytes } => {
                 (raw_bytes, raw_bytes <= own.input.len().saturating_mul(4 * 258))
             }
@@ -131,7 +131,7 @@ impl<'a> Batch<'a> {
         Err(Refused { own, reason: Some(super::library::in_words(begun)) })
     }
 
-    /// Does without the device what it did not do.
+    /// Handles a job without the device.
     fn refused(&mut self, Refused { own, reason }: Refused) -> Done {
         match reason {
             Some(reason) if self.how.path == Path::Hardware => {
@@ -144,7 +144,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What a finished job came to.
+    /// The result of a finished job.
     fn end(&mut self, UnderWay { job, mut own, .. }: UnderWay, status: u32) -> Done {
         let outcome = Outcome::of(status, &job);
         self.free.push(job);
@@ -159,7 +159,7 @@ impl<'a> Batch<'a> {
             Task::Decompress { raw_bytes } => {
                 let ended = outcome.decompressed(own.input.len(), raw_bytes);
                 if ended.is_err() && self.how.path == Path::Auto {
-                    // A flaky device would have people throw sound blocks away: the CPU has the last word.
+                    // The CPU decides: a flaky device would make people throw sound blocks away.
                     return self.failed(own, "the device says that the data is damaged".to_owned());
                 }
                 ended.map(|()| Some(raw_bytes)).map_err(|failure: Failure| failure.of(Format::Deflate, NAME))
@@ -224,7 +224,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Does a task of one call, in buffers of its own: the caller's may go before the device is done with them.
+    /// Runs the task of one call in its own buffers. The caller may free its buffers before the device is done.
     fn call(&mut self, task: Task, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<usize>, BlockError> {
         let (mut input, output) = (std::mem::take(&mut self.input), std::mem::take(&mut self.output));
         input.extend_from_slice(bytes);
@@ -277,7 +277,7 @@ impl BlockCodec for Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // The device writes to buffers of jobs that nobody reaped.
+        // The device may still write to buffers of unreaped jobs.
         for mut job in self.under_way.drain(..) {
             while job.job.check() == status::BEING_PROCESSED {
                 if job.since.elapsed() > self.time_max {
@@ -308,8 +308,8 @@ mod tests {
         block::Job { tag, task, input: b"bytes".to_vec(), output: b"before".to_vec() }
     }
 
-    /// The device copies into the buffers of jobs that were given up: were they freed, it would write into others'
-    /// memory.
+    /// The device copies into the buffers of jobs that were given up. If these buffers were freed, it would write into
+    /// other memory.
     #[test]
     fn a_device_that_ends_no_job_holds_nobody_and_its_buffers_are_kept() {
         for path in [Path::Auto, Path::Hardware] {
@@ -413,8 +413,8 @@ mod tests {
         assert_eq!(given_up(None), 0);
     }
 
-    /// On a machine without a device the library's software runs through the same interface: it is done when it is
-    /// submitted.
+    /// On a machine without a device, the library's software runs behind the same interface. A job is then done at
+    /// submission.
     #[test]
     #[cfg_attr(miri, ignore = "a library in C")]
     fn a_batch_gives_back_every_job_once_with_its_bytes() {

@@ -1,7 +1,7 @@
 //! Intel's Query Processing Library as it is installed: found at run time, its job interface declared here.
 //!
-//! The layout of a job is that of the library's header `qpl/c_api/job.h`; it is the same in releases 1.0 to 1.6, and
-//! other major versions are refused.
+//! The layout of a job is that of the library's header `qpl/c_api/job.h`. It is the same in releases 1.0 to 1.6. Other
+//! major versions are refused.
 
 #[cfg(test)]
 pub(super) mod fake;
@@ -13,7 +13,8 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Names a file to load instead of the usual ones, unless the program has more rights than its user.
+/// The variable that names a file to load instead of the usual ones. It is ignored if the program has more rights than
+/// its user.
 pub const LIBRARY_VARIABLE: &str = "ZIPTIER_QPL";
 
 const LIBRARY_NAMES: [&str; 2] = ["libqpl.so.1", "libqpl.so"];
@@ -25,11 +26,10 @@ pub(super) mod status {
     pub(in super::super) const MORE_OUTPUT_NEEDED: u32 = 2;
     pub(in super::super) const MORE_INPUT_NEEDED: u32 = 3;
     pub(in super::super) const QUEUES_ARE_BUSY: u32 = 5;
-    /// What is wrong with the data: error codes of the device's interface, from 1 on.
+    /// Error codes of the device's interface that blame the data, from 1 on.
     pub(in super::super) const DATA_ERRORS: std::ops::RangeInclusive<u32> = 201..=236;
     pub(in super::super) const DESTINATION_IS_SHORT: u32 = 225;
-    /// Among the data errors, those that blame device or library: no progress, a bad engine state, a failed
-    /// verification.
+    /// The data errors that in truth blame device or library: no progress, a bad engine state, a failed verification.
     pub(in super::super) const NOT_THE_DATA: [u32; 3] = [219, 222, 229];
 }
 
@@ -45,11 +45,11 @@ pub(super) mod flag {
     pub(in super::super) const OMIT_VERIFY: u32 = 0x4000;
 }
 
-/// Compression levels: the one that the device has, and a denser one that only the library's software has.
+/// Compression levels: the only one of the device, and a denser one of the library's software.
 pub(super) const LEVEL_DEFAULT: u32 = 1;
 pub(super) const LEVEL_HIGH: u32 = 3;
 
-/// Where a job is done (`qpl_path_t`).
+/// The worker of a job (`qpl_path_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum JobPath {
@@ -107,7 +107,7 @@ pub(super) struct Functions {
 /// The library, loaded once for the process.
 ///
 /// # Errors
-/// What was looked for and what was found.
+/// The files that were tried, and the finding.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -120,12 +120,12 @@ fn load() -> Result<Functions, String> {
     let names = names(named.as_deref(), is_privileged);
     let mut tried = Vec::new();
     for name in &names {
-        // SAFETY: the file is what the machine's owner installed or named as Intel's library, whose initialisers only
-        // set up tables of functions.
+        // SAFETY: the machine's owner installed or named the file as Intel's library. The initialisers of that library
+        // only set up tables of functions.
         match unsafe { Library::new(*name) } {
             Ok(library) => return bind(library).map_err(|reason| format!("{name}: {reason}")),
             Err(error) => {
-                // The loader's own words name the file, and come as the cause.
+                // The loader's message names the file, and stands in the cause.
                 let why = std::error::Error::source(&error)
                     .map_or_else(|| error.to_string(), |why| why.to_string());
                 tried.push(why);
@@ -170,7 +170,7 @@ fn bind(library: Library) -> Result<Functions, String> {
     })
 }
 
-/// A job, initialised: what one block at a time is coded with. It belongs to no thread.
+/// An initialised job, which codes one block at a time. It belongs to no thread.
 pub(super) struct Job {
     functions: &'static Functions,
     at: NonNull<Fields>,
@@ -179,11 +179,11 @@ pub(super) struct Job {
     room: u32,
 }
 
-// SAFETY: the library keeps nothing of a job in the thread that made it, and a job is used by its owner alone.
+// SAFETY: the library keeps nothing of a job in the thread that made it, and only its owner uses a job.
 unsafe impl Send for Job {}
 
 impl Job {
-    /// A job for that path, or why the library cannot have one.
+    /// A job for a path, or the reason why the library cannot make one.
     pub(super) fn new(functions: &'static Functions, path: JobPath) -> Result<Job, String> {
         let mut bytes = 0;
         // SAFETY: the function writes one integer.
@@ -206,7 +206,8 @@ impl Job {
     /// Sets the job up for one block, as a whole.
     ///
     /// # Safety
-    /// Source and target stay valid, and nobody else touches the target or writes to the source, until the job is done.
+    /// Until the job is done, source and target stay valid, and no other code touches the target or writes to the
+    /// source.
     pub(super) unsafe fn prepare(
         &mut self,
         operation: u32,
@@ -229,7 +230,7 @@ impl Job {
     /// Does the job.
     ///
     /// # Safety
-    /// It has been [prepared](Job::prepare), and what was promised there holds.
+    /// The job has been [prepared](Job::prepare), and the promises made there hold.
     pub(super) unsafe fn execute(&mut self) -> u32 {
         // SAFETY: the job is initialised and prepared.
         unsafe { (self.functions.execute)(self.at.as_ptr()) }
@@ -238,7 +239,7 @@ impl Job {
     /// Begins the job; [`Job::check`] says when it is done.
     ///
     /// # Safety
-    /// As [`Job::execute`]; what was promised holds until the job is done.
+    /// As [`Job::execute`]. The promises hold until the job is done.
     pub(super) unsafe fn submit(&mut self) -> u32 {
         // SAFETY: the job is initialised and prepared.
         unsafe { (self.functions.submit)(self.at.as_ptr()) }
@@ -250,7 +251,7 @@ impl Job {
         unsafe { (self.functions.check)(self.at.as_ptr()) }
     }
 
-    /// Bytes taken and made as the library says, and how many there was room for.
+    /// Bytes consumed and produced according to the library, and the room of the target.
     pub(super) fn totals(&self) -> (usize, usize, usize) {
         // SAFETY: the job is initialised, and done when this is asked.
         let fields = unsafe { self.at.as_ref() };
@@ -260,8 +261,8 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // SAFETY: the job was made by `new` with this layout, and is not used afterwards. One that could not be
-        // initialised is zero, or marked as software's, for which the library does nothing here.
+        // SAFETY: `new` made the job with this layout, and the job is not used afterwards. A job that could not be
+        // initialised is zero or marked as software. For such a job the library does nothing here.
         unsafe {
             (self.functions.finish)(self.at.as_ptr());
             dealloc(self.at.as_ptr().cast(), self.layout);

@@ -1,13 +1,14 @@
-//! Format `deflate`, engine `qpl`: Intel's Query Processing Library, for who has it installed. It drives Intel's
-//! accelerator, and does the same in software.
+//! Format `deflate`, engine `qpl`: Intel's Query Processing Library, on machines that have it installed. The library
+//! drives Intel's accelerator, and does the same work in software.
 //!
-//! The library is looked for when an engine is made (`libqpl.so.1`, `libqpl.so`, or what the environment names in
-//! [`LIBRARY_VARIABLE`]); without it there is no engine, and nothing else misses it. Its history window is 4 KiB, and
-//! its streams are what every engine reads. It has no preset history outside the newest devices, and its Huffman tables
-//! for canned blocks are made from histograms by its own rules, so that ours cannot be given to it: both are refused.
+//! Making an engine loads the library (`libqpl.so.1`, `libqpl.so`, or the file that the environment names in
+//! [`LIBRARY_VARIABLE`]). Without the library there is no engine, and everything else works. The history window is 4
+//! KiB, so every engine reads its streams. The library has no preset history outside the newest devices. It makes
+//! Huffman tables for canned blocks from histograms by its own rules, so it cannot use ziptier's. The engine refuses
+//! both.
 //!
-//! On a device the library reads back what it compressed. A job on the CPU leaves that out, and the frame's checksum
-//! guards what was stored.
+//! On a device the library reads its compressed output back. A job on the CPU skips that, because the frame's checksum
+//! guards the stored bytes.
 
 mod batch;
 mod library;
@@ -23,13 +24,13 @@ use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Up to 5, and on a device always, the library's default; from 6 on its high level.
+/// Levels up to 5 are the library's default, from 6 on its high level. A device always uses the default.
 pub const LEVELS: RangeInclusive<i32> = 1..=9;
 
 const NAME: &str = "qpl";
 
-/// Tries to hand a job to busy queues, before the CPU does it or it is an error. The library itself goes round all
-/// queues in each.
+/// Tries to hand a job to busy queues, before the CPU does the job or it is an error. In each try the library goes
+/// round all queues.
 const TRIES_MAX: u32 = 64;
 
 /// The stream of no bytes: one final block with fixed codes. The library refuses to make it.
@@ -56,7 +57,7 @@ impl Qpl {
     /// An engine for a level, a Huffman mode and a path.
     ///
     /// # Errors
-    /// No library, with the hardware path no device, or something that the library cannot do.
+    /// No library, no device on the path `hardware`, or a setting that the library cannot do.
     pub fn new(
         level: i32,
         huffman: Huffman,
@@ -108,8 +109,7 @@ impl Engine for Qpl {
         if self.how.has_device { "hardware" } else { "software" }
     }
 
-    /// The library is content when the target is full, and counts its whole input as taken, wherever the stream ended
-    /// in it.
+    /// The library stops when the target is full, and counts its whole input as consumed, wherever the stream ended.
     fn checks_end(&self) -> bool {
         false
     }
@@ -138,7 +138,7 @@ impl How {
     fn compressing(&self, path: JobPath) -> (u32, u32) {
         let high = path == JobPath::Software && self.path == Path::Software && self.level > 5;
         let dynamic = if self.dynamic { flag::DYNAMIC_HUFFMAN } else { 0 };
-        // What a device made is read back before anybody relies on it.
+        // A device's output is read back before anything relies on it.
         let verify = if path == JobPath::Hardware { 0 } else { flag::OMIT_VERIFY };
         (verify | dynamic, if high { LEVEL_HIGH } else { LEVEL_DEFAULT })
     }
@@ -152,8 +152,8 @@ struct QplCoder<'a> {
     counters: ContextCounters<'a>,
 }
 
-// SAFETY: the library counts in `total_out` the bytes that it wrote from the start of the target, and decompressing
-// succeeds only if these are as many as the target has.
+// SAFETY: `total_out` counts the bytes that the library wrote from the start of the target. `decompress` succeeds only
+// if that number equals the length of the target.
 unsafe impl Coder for QplCoder<'_> {
     type Error = Failure;
 
@@ -164,7 +164,7 @@ unsafe impl Coder for QplCoder<'_> {
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
-        // A match of 258 bytes takes two bits at least.
+        // A match of 258 bytes takes at least two bits.
         Ok(packed.len().saturating_mul(4 * 258).min(u32::MAX as usize))
     }
 
@@ -219,7 +219,7 @@ impl QplCoder<'_> {
     }
 }
 
-/// More than the library makes of so many bytes: it stores what does not shrink, 65,535 bytes at most in a block.
+/// More than the library makes of `raw_bytes` bytes. It stores bytes that do not shrink, at most 65,535 in a block.
 fn bound(raw_bytes: usize) -> usize {
     raw_bytes.saturating_add(raw_bytes / 8 + 64)
 }
@@ -237,7 +237,7 @@ fn sizes(source: &[u8], target: &mut [MaybeUninit<u8>]) -> Option<((*const u8, u
     Some(((source.as_ptr(), lengths.0), (target.as_mut_ptr().cast(), lengths.1)))
 }
 
-/// What became of a job that said something about its data.
+/// The outcome of a job that says something about its data.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Done { taken: usize, made: usize },
@@ -247,7 +247,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a job; what says nothing about the data is an error of the engine.
+    /// The outcome of a job. A status that says nothing about the data is an error of the engine.
     fn of(status: u32, job: &Job) -> Result<Outcome, String> {
         match status {
             status::OK => {

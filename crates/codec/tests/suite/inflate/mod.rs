@@ -1,7 +1,7 @@
-//! An inflate of our own, written from RFC 1951 and slow, that also says what a stream uses: how far back it refers,
-//! and which kinds of blocks it has. No other decoder tells that.
+//! A slow inflate, written from RFC 1951, that also reports how far back a stream refers and which kinds of blocks it
+//! has. No other decoder reports that.
 
-/// What a stream held.
+/// The contents of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inflated {
     pub(crate) bytes: Vec<u8>,

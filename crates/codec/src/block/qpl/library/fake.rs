@@ -1,4 +1,4 @@
-//! A library that copies bytes, in the place of the real one: its device ends jobs when it is told to.
+//! A stand-in for the library that copies bytes. Its device ends jobs on command.
 
 use super::{Fields, Functions, status};
 use std::ptr::copy_nonoverlapping;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 pub(in super::super) static IS_STUCK: AtomicBool = AtomicBool::new(false);
 /// Whether no job is taken.
 pub(in super::super) static IS_FULL: AtomicBool = AtomicBool::new(false);
-/// Whether it says that it wrote more than there was room for.
+/// Whether it reports more written bytes than the target has room for.
 pub(in super::super) static IS_LYING: AtomicBool = AtomicBool::new(false);
 /// Whether its device calls the data of every job damaged.
 pub(in super::super) static BLAMES_DATA: AtomicBool = AtomicBool::new(false);
 /// Jobs that there are.
 pub(in super::super) static JOBS: AtomicUsize = AtomicUsize::new(0);
 
-/// The functions of a library without state of its own but for the above.
+/// The functions of a library that has no other state.
 pub(in super::super) fn functions() -> &'static Functions {
     let version = "v1.0.0".to_owned();
     Box::leak(Box::new(Functions { job_size, init, execute, submit, check, finish, version }))

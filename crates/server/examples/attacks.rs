@@ -1,10 +1,10 @@
-//! What hostile clients cost a real server: `attacks ZIPTIER [NAME [PART]]` starts `ZIPTIER serve` for each attack, on
-//! this machine alone, and prints the most anonymous memory it had beside its limit, and the longest wait of a client
-//! that asks for little. NAME chooses attacks by a part of their names. PART divides what they send, to see that they
-//! work.
+//! Measures the cost of hostile clients on a real server: `attacks ZIPTIER [NAME [PART]]` starts `ZIPTIER serve` for
+//! each attack, on this machine alone. It prints the server's peak of anonymous memory beside its limit, and the
+//! longest wait of a client with small requests. NAME selects attacks by a part of their names. PART divides the bytes
+//! that they send, for a quick trial.
 //!
-//! All rows are printed; then it fails if the memory or a wait of any row was above its bound. The figures depend on
-//! the machine: tests hold what must not depend on it.
+//! After all rows the program fails if the memory or a wait of any row was above its bound. The figures depend on the
+//! machine; tests check what must not depend on it.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that can't go on should stop")]
 
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest that a client with requests of its own may wait for others.
+/// The longest time that a client with its own requests may wait for others.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Files that the server and this program have open beside connections.
 const OTHER_FILES: u64 = 300;
 
 type Attack = fn(&Server);
 
-/// What a row needs beside its attack.
+/// The needs of a row beside its attack.
 #[derive(Clone, Copy)]
 enum Needs {
     Nothing,
@@ -32,7 +32,7 @@ enum Needs {
     Folder,
 }
 
-/// Name, memory limit in MiB, what it needs, what is done.
+/// Name, memory limit in MiB, needs, attack.
 const ATTACKS: &[(&str, u64, Needs, Attack)] = &[
     ("GETEX of 200 MB, 8 clients", 1024, Needs::Nothing, |server| {
         whole_values(server, 200_000_000, &[b"GETEX", b"huge", b"PERSIST"]);
@@ -105,7 +105,7 @@ impl Server {
         (0..part(clients)).map(|_| self.connect()).collect()
     }
 
-    /// Asks, and shows the first line of the reply and how long it took.
+    /// Sends a request, and prints the first line of the reply and the time that it took.
     fn show(&self, args: &[&[u8]]) {
         let start = Instant::now();
         let reply = self.connect().ask(args);
@@ -191,7 +191,7 @@ fn side_by_side(clients: usize, work: impl Fn(usize) + Sync) {
     thread::scope(|scope| (0..clients).for_each(|client| drop(scope.spawn(move || work(client)))));
 }
 
-/// A value of about so many bytes; only its last one is sent.
+/// Makes a value of about `bytes` bytes by sending only its last byte.
 fn make_huge(server: &Server, bytes: usize) {
     server.show(&[b"SETRANGE", b"huge", part(bytes).to_string().as_bytes(), b"x"]);
 }
@@ -267,7 +267,7 @@ fn overwritten(server: &Server) {
         }
         let mut reader = server.connect();
         reader.send(&request(&[b"GET", b"value"]));
-        // It has begun: the beginning of its reply is there.
+        // The beginning of the reply is there, so the reply has begun.
         let _ = reader.stream.get_ref().peek(&mut [0]);
         readers.push(reader);
     }
@@ -389,14 +389,14 @@ fn counts(server: &Server) {
 
 type Command = (&'static str, &'static [&'static [u8]]);
 
-/// What a bystander with small requests asks for, again and again.
+/// The requests that a bystander repeats.
 const SMALL: &[Command] = &[
     ("PING", &[b"PING"]),
     ("GET", &[b"GET", b"by:small"]),
     ("MSET of two keys", &[b"MSET", b"by:small", b"value", b"by:source", b"value"]),
     ("RENAME", &[b"RENAME", b"by:source", b"by:target"]),
 ];
-/// Another one holds as much as an attacker meanwhile, and may be disconnected for that.
+/// The requests of a second bystander. It holds as much as an attacker meanwhile, and may be disconnected for that.
 const LARGE: &[Command] = &[("SET of 300 KB", &[b"SET", b"by:large", &[b'v'; 300_000]])];
 
 /// A client beside an attack. A refusal is an answer.
@@ -444,7 +444,7 @@ impl Bystander {
     }
 }
 
-/// The most memory while `attack` goes on, and what the bystanders saw.
+/// Runs `attack`, and returns the most memory meanwhile and the observations of the bystanders.
 fn watched(server: &Server, attack: Attack) -> (u64, [Bystander; 2]) {
     // The bystanders' keys lie between others, in leaves that no attack writes to.
     for prefix in ["by:0", "by:z"] {
@@ -470,7 +470,7 @@ fn watched(server: &Server, attack: Attack) -> (u64, [Bystander; 2]) {
     })
 }
 
-/// Runs one attack and prints its row; what was above its bound.
+/// Runs one attack and prints its row. Returns the figures that were above their bounds.
 fn row(ziptier: &str, (name, mib, needs, attack): (&str, u64, Needs, Attack)) -> Vec<String> {
     let server = Server::start(ziptier, mib, needs);
     let (most, [small, large]) = watched(&server, attack);

@@ -5,9 +5,9 @@
 //! cargo run --release -p ziptier-server --example fill_and_audit -- audit PORT MIB BYTES_MAX FILE...
 //! ```
 //!
-//! Values of key `n` are 64 to BYTES_MAX bytes of the files, at most 4,159, at a place that follows from `n`; so an
-//! audit needs nothing but the same arguments, and can be made by another process after the server was killed. Every
-//! failure is a sentence and a status of 1.
+//! The value of key `n` is 64 to BYTES_MAX bytes of the files, at most 4,159, at a place that follows from `n`. So an
+//! audit needs only the same arguments, and another process can run it after the server was killed. Every failure is a
+//! sentence and a status of 1.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -21,10 +21,10 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const CLIENTS: u64 = 8;
 /// Requests of a client before it reads replies.
 const PIPELINE: u64 = 64;
-/// Keys that are read back after so many were written.
+/// Of this many written keys, one is read back.
 const READ_BACK: u64 = 16;
 
-/// Where values come from.
+/// The source of values.
 struct Values {
     text: Vec<u8>,
     bytes_max: usize,
@@ -49,7 +49,7 @@ impl Values {
         &self.text[at..at + len]
     }
 
-    /// How many keys have so many bytes of values together.
+    /// The number of keys whose values have `bytes` bytes together.
     fn keys(&self, bytes: u64) -> u64 {
         let mut sum = 0;
         (0..)
@@ -90,7 +90,7 @@ fn read_back(connection: &mut redis::Connection, values: &Values, keys: &[u64]) 
     Ok(())
 }
 
-/// What one client does with the keys `first..`, each `CLIENTS * PIPELINE` on.
+/// The work of one client: the keys from `first`, in steps of `CLIENTS * PIPELINE`.
 fn work(fills: bool, port: u16, values: &Values, first: u64, keys: u64, done: &AtomicU64) -> Outcome<()> {
     let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
     for start in (first..keys).step_by((CLIENTS * PIPELINE) as usize) {
@@ -101,7 +101,7 @@ fn work(fills: bool, port: u16, values: &Values, first: u64, keys: u64, done: &A
                 pipeline.cmd("SET").arg(name(*key)).arg(values.get(*key)).ignore();
             }
             pipeline.query::<()>(&mut connection)?;
-            // Those of this client's groups that were acknowledged, near and far.
+            // Groups of this client that were acknowledged, recent and old ones.
             let groups = (start - first) / (CLIENTS * PIPELINE) + 1;
             let earlier = |n| first + mix(start + n) % groups * CLIENTS * PIPELINE;
             read_back(&mut connection, values, &(0..READ_BACK).map(earlier).collect::<Vec<_>>())?;

@@ -1,4 +1,4 @@
-//! Serves a plain ordered map: what the server itself costs, without a store behind it.
+//! Serves a plain ordered map, to measure the cost of the server itself without a store.
 //!
 //! `cargo run --release -p ziptier-server --example serve_a_map -- 6380 1` listens on port 6380 with one worker.
 

@@ -1,8 +1,8 @@
-//! What the server needs from a store.
+//! The trait that the server needs of a store.
 //!
-//! The trait is small and object-safe: one indirect call per command costs nothing beside a socket, and the server
-//! is compiled once. Implementations are shared by all workers, so every method takes `&self` and may run at the
-//! same time as any other. Expired keys are invisible to every method.
+//! The trait is small and object-safe. One indirect call per command is cheap beside a socket, and the server is
+//! compiled once. All workers share an implementation, so every method takes `&self` and may run at the same time as
+//! any other. Expired keys are invisible to every method.
 //!
 //! An implementation must hold three promises that commands are built on:
 //!
@@ -13,16 +13,16 @@
 use std::fmt;
 use std::ops::Bound;
 
-/// What is known about a value without reading it.
+/// The properties of a value that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
     /// Length in bytes.
     pub len: u64,
-    /// When the key ceases to exist, in milliseconds of Unix time.
+    /// The time at which the key expires, in milliseconds of Unix time.
     pub expires_at_ms: Option<u64>,
 }
 
-/// What is going to happen to keys.
+/// The coming access to keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// They are read.
@@ -31,32 +31,32 @@ pub enum Access {
     Write,
 }
 
-/// What [`Backend::update`] leaves behind.
+/// The result of an update by [`Backend::update`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Update {
-    /// The key with this value.
+    /// Give the key this value.
     Put {
         /// The new value.
         value: Vec<u8>,
         /// Its expiry in milliseconds of Unix time.
         expires_at_ms: Option<u64>,
     },
-    /// The value that was there with another expiry; no key if there was none.
+    /// Keep the value and change its expiry. A missing key stays missing.
     Expire {
         /// The expiry in milliseconds of Unix time.
         expires_at_ms: Option<u64>,
     },
     /// No key.
     Delete,
-    /// What was there.
+    /// Change nothing.
     Keep,
 }
 
 /// A value as [`Backend::update`] finds it.
 pub enum Old<'a> {
-    /// All of its bytes, which are few.
+    /// All of its few bytes.
     Whole(&'a [u8]),
-    /// A large value, of which nothing was read: there may be no room for it.
+    /// A large value, not yet read, because there may be no room for it.
     Large(Box<dyn ValueReader>),
 }
 
@@ -83,7 +83,7 @@ pub enum Operation<'a> {
     },
 }
 
-/// What [`Backend::transfer`] does with the source, and with a target that exists.
+/// Options of [`Backend::transfer`] for the source, and for an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
     /// Leave the source where it is.
@@ -99,18 +99,18 @@ pub enum Transferred {
     Done,
     /// There is no source; nothing was changed.
     NoSource,
-    /// There is a target, which was to be kept; nothing was changed.
+    /// The target exists and was to be kept; nothing was changed.
     TargetExists,
     /// The caller did not grant a [`Need`]; nothing was changed.
     NotGranted,
 }
 
-/// What a [`Backend::transfer`] asks for before it goes on.
+/// A need of [`Backend::transfer`] that the caller must grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Time: another write of several keys is under way, and nobody knows how long that takes.
+    /// Time: another write of several keys is under way, and may take any length of time.
     Wait,
-    /// Memory for a copy of so many bytes of the value.
+    /// Memory for a copy of this many bytes of the value.
     Bytes(u64),
 }
 
@@ -136,7 +136,7 @@ pub enum Saving {
     NoFolder,
 }
 
-/// Why a store refused. Its text is one sentence for the client.
+/// The reason why a store refused: one sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendError {
@@ -162,24 +162,24 @@ impl std::error::Error for BackendError {}
 pub struct MemoryUse {
     /// Keys and values as clients wrote them.
     pub logical_bytes: u64,
-    /// What the store holds for them: index, bodies, dictionaries, slack.
+    /// Bytes that the store holds in DRAM: index, bodies, dictionaries, slack.
     pub held_bytes: u64,
-    /// What it holds for them in places below DRAM: far memory in use, and live bytes on SSD.
+    /// Bytes that the store holds below DRAM: far memory in use, and live bytes on SSD.
     pub held_below_bytes: u64,
     /// The limit on `held_bytes`, if there is one.
     pub limit_bytes: Option<u64>,
     /// `held_bytes` by purpose; the names appear in `INFO memory`.
     pub parts: Vec<(&'static str, u64)>,
-    /// Anonymous memory of the process that the limit does not mean: far memory of a NUMA node.
+    /// Anonymous memory of the process that the limit does not count: far memory of a NUMA node.
     pub far_anonymous_bytes: u64,
 }
 
 /// Memory beside DRAM, as `INFO memory` shows it.
 #[derive(Debug, Clone, Default)]
 pub struct FarUse {
-    /// What it is, in words.
+    /// The kind of memory, in words.
     pub kind: String,
-    /// What makes bytes durable there, in words.
+    /// The means that makes bytes durable there, in words.
     pub persistence: String,
     /// Bytes in use.
     pub used_bytes: u64,
@@ -189,7 +189,7 @@ pub struct FarUse {
     pub parts: Vec<(&'static str, u64)>,
 }
 
-/// A value that stays as it was when it was opened, however often its key is written meanwhile.
+/// A value as it was at opening, however often its key is written meanwhile.
 ///
 /// The server sends values above a few hundred KiB through it, piece by piece between other clients' requests.
 pub trait ValueReader: Send {
@@ -201,8 +201,8 @@ pub trait ValueReader: Send {
         self.len() == 0
     }
 
-    /// Bytes of memory that the store holds for those who read this value alone, because no key has it any more; of
-    /// several readers each tells its share.
+    /// Bytes of memory that the store holds only for readers of this value, because no key has it any more. Each of
+    /// several readers returns its share.
     fn own_bytes(&self) -> usize {
         0
     }
@@ -211,7 +211,7 @@ pub trait ValueReader: Send {
     ///
     /// # Errors
     ///
-    /// When they can't be read. The server then closes the connection, because the reply has begun.
+    /// If the bytes cannot be read. The server then closes the connection, because the reply has begun.
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError>;
 }
 
@@ -233,11 +233,11 @@ impl ValueReader for Vec<u8> {
 
 /// A key-value store behind the server.
 ///
-/// Keys of every length up to the protocol's 512 MiB arrive here. A store refuses those that it does not take (an empty
-/// key, a long one) with a sentence.
+/// Keys of every length up to the protocol's 512 MiB arrive here. A store refuses keys that it does not accept (an
+/// empty key, a long one) with a sentence.
 pub trait Backend: Send + Sync {
-    /// Looks `key` up. If its value has at most `bytes_max` bytes, `value` holds exactly it afterwards; otherwise
-    /// `value` is empty, and the caller opens the value. `value` is empty too when there is no such key.
+    /// Looks `key` up. If its value has at most `bytes_max` bytes, `value` holds exactly that value afterwards.
+    /// Otherwise `value` is empty, and the caller opens the value. `value` is also empty if there is no such key.
     fn get_into(
         &self,
         key: &[u8],
@@ -245,8 +245,8 @@ pub trait Backend: Send + Sync {
         value: &mut Vec<u8>,
     ) -> Result<Option<Meta>, BackendError>;
 
-    /// Looks all `keys` up, calling `each` once per key in their order with what [`Backend::get_into`] would give.
-    /// A store that can overlap the lookups' memory latencies does better than this default.
+    /// Looks all `keys` up, and calls `each` once per key, in order, with the result of [`Backend::get_into`]. A store
+    /// that can overlap the lookups' memory latencies does better than this default.
     fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
         let mut value = Vec::new();
         for key in keys {
@@ -255,7 +255,7 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Says which keys will be read, or written, next. A store may bring them closer meanwhile; nothing else happens.
+    /// Announces keys that will be read or written next. A store may prefetch them; nothing else happens.
     fn prepare(&self, _keys: &[&[u8]], _access: Access) {}
 
     /// Opens a value for reading in pieces.
@@ -278,18 +278,18 @@ pub trait Backend: Send + Sync {
     /// Removes a key; `true` if it existed.
     fn delete(&self, key: &[u8]) -> Result<bool, BackendError>;
 
-    /// Reads and writes one key with nothing in between. `change` may be called more than once; the last call counts.
-    /// It gets values above some KiB opened, not read: whoever wants their bytes sees first whether there is room.
+    /// Reads and writes one key atomically. `change` may be called more than once; the last call counts. It gets values
+    /// above some KiB opened, not read, so that it can check for room before it reads them.
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError>;
 
-    /// As [`Backend::update`], for changes that need only length and expiry. A store that keeps those apart from the
+    /// As [`Backend::update`], for changes that need only length and expiry. A store that keeps both apart from the
     /// value does better than this default.
     fn update_meta(&self, key: &[u8], change: &mut ChangeMeta<'_>) -> Result<(), BackendError> {
         self.update(key, &mut |old| change(old.map(|(_, meta)| meta)))
     }
 
-    /// Gives `target` the value and expiry of `source` with nothing in between. The keys differ. Before it waits, or
-    /// reads a large value, it asks `grant`, and ends where that says no.
+    /// Gives `target` the value and expiry of `source` atomically. The keys differ. Before it waits, or reads a large
+    /// value, it calls `grant`, and ends if the answer is no.
     fn transfer(
         &self,
         source: &[u8],
@@ -301,14 +301,14 @@ pub trait Backend: Send + Sync {
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
 
-    /// As [`Backend::write`], but `None`, with nothing done, if that would wait for another write of several keys. A
-    /// store where those wait for each other must do better than this default.
+    /// As [`Backend::write`], but returns `None` and does nothing if it would wait for another write of several keys. A
+    /// store whose writes of several keys wait for each other must override this default.
     fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
         self.write(operations).map(Some)
     }
 
-    /// Whether a write of `key` would wait for a long write of several keys. A store where it would must do better than
-    /// this default.
+    /// Whether a write of `key` would wait for a long write of several keys. A store with such waits must override this
+    /// default.
     fn holds_up(&self, _key: &[u8]) -> bool {
         false
     }
@@ -321,7 +321,7 @@ pub trait Backend: Send + Sync {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, BackendError>;
 
-    /// Some key, each about as likely as another; `None` when there is none.
+    /// A random key, each about equally likely; `None` if there is none.
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// Number of keys.
@@ -332,7 +332,8 @@ pub trait Backend: Send + Sync {
         self.len() == 0
     }
 
-    /// Number of keys, if that takes no longer than a few requests; otherwise the error is about that number.
+    /// Number of keys, if counting takes no longer than a few requests. Otherwise the error is an estimate of the
+    /// number.
     fn len_if_quick(&self) -> Result<u64, u64> {
         Ok(self.len())
     }
@@ -350,13 +351,13 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Returns when everything that the calling thread has written or seen is as durable as the store promises. A
+    /// Returns when everything that the calling thread has written or read is as durable as the store promises. A
     /// worker calls it once for all requests of a round, before any of their replies leaves.
     ///
     /// # Errors
     ///
-    /// Nobody knows what became of writes since the last successful call. Those who wrote are told so, and so are those
-    /// who read if
+    /// The fate of writes since the last successful call is unknown. The server tells their writers, and also readers
+    /// if
     /// [`Backend::waits_for_disk`]: what they saw may not last. Where nobody waits for the disk reads go on.
     fn wait(&self) -> Result<(), BackendError> {
         Ok(())
@@ -371,21 +372,21 @@ pub trait Backend: Send + Sync {
         Ok(Saving::NoFolder)
     }
 
-    /// The server stops: a [`Backend::save`] that another thread waits for ends soon, with an error if it must, and so
-    /// do those to come.
+    /// Prepares for the end of the server. A [`Backend::save`] under way, and every later one, then ends soon, with an
+    /// error if necessary.
     fn stop(&self) {}
 
-    /// When everything was last saved, in milliseconds of Unix time, or the folder was opened; `None` without a folder.
+    /// The time of the last save, or of opening the folder, in milliseconds of Unix time; `None` without a folder.
     fn last_save_ms(&self) -> Option<u64> {
         None
     }
 
-    /// What `INFO persistence` shows beside Redis's fields: lower-case names, plain values. Empty without a folder.
+    /// Fields of `INFO persistence` beside Redis's: lower-case names, plain values. Empty without a folder.
     fn persistence(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    /// Changes the limit on what the store holds; `None` lifts it. A store without a limit does nothing.
+    /// Changes the limit on the bytes that the store holds; `None` lifts it. A store without a limit does nothing.
     fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
 
     /// Whether keys are evicted at the limit; otherwise writes are refused there.
@@ -401,7 +402,7 @@ pub trait Backend: Send + Sync {
     /// Begins or ends eviction at the limit. A store that may not evict does nothing.
     fn set_eviction(&self, _evicts: bool) {}
 
-    /// Evicts keys until `bytes` more may be held; `false` where that can't be, or where nothing is evicted.
+    /// Evicts keys until there is room for `bytes` more. `false` if there is none, or if the store does not evict.
     fn make_room(&self, _bytes: u64) -> bool {
         false
     }
@@ -422,7 +423,7 @@ pub trait Backend: Send + Sync {
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;
 
-    /// What `INFO ssd` shows: lower-case names, plain values. Empty without an SSD.
+    /// Fields of `INFO ssd`: lower-case names, plain values. Empty without an SSD.
     fn ssd(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -434,11 +435,11 @@ pub trait Backend: Send + Sync {
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
 
-/// Decides whether a [`Backend::transfer`] gets what it needs.
+/// Decides whether a [`Backend::transfer`] gets a need granted.
 pub type Grant<'a> = dyn FnMut(Need) -> bool + 'a;
 
-/// Decides in [`Backend::update_meta`] what becomes of a key.
+/// Decides the new state of a key in [`Backend::update_meta`].
 pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;
 
-/// Decides what becomes of a key in [`Backend::update`].
+/// Decides the new state of a key in [`Backend::update`].
 pub type Change<'a> = dyn FnMut(Option<(Old<'_>, Meta)>) -> Update + 'a;

@@ -1,18 +1,18 @@
-//! What all clients together may make the server hold: unfinished requests, requests that wait for a thread, replies
-//! that nobody has taken, names.
+//! Bounds the memory that all clients together make the server hold: unfinished requests, requests that wait for a
+//! thread, unsent replies, and names.
 //!
-//! Whoever needs memory for a client takes it here first. When nothing is left:
+//! Code that needs memory for a client takes it from the budget first. When the budget is used up:
 //!
 //! 1. The client's socket is not read while replies wait for it.
-//! 2. A request that is still arriving is dropped as it comes, and refused.
-//! 3. The clients that hold most are disconnected. Where a reply needs the room this happens at once, for no reply can
-//!    be taken back. Where requests do it happens after some refusals, or a few clients that stay would lock all others
-//!    out.
+//! 2. The server drops a request that is still arriving, and refuses it.
+//! 3. The server disconnects the clients that hold most. If a reply needs the room, this happens at once, because no
+//!    reply can be taken back. If requests need it, this happens after some refusals. Otherwise a few idle clients
+//!    would lock all others out.
 //!
-//! The limit may change while the server runs. A lower one takes nothing from clients that hold more: steps 2 and 3
-//! wait for the next client that asks.
+//! The limit may change while the server runs. A lower limit takes nothing from clients that hold more. Steps 2 and 3
+//! wait for the next client that needs memory.
 //!
-//! Not for memory of a request that is being run: see `memory_limit`.
+//! Do not use the budget for memory of a running request: see `memory_limit`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -20,7 +20,8 @@ use crate::refusal::Refusal;
 
 /// Refusals after which the clients that hold most are disconnected.
 const REFUSALS_MAX: usize = 64;
-/// The part of the budget, one in so many, that is free when they are, and that replies may take beyond it until then.
+/// One part in this many of the budget is free after such a disconnection. Until then replies may exceed the budget by
+/// as much.
 const SPARE_PART: usize = 8;
 
 /// The budget.
@@ -30,7 +31,7 @@ pub(crate) struct Budget {
     held_bytes: AtomicUsize,
     /// Since clients were disconnected last.
     refusals: AtomicUsize,
-    /// The most bytes that one of them lacked.
+    /// The most bytes that one refused request lacked.
     lacking_bytes: AtomicUsize,
     /// Clients disconnected for want of room.
     pub(crate) evicted: AtomicU64,
@@ -60,7 +61,7 @@ impl Budget {
         self.held_bytes.load(Relaxed)
     }
 
-    /// More than half is taken: clients hold little more than they have.
+    /// Whether more than half is taken. Clients may then hold little more than they have.
     pub(crate) fn is_tight(&self) -> bool {
         self.held_bytes() > self.limit_bytes() / 2
     }
@@ -76,7 +77,7 @@ impl Budget {
         self.take_within(bytes, limit_bytes + limit_bytes / SPARE_PART)
     }
 
-    /// Takes `bytes`, which are few, whether there are so many or not.
+    /// Takes a few `bytes` even if the budget has no room.
     pub(crate) fn take_always(&self, bytes: usize) {
         self.held_bytes.fetch_add(bytes, Relaxed);
     }
@@ -96,7 +97,7 @@ impl Budget {
         Hold { budget: self, bytes: 0 }
     }
 
-    /// Counts a refused request, which lacked `bytes`; whether clients are to be disconnected for it.
+    /// Counts a refused request that lacked `bytes`, and returns whether clients are to be disconnected.
     pub(crate) fn note_refusal(&self, bytes: usize) -> bool {
         self.lacking_bytes.fetch_max(bytes, Relaxed);
         if self.refusals.fetch_add(1, Relaxed) + 1 < REFUSALS_MAX {
@@ -106,7 +107,7 @@ impl Budget {
         true
     }
 
-    /// Bytes that clients must give back so that there is room again, `going` of which are on their way.
+    /// Bytes that clients must give back to make room. `going` bytes of disconnected clients are already on their way.
     pub(crate) fn excess_bytes(&self, going: usize) -> usize {
         let limit_bytes = self.limit_bytes();
         let lacking_bytes = self.lacking_bytes.swap(0, Relaxed).min(limit_bytes / 2);
@@ -115,7 +116,7 @@ impl Budget {
     }
 }
 
-/// Memory that was taken, and is given back when this is dropped.
+/// Memory taken from the budget. Dropping this value gives it back.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     budget: &'a Budget,
@@ -160,7 +161,7 @@ mod tests {
         assert!(budget.is_tight() && !budget.take(3) && budget.take(2) && !budget.take(usize::MAX));
         assert!(budget.take_beyond(1000) && !budget.take_beyond(1));
         assert_eq!((budget.excess_bytes(0), budget.excess_bytes(1500)), (2000, 500));
-        // Those who were refused fit then, but nobody may have all others disconnected.
+        // The refused requests fit then. No single client may have all others disconnected.
         budget.note_refusal(3000);
         assert_eq!((budget.excess_bytes(0), budget.excess_bytes(0)), (4000, 2000));
         budget.note_refusal(usize::MAX);

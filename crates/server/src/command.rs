@@ -34,18 +34,18 @@ pub(crate) struct Client {
     pub(crate) info: Arc<ClientInfo>,
     /// Close once the replies have left.
     pub(crate) closing: bool,
-    /// Some command since replies were last released may have written, or has read what may not be durable yet and was
-    /// promised to be.
+    /// Whether a command since the last release of replies may have written, or has read a write that is not yet
+    /// durable.
     pub(crate) rests_on_log: bool,
     /// The reply to the last command is still being produced; later commands wait.
     pub(crate) streaming: Option<Box<Streaming>>,
-    /// It sent the password, or connected when there was none.
+    /// Whether the client sent the password, or connected when there was none.
     pub(crate) authenticated: bool,
-    /// It sent `MULTI`: no command runs up to `EXEC` or `DISCARD`.
+    /// Whether the client sent `MULTI`. No command runs up to `EXEC` or `DISCARD`.
     pub(crate) in_transaction: bool,
     /// It may have cursors.
     pub(crate) scans: bool,
-    /// The last command was not run: it is for a thread of its own.
+    /// Set if the last command was not run because it needs a thread of its own.
     pub(crate) deferred: Option<Length>,
 }
 
@@ -63,13 +63,13 @@ impl Client {
         }
     }
 
-    /// The same client as a request sees it that runs on another thread.
+    /// A copy of the client for a request that runs on another thread.
     pub(crate) fn twin(&self) -> Self {
         let Self { in_transaction, scans, .. } = *self;
         Self { in_transaction, scans, ..Self::new(Arc::clone(&self.info), self.authenticated) }
     }
 
-    /// Takes over what a request on another thread made of the client.
+    /// Takes over the changes that a request on another thread made to the client.
     pub(crate) fn take_over(&mut self, twin: Self) {
         self.closing |= twin.closing;
         self.streaming = twin.streaming;
@@ -78,7 +78,7 @@ impl Client {
         self.scans = twin.scans;
     }
 
-    /// Whether nothing is done for it until it sends the password.
+    /// Whether the client must send the password first.
     pub(crate) fn must_authenticate(&self, shared: &Shared) -> bool {
         !self.authenticated && shared.settings.requires_password()
     }
@@ -92,12 +92,12 @@ pub(crate) struct Session<'a> {
     pub(crate) reply: &'a mut Reply,
     /// Scratch for one value; its contents mean nothing between commands.
     pub(crate) value: &'a mut Vec<u8>,
-    /// The request, if it runs on a thread of its own; nothing on a worker, whose other clients wait.
+    /// The request, if it runs on a thread of its own. `None` on a worker.
     pub(crate) request: Option<&'a Arc<OwnedArgs>>,
 }
 
 impl Session<'_> {
-    /// The request for a reply that is made later. On a worker it is short, and copied.
+    /// The request for a reply that is made later. On a worker the request is short and gets copied.
     fn own(&self, args: &Args<'_>) -> Arc<OwnedArgs> {
         self.request.map_or_else(|| Arc::new(OwnedArgs::copy(args)), Arc::clone)
     }
@@ -125,7 +125,7 @@ impl Command {
         if arity >= 0 { given == arity } else { given >= -arity }
     }
 
-    /// What becomes of the key that is its first argument; nothing if that is no key.
+    /// The access to the first argument, if that is a key.
     fn access(&self) -> Option<Access> {
         match (self.keys.0, self.flags.first()) {
             (1, Some(&"write")) => Some(Access::Write),
@@ -143,7 +143,7 @@ impl Command {
         self.is("loading") || matches!(self.name, "client" | "config")
     }
 
-    /// Refuses what the state of client or server forbids, in Redis's order.
+    /// Refuses commands that the state of client or server forbids, in Redis's order.
     fn admit(&self, session: &Session<'_>) -> Result<(), Refusal> {
         let (shared, client) = (session.shared, &*session.client);
         if client.authenticated && !client.in_transaction && !shared.backend.is_loading() {
@@ -164,7 +164,7 @@ impl Command {
         Ok(())
     }
 
-    /// How long it may take, if a worker's other clients would wait too long for it.
+    /// The expected length of the command, if it is too long for a worker's other clients.
     fn runs_apart(&self, args: &Args<'_>) -> Option<Length> {
         let is = |word: &[u8]| args.get(1).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
         let has = |word: &[u8]| args.from(1).any(|arg| arg.eq_ignore_ascii_case(word));
@@ -177,14 +177,15 @@ impl Command {
             "config" if is(b"set") && has(b"maxmemory-policy") => Some(Length::Long),
             "client" if is(b"list") => Some(Length::Short),
             _ if arguments <= ARGUMENTS_INLINE_MAX && text <= APART_BYTES => None,
-            // They wait for each other, or the value that they change may be any length.
+            // Such commands wait for each other, or change a value of any length.
             "mset" | "msetnx" | "append" | "setrange" => Some(Length::Long),
             _ if arguments > ARGUMENTS_SHORT_MAX || text > SHORT_BYTES => Some(Length::Long),
             _ => Some(Length::Short),
         }
     }
 
-    /// Whether it writes to a key that a long write of several keys has: a worker's other clients would wait, too.
+    /// Whether the command writes to a key that a long write of several keys holds. A worker's other clients would
+    /// wait, too.
     fn is_held_up(&self, args: &Args<'_>, shared: &Shared) -> bool {
         let (first, last, step) = self.keys;
         let last = if last < 0 { args.len() as i32 + last } else { last };
@@ -198,13 +199,13 @@ impl Command {
         match self.is("denyoom") {
             // A log has a copy until it is written.
             true => text * (1 + usize::from(shared.backend.holds_replies())) + args.len() * ARGUMENT_BYTES,
-            // Those that repeat what they were told.
+            // Commands that repeat their arguments.
             false if self.keys.0 == 0 => 2 * text,
             false => 0,
         }
     }
 
-    /// What it writes is admitted by the store; what it copies on the way, if that is much, is admitted here.
+    /// The store admits the bytes that a command writes. This function admits large copies on the way.
     fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
         let _room = session.shared.reserve(self.bytes_needed(args, session.shared))?;
         let outcome = (self.run)(session, args);
@@ -321,14 +322,14 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
 ];
 
-/// Threads of their own run requests with more text or more arguments, and changes of values with more bytes. A value
-/// of so many bytes is coded in some milliseconds.
+/// Requests with more text or more arguments run on threads of their own, and so do changes of longer values. Coding a
+/// value of this length takes some milliseconds.
 const APART_BYTES: usize = 256 << 10;
 const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// Of those, requests up to this are short.
 const SHORT_BYTES: usize = 1 << 20;
 const ARGUMENTS_SHORT_MAX: usize = 8192;
-/// What a write of several keys takes for each argument on its way: 500 bytes were measured for a key and its value.
+/// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
 
 /// Requests of a pipeline that the store is told of at a time.
@@ -370,7 +371,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
     NAMES.iter().position(|&known| known == packed).map(|index| &COMMANDS[index])
 }
 
-/// Tells the store of the keys that the next requests of `input` name; how many requests that were.
+/// Announces the keys of the next requests of `input` to the store, and returns the number of requests.
 pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize {
     let mut announced = [Announced::default(); ANNOUNCED_MAX];
     let count = parser.look_ahead(input, &mut announced);
@@ -395,7 +396,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize 
     count
 }
 
-/// Runs one request and writes its reply, or says that it must run elsewhere.
+/// Runs one request and writes its reply, or notes that the request must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     let found = find(args.at(0));
     let outcome = match found {
@@ -421,7 +422,7 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             }
         }
         None => {
-            // A web page that makes a browser post to this port must not get a command through.
+            // A web page can make a browser post to this port. No command may get through that way.
             session.client.closing |= is_http(args.at(0));
             Err(Refusal::unknown_command(args.at(0), args.from(1)))
         }

@@ -1,4 +1,4 @@
-//! How a server is set up, and the sentences of what can go wrong.
+//! Settings of a server, and the errors of starting it.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Config {
     pub port: u16,
     /// Refuses addresses that other machines can reach, unless there is a password.
     pub protected_mode: bool,
-    /// What clients must send with `AUTH` first; `None` lets everybody in.
+    /// The password that clients must send with `AUTH` first. `None` lets every client in.
     pub password: Option<Password>,
     /// Worker threads, each with its own event loop; at least 1.
     pub threads: usize,
@@ -36,12 +36,12 @@ pub struct Config {
     pub timeout_s: u64,
     /// Seconds of silence after which the system asks whether a client is still there; 0 for never.
     pub keepalive_s: u64,
-    /// When clients that do not take their replies are disconnected; by default never.
+    /// Limits at which clients that do not read their replies are disconnected; by default none.
     pub output_limits: OutputLimits,
-    /// Bytes of memory that the process may have, without what belongs to files: the store gets what everything else
-    /// leaves of it. Writes that do not fit are refused; requests too large to be kept are read and dropped.
+    /// Bytes of memory that the process may use, without memory that belongs to files. The store gets what everything
+    /// else leaves. Writes that do not fit are refused. Requests too large to be kept are read and dropped.
     pub memory_limit_bytes: Option<u64>,
-    /// Makes the allocator give its free pages back to the system, if it keeps some.
+    /// Makes the allocator return its free pages to the system, if it keeps any.
     pub release_memory: Option<fn()>,
     /// Bytes that unfinished requests and unsent replies of all connections may hold together. Above it, large
     /// unfinished requests are dropped and refused, and clients must take their replies before they may ask for more.
@@ -76,14 +76,14 @@ impl Default for Config {
     }
 }
 
-/// What clients may hold where there is no limit on memory.
+/// Bytes that clients may hold without a limit on memory.
 const CLIENT_BYTES_MAX: usize = 2 << 30;
-/// What they may hold at least, and the part of a limit, one in so many.
+/// The least that clients may hold. Otherwise they may hold one part in `CLIENT_PART` of the limit.
 const CLIENT_BYTES_MIN: usize = 1 << 20;
 const CLIENT_PART: u64 = 4;
 
 impl Config {
-    /// What all clients may hold beside a memory limit, 0 for none.
+    /// Bytes that all clients may hold under a memory limit; 0 stands for no limit.
     pub(crate) fn client_bytes_max(&self, memory_limit_bytes: u64) -> usize {
         self.client_bytes_max.unwrap_or_else(|| match memory_limit_bytes {
             0 => CLIENT_BYTES_MAX,
@@ -95,7 +95,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// When protected mode forbids it or there would be no thread to serve it.
+    /// If protected mode forbids the address, or if there would be no thread to serve it.
     pub(crate) fn address(&self) -> Result<SocketAddr, ServeError> {
         let address = SocketAddr::new(self.bind, self.port);
         if self.is_exposed(self.password.is_some()) {
@@ -107,7 +107,7 @@ impl Config {
         Ok(address)
     }
 
-    /// Whether protected mode forbids to listen there, with a password or without.
+    /// Whether protected mode forbids to listen at this address, with or without a password.
     pub(crate) fn is_exposed(&self, has_password: bool) -> bool {
         self.protected_mode && !has_password && !self.bind.is_loopback()
     }
@@ -119,19 +119,19 @@ impl Config {
 pub enum ServeError {
     /// The address is reachable from other machines, there is no password, and protected mode is on.
     NotLoopback {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// Zero worker threads were asked for.
     NoThreads,
     /// Another process listens there.
     AddressInUse {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The system refused the address for another reason.
     Bind {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The system's answer.
         source: io::Error,

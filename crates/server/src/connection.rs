@@ -1,7 +1,7 @@
-//! One client's socket: what it still owes us, what we still owe it, and one turn of work for it.
+//! One client's connection: its unfinished request, its unsent replies, and one turn of work for it.
 //!
-//! Sockets are edge-triggered, so a connection remembers whether there may be more to read and room to write. A turn
-//! is bounded; a connection with work left asks for another one after all others have had theirs.
+//! Sockets are edge-triggered, so a connection remembers whether there may be more to read and room to write. A turn is
+//! bounded. A connection with work left gets another turn after all others have had theirs.
 
 mod holding;
 mod leaving;
@@ -28,16 +28,17 @@ const READ_BYTES: usize = 64 << 10;
 const SMALL_REQUEST_BYTES: usize = READ_BYTES / 2;
 /// Most bytes read of a large request before others have their turn.
 const LARGE_READ_BYTES: usize = 1 << 20;
-/// Replies are written once so many bytes have gathered, and at the end of a turn.
+/// Replies are written when this many bytes have gathered, and at the end of a turn.
 const WRITE_BYTES: usize = 64 << 10;
 /// Unsent replies at which a client's further requests wait: enough for clients that send a long pipeline before
 /// they read the first reply.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
-/// And no more than one part in so many of what all clients may hold.
+/// The same bound as a part, one in this many, of the bytes that all clients may hold.
 const OUTPUT_PART: usize = 8;
 /// The same when all connections together hold too much.
 const OUTPUT_BYTES_MAX_CROWDED: usize = 64 << 10;
-/// The same, and when they are written, for clients that have not sent the password: strangers hold next to nothing.
+/// The same for clients that have not sent the password, and the size at which their replies are written. Strangers
+/// hold next to nothing.
 const OUTPUT_BYTES_MAX_STRANGER: usize = 1 << 10;
 /// Buffers of replies that a worker keeps for the next ones that have to wait, and how large.
 const KEPT_OUTPUTS: usize = 64;
@@ -46,11 +47,11 @@ const KEPT_OUTPUT_BYTES: usize = 16 << 10;
 const STEPS_PER_TURN: usize = 16;
 /// Bytes of requests and replies after which a turn ends.
 const TURN_BYTES: usize = 128 << 10;
-/// Bytes of a turn up to which its client goes before those whose turns are longer.
+/// Clients with turns of at most this many bytes go before clients with longer turns.
 const SHORT_TURN_BYTES: usize = 16 << 10;
-/// What a connection may hold of a request without asking: its first line, and the parser's place.
+/// Bytes that a connection may hold outside the budget: the first line of a request, and the parser's state.
 const FREE_BYTES: usize = 512;
-/// What a piece of a reply counts of a turn, however long it is: it takes some time.
+/// Bytes that a piece of a reply counts in a turn, whatever its length, because making it takes time.
 const STREAM_STEP_BYTES: usize = 128 << 10;
 /// Scratch that a worker keeps for the next value.
 const KEPT_VALUE_BYTES: usize = 256 << 10;
@@ -77,7 +78,7 @@ impl Workspace {
     }
 }
 
-/// What a connection needs after its turn.
+/// The state of a connection after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// An event of its socket.
@@ -88,7 +89,7 @@ pub(crate) enum Next {
     Close,
 }
 
-/// Where a connection is served.
+/// The worker and slot that serve a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) worker: usize,
@@ -103,9 +104,9 @@ pub(crate) struct Connection {
     resp3: bool,
     /// Bytes that no request was made of yet.
     input: Vec<u8>,
-    /// Where parsing of `input` stopped.
+    /// The parser's state in `input`.
     parser: Option<Box<Parser>>,
-    /// The rest of a request that there is no room for.
+    /// The rest of a request without room, which is dropped as it arrives.
     discard: Option<Discard>,
     /// A request that another thread is to run.
     deferred: Option<(Taken, Length)>,
@@ -117,9 +118,9 @@ pub(crate) struct Connection {
     unparsed: bool,
     /// Replies that the socket has not taken.
     output: Output,
-    /// What this connection has taken of the budget.
+    /// Bytes that this connection has taken from the budget.
     held_bytes: usize,
-    /// Since when it has had more unsent replies than the soft limit allows, in [`Shared::seconds`].
+    /// The time since which the connection has exceeded the soft limit of unsent replies, in [`Shared::seconds`].
     slow_since_s: Option<u64>,
     /// A further turn is due.
     pub(crate) queued: bool,
@@ -140,7 +141,7 @@ impl Connection {
             discard: None,
             deferred: None,
             job_bytes: None,
-            // Nobody knows how long its turns will be.
+            // The length of its turns is not known yet.
             turn_bytes: TURN_BYTES,
             unparsed: false,
             output: Output::default(),
@@ -167,19 +168,19 @@ impl Connection {
         self.output.append(done.output);
     }
 
-    /// Notes what an event said.
+    /// Notes the readiness that an event reports.
     pub(crate) fn notice(&mut self, event: &mio::event::Event) {
         self.socket.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.socket.writable |= event.is_writable();
         self.socket.half_closed |= event.is_read_closed();
     }
 
-    /// Whether the last turn was a long one. That of a newcomer, who had none, counts as long.
+    /// Whether the last turn was long. A new connection counts as long.
     pub(crate) fn was_long(&self) -> bool {
         self.turn_bytes > SHORT_TURN_BYTES
     }
 
-    /// Reads, runs and answers what there is, within bounds.
+    /// Reads, runs and answers available requests, within bounds.
     pub(crate) fn turn(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Next {
         if self.client.info.killed.load(Relaxed) {
             return Next::Close;
@@ -194,7 +195,7 @@ impl Connection {
         let last_turn_bytes = mem::take(&mut self.turn_bytes);
         let next = self.work(space, shared, counters).unwrap_or(Next::Close);
         if self.turn_bytes == 0 {
-            // Nothing came, which says nothing of turns to come.
+            // Nothing came, so the length of the turn before stays.
             self.turn_bytes = last_turn_bytes;
         }
         self.resp3 = space.reply.resp3;
@@ -219,13 +220,13 @@ impl Connection {
         if stays { next } else { Next::Close }
     }
 
-    /// Whether there are replies that must wait for what they say to be durable.
+    /// Whether there are replies that must wait for durability.
     pub(crate) fn holds_replies(&self) -> bool {
         self.output.is_held()
     }
 
-    /// What the replies say is durable, or that cannot be known: then those whose replies rest on it are told so, and
-    /// no more. Another turn is due.
+    /// Releases the replies after a wait for durability. If durability is unknown, clients whose replies depend on it
+    /// get an error instead. Another turn is due.
     pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
         if let Err(refusal) = durable
             && self.client.rests_on_log
@@ -289,7 +290,7 @@ impl Connection {
             && (unsent < WRITE_BYTES || self.takes_for(output.held_bytes(), shared))
     }
 
-    /// Writes what the socket takes, of replies that need not wait.
+    /// Writes releasable replies, as far as the socket takes them.
     fn flush(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         if !shared.backend.holds_replies() {
             space.reply.output.release();
@@ -308,13 +309,13 @@ impl Connection {
         } else if !self.takes_for(held, shared)
             && let Some(streaming) = &mut self.client.streaming
         {
-            // What a walk has found is kept until its end.
+            // A walk keeps its findings until its end.
             streaming.refuse(&mut space.reply);
         }
         Ok(())
     }
 
-    /// Reads behind the few bytes that are left of an unfinished request, and runs what is complete.
+    /// Reads behind the few bytes of an unfinished request, and runs complete requests.
     fn read_small(
         &mut self,
         space: &mut Workspace,
@@ -324,7 +325,7 @@ impl Connection {
         let left = self.input.len();
         space.input[..left].copy_from_slice(&self.input);
         let Ok(count) = self.socket.read(&mut space.input[left..]) else {
-            // Half-closed clients still read: what they are owed must leave first.
+            // Half-closed clients still read, so unsent replies must leave first.
             self.client.closing = true;
             return Ok(());
         };
@@ -343,7 +344,7 @@ impl Connection {
             if let Some((taken, length)) = self.deferred.take() {
                 self.hand_over(taken.copy_from(&input), length, shared);
             }
-            // Room for no more than that, not for twice what was left before.
+            // Reserves exactly these bytes, not twice the earlier length.
             self.input.reserve_exact(left + count - consumed);
             self.input.extend_from_slice(&input[consumed..left + count]);
         }
@@ -360,7 +361,7 @@ impl Connection {
         shared: &Shared,
         counters: &Counters,
     ) -> Result<(), Gone> {
-        // Not beyond the argument that is arriving: what follows belongs into the shared buffer.
+        // The read stops at the end of the arriving argument. Bytes behind it belong into the shared buffer.
         let held = self.input.len();
         let wanted = self.parser.as_ref().and_then(|parser| parser.bytes_wanted()).unwrap_or(0);
         let rest = wanted.saturating_sub(held).min(LARGE_READ_BYTES);
@@ -370,7 +371,7 @@ impl Connection {
         let fits = wanted <= wanted_max && shared.has_room(LARGE_READ_BYTES);
         let mut is_grown = fits && self.grow_input(limit, wanted, shared);
         if fits && !is_grown && rest > 0 && rest < limit {
-            // What follows the argument has to wait where there is no room for it.
+            // Bytes behind the argument have to wait if there is no room for them.
             limit = rest;
             is_grown = self.grow_input(limit, wanted, shared);
         }
@@ -379,7 +380,7 @@ impl Connection {
                 shared.note_refusal(wanted.max(held + limit));
             }
             if !self.give_up() {
-                // Nothing else can be dropped than an inline command, and the client with it.
+                // Only an inline command cannot be dropped piece by piece. The client goes with it.
                 space.reply.error(&Refusal::OUT_OF_MEMORY);
                 self.client.closing = true;
             }
@@ -401,7 +402,7 @@ impl Connection {
         if needed <= capacity {
             return true;
         }
-        // Much more than before, so that little is copied, but never more than is to come, if that is known.
+        // The buffer grows by much, so that little is copied, but never beyond the expected length, if known.
         let generous = if wanted > len { wanted.min(2 * capacity) } else { capacity + capacity / 2 };
         let mut sizes = [needed.max(generous), needed].into_iter();
         let Some(capacity) = sizes.find(|&capacity| self.takes_for(capacity, shared)) else { return false };
@@ -418,8 +419,8 @@ impl Connection {
         shared.jobs.push(Job { worker, key, client, resp3, request, length });
     }
 
-    /// Drops what has come of the request that is arriving; what is to come will be dropped as it comes. `false` if
-    /// nothing is.
+    /// Drops the received part of the arriving request; the rest will be dropped as it arrives. `false` if no request
+    /// is arriving.
     fn give_up(&mut self) -> bool {
         let Some((position, mut discard)) = self.parser.as_mut().and_then(|parser| parser.abandon()) else {
             return false;
@@ -432,8 +433,8 @@ impl Connection {
         true
     }
 
-    /// Drops the rest of a request that was given up and refuses it; then runs what is complete. Returns how many
-    /// bytes are done with.
+    /// Drops the rest of a request that was given up and refuses it. Then runs complete requests. Returns the number of
+    /// consumed bytes.
     fn run_or_drop(
         &mut self,
         input: &[u8],
@@ -481,7 +482,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs the complete requests of `input`; returns how many bytes they were.
+    /// Runs the complete requests of `input`, and returns their bytes.
     fn run(
         &mut self,
         input: &[u8],
@@ -560,7 +561,7 @@ impl Connection {
         }
     }
 
-    /// Gives up what the connection counted for; it is dropped next.
+    /// Takes the connection out of all counts, before it is dropped.
     pub(crate) fn retire(&mut self, shared: &Shared) {
         if self.client.scans {
             shared.cursors.orphan(self.id());
@@ -568,7 +569,7 @@ impl Connection {
         self.free(0, shared);
     }
 
-    /// Last words at a stop: what may leave and the socket takes at once.
+    /// Sends the last replies at a stop: those that may leave and that the socket takes at once.
     pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
         self.release(durable);
         let _ = self.socket.flush(&mut self.output, counters);

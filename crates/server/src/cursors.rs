@@ -1,4 +1,4 @@
-//! Where every `SCAN` in progress stands.
+//! The positions of all `SCAN`s in progress.
 //!
 //! Keys are walked in order, so a position is a key of any length, but a cursor is a number of 64 bits. This table maps
 //! one to the other. A scan holds two positions at a time, its newest and the one before, so that a client whose reply
@@ -24,7 +24,7 @@ const OWN_POSITIONS_MAX: usize = 128;
 const ORPHANED_POSITIONS_MAX: usize = 8192;
 /// Most bytes of all positions.
 const BYTES_MAX: usize = 16 << 20;
-/// What a position takes besides its key: its place in three trees.
+/// Bytes of a position besides its key: its entries in three trees.
 const POSITION_BYTES: usize = 160;
 /// The owner of the positions of closed connections. No connection has this number.
 const NOBODY: u64 = 0;
@@ -141,7 +141,7 @@ impl Table {
         }
     }
 
-    /// Forgets what `owner` has beyond `positions_max` positions, and what all have beyond their bytes.
+    /// Forgets positions of `owner` beyond `positions_max`, and positions of all owners beyond their bytes.
     fn keep_bounds(&mut self, owner: u64, positions_max: usize) {
         while self.owners.get(&owner).is_some_and(|owner| owner.cursors.len() > positions_max) {
             self.remove_oldest(owner);

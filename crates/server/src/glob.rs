@@ -18,7 +18,7 @@ const BITS: usize = 64;
 pub(crate) struct Pattern {
     /// Literal bytes that every match starts with.
     prefix: Box<[u8]>,
-    /// Elements besides stars behind them: no match is shorter.
+    /// The number of elements besides stars behind the plain beginning. No match has fewer bytes there.
     elements: usize,
     /// Words of states.
     words: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Pattern {
     stays: Vec<u64>,
 }
 
-/// What one element of a pattern matches, as 256 bits.
+/// The bytes that one element of a pattern matches, as 256 bits.
 type Class = [u64; 4];
 
 impl Pattern {
@@ -81,7 +81,7 @@ impl Pattern {
         self.matches_counted(text, states).0
     }
 
-    /// The same, and how many words of states were looked at.
+    /// As [`Pattern::matches`], and returns the number of words of states that were processed.
     fn matches_counted(&self, text: &[u8], states: &mut Vec<u64>) -> (bool, usize) {
         let Some(text) = text.strip_prefix(&*self.prefix) else { return (false, 0) };
         if text.len() < self.elements {
@@ -112,7 +112,7 @@ impl Pattern {
     }
 }
 
-/// Calls `each` with what each element of `pattern` matches; `None` for a star.
+/// Calls `each` with the class of each element of `pattern`; `None` for a star.
 fn for_each_element(pattern: &[u8], mut each: impl FnMut(Option<Class>)) {
     let mut at = 0;
     while let Some(&byte) = pattern.get(at) {
@@ -147,7 +147,7 @@ fn range(low: u8, high: u8) -> Class {
     class
 }
 
-/// What the class that opens before `at` matches, and where it ends. One that stays open ends with the pattern.
+/// The class that opens before `at`, and its end. An open class ends with the pattern.
 fn class(pattern: &[u8], mut at: usize) -> (Class, usize) {
     let negated = pattern.get(at) == Some(&b'^');
     if negated {
@@ -277,7 +277,7 @@ mod tests {
             assert!(steps <= text.len() * compiled.words(), "{steps}");
             assert!(compiled.held_bytes() < 64 << 10, "{}", compiled.held_bytes());
         }
-        // What is longer than the text takes no look at it.
+        // A pattern longer than the text costs no step.
         let compiled = Pattern::new(&segment).unwrap();
         assert_eq!(compiled.matches_counted(&text[..1000], &mut Vec::new()), (false, 0));
         assert!(Pattern::new(&[&b"*"[..], &vec![b'a'; 1 << 20]].concat()).is_err());

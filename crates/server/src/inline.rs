@@ -2,8 +2,8 @@
 
 use crate::request::Span;
 
-/// Splits `line` into words: their text goes to `text`, their ranges to `spans`, both of which are cleared first.
-/// `None` when a quote stays open or is followed by anything but a blank.
+/// Splits `line` into words. Clears `text` and `spans`, and fills them with the words' text and ranges. `None` if a
+/// quote stays open, or if no blank follows a closed quote.
 pub(crate) fn split(line: &[u8], text: &mut Vec<u8>, spans: &mut Vec<Span>) -> Option<()> {
     text.clear();
     spans.clear();

@@ -1,10 +1,10 @@
-//! Requests that take long, or need much memory, run here and not on the workers, whose other clients would wait.
+//! Runs requests that take long or need much memory, so that a worker's other clients do not wait for them.
 //!
-//! 1. A worker hands a whole request over, with the client's number; the client's later requests wait.
-//! 2. A thread runs it as a worker would, and waits until what it wrote is durable.
+//! 1. A worker hands over a whole request with the client's number. The client's later requests wait.
+//! 2. A thread runs the request as a worker would, and waits until its writes are durable.
 //! 3. The reply goes to the worker's inbox.
 //!
-//! One thread runs nothing that may take seconds, so that a request that takes some milliseconds waits for no such one.
+//! One thread runs only short requests, so that a request of some milliseconds never waits for one of seconds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -24,13 +24,13 @@ const SHORT_THREAD: usize = 0;
 /// How long a request may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// As long as coding a MiB takes, or some thousand look-ups.
+    /// As long as coding a MiB, or as some thousand look-ups.
     Short,
-    /// Seconds, or nobody knows how long because it waits for others.
+    /// Seconds, or any length of time because the request waits for others.
     Long,
 }
 
-/// A request, and whose it is.
+/// A request, and its client.
 pub(crate) struct Job {
     /// The worker, and the client's place there.
     pub(crate) worker: usize,
@@ -41,12 +41,12 @@ pub(crate) struct Job {
     pub(crate) length: Length,
 }
 
-/// What came of a request.
+/// The result of a request.
 pub(crate) struct Done {
     pub(crate) key: usize,
     pub(crate) id: u64,
     pub(crate) resp3: bool,
-    /// What it made of the client.
+    /// The client after the request.
     pub(crate) client: Client,
     pub(crate) output: Output,
 }
@@ -72,19 +72,19 @@ impl Jobs {
             Length::Long => queues.long.push_back(job),
         }
         drop(queues);
-        // Not every thread would take it.
+        // All threads are woken, because not every thread takes every job.
         self.changed.notify_all();
     }
 
     /// Makes every thread look whether the server stops.
     pub(crate) fn wake(&self) {
-        // The lock keeps a thread from waiting that has looked just before.
+        // The lock prevents that a thread checks the queues just before, and then waits.
         let _queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
     }
 
-    /// The next one for a thread; `None` when the server stops. Short ones wait while there are long ones, but for the
-    /// thread of their own.
+    /// The next one for a thread; `None` when the server stops. Long jobs go first, except on the thread that only runs
+    /// short ones.
     fn next(&self, thread: usize, shared: &Shared) -> Option<Job> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

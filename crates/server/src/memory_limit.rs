@@ -1,11 +1,11 @@
 //! Keeps the whole process within its memory limit, not the store's count alone.
 //!
-//! What a store counts is less than what the process has. The program itself, connections and the allocator's gaps come
-//! on top, and nobody can count them. So the resident memory is measured, what the store does not count is taken off
-//! the limit, and the store gets the rest.
+//! A store counts less memory than the process uses. The program itself, connections and the allocator's gaps come on
+//! top, and cannot be counted. So this module measures the resident memory, subtracts the part that the store does not
+//! count from the limit, and gives the store the rest.
 //!
-//! It is measured several times a second and before anything large. Whoever serves measures, too, when much was asked
-//! since, for the thread that measures may wait for a processor.
+//! A thread measures several times a second, and code measures before any large request. Workers also measure after
+//! many requests, because the measuring thread may wait for a processor.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -14,62 +14,62 @@ use std::time::{Duration, Instant};
 use crate::backend::{Backend, MemoryUse};
 use crate::process;
 
-/// What the store may hold however much everything else takes: it could not even be emptied without.
+/// The least that the store may hold. With less it could not even delete records.
 const STORE_BYTES_MIN: u64 = 1 << 20;
-/// The part of the limit, one in so many, that is left free. When a filled store settles, its bodies move from one size
-/// of the allocator to another. The gaps that they leave are memory for a moment. A seventh more than before was
-/// measured, and nobody can know it beforehand.
+/// One part in this many of the limit stays free. When a filled store settles, its bodies move from one size class of
+/// the allocator to another, and leave gaps for a moment. A measurement showed a seventh more memory, which cannot be
+/// predicted.
 const SPARE_PART: u64 = 8;
-/// How often memory is measured, and how often when little is left.
+/// The interval of measurements, and the interval when little memory is left.
 const TICK: Duration = Duration::from_millis(50);
 const TICK_TIGHT: Duration = Duration::from_millis(10);
 const TICK_FULL: Duration = Duration::from_millis(5);
-/// The part of the limit, one in so many, of requests after which who serves them measures; and when little is left.
+/// Workers measure after requests of one part in this many of the limit. A second figure applies when little is left.
 const REQUESTS_PART: u64 = 32;
 const REQUESTS_PART_TIGHT: u64 = 256;
-/// A server is idle while the writes between two measurements are no more than one part in so many of its limit. Reads
-/// take no room that a write did not take before.
+/// A server is idle while the writes between two measurements are at most one part in this many of its limit. Reads
+/// take no room beyond that of earlier writes.
 const IDLE_PART: u64 = 1 << 14;
-/// What a request counts besides its own bytes: a share of the body that is packed anew for it. No other body may fit
-/// into the gap that the old one leaves.
+/// Bytes that a request counts besides its own: a share of the body that is packed anew for it. The gap of the old body
+/// may fit no other body.
 const REQUEST_BYTES: u64 = 128;
-/// After so many times as many requests whoever serves them waits for a measurement that another thread has begun: that
+/// After this many times as many requests, a worker waits for a measurement that another thread has begun. That thread
 /// may have lost its processor.
 const OVERDUE_PARTS: u64 = 4;
-/// How often the allocator is asked, at most, to give free pages back, and how often when there is no room. It would
-/// keep them for some seconds. Packing can free 500 MiB a second that fit no new body.
+/// The shortest interval of asking the allocator to return free pages, and the interval when there is no room. The
+/// allocator would keep the pages for some seconds. Packing can free 500 MiB a second that fit no new body.
 const RELEASE: Duration = Duration::from_millis(50);
 const RELEASE_FULL: Duration = Duration::from_millis(5);
 
-/// What a store may hold while it is opened, when nobody measures, of a limit of the process.
+/// The store's part of the limit while it opens and no thread measures.
 pub(crate) fn store_bytes_at_start(limit_bytes: u64) -> u64 {
     let limit_bytes = limit_bytes - limit_bytes / SPARE_PART;
     limit_bytes.saturating_sub(process::anonymous_bytes()).max(STORE_BYTES_MIN)
 }
 
-/// Nobody has said whether there is a limit: the store may have one of its own.
+/// No limit was configured. The store may have a limit of its own.
 const UNSET: u64 = u64::MAX;
 
-/// What tells how much memory the process has that belongs to no file.
+/// Returns the memory of the process that belongs to no file.
 pub(crate) type Meter = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The limit of the process, and what it leaves to the store.
+/// The limit of the process, and the store's part of it.
 pub(crate) struct MemoryLimit {
-    /// 0 for none, [`UNSET`] where nobody has said.
+    /// 0 for no limit, [`UNSET`] if none was configured.
     limit_bytes: AtomicU64,
     release: Option<fn()>,
     meter: Meter,
-    /// What requests that are being run have been promised.
+    /// Bytes promised to running requests.
     reserved_bytes: AtomicU64,
     store_bytes: AtomicU64,
     room_bytes: AtomicU64,
     /// Of requests since the last measurement.
     request_bytes: AtomicU64,
-    /// Of those among them that came with writes.
+    /// The part of these bytes that came with writes.
     write_bytes: AtomicU64,
-    /// When free pages were given back last. Whoever holds it measures.
+    /// The time of the last return of free pages. The holder of this lock measures.
     released: Mutex<Option<Instant>>,
-    /// Whoever holds it has the store make room, which may wait for a training; others measure meanwhile.
+    /// The holder of this lock has the store make room, which may wait for a training. Other threads measure meanwhile.
     making_room: Mutex<()>,
 }
 
@@ -99,7 +99,7 @@ impl MemoryLimit {
         self.set_bytes().filter(|&bytes| bytes > 0)
     }
 
-    /// The limit that was set, 0 for none; `None` where nobody has said.
+    /// The configured limit, 0 for no limit; `None` if none was configured.
     pub(crate) fn set_bytes(&self) -> Option<u64> {
         Some(self.limit_bytes.load(Relaxed)).filter(|&bytes| bytes != UNSET)
     }
@@ -119,7 +119,7 @@ impl MemoryLimit {
         }
     }
 
-    /// What the store may hold, as of the last measurement.
+    /// The store's limit, as of the last measurement.
     pub(crate) fn store_bytes(&self) -> Option<u64> {
         self.limit_bytes().map(|_| self.store_bytes.load(Relaxed))
     }
@@ -139,7 +139,8 @@ impl MemoryLimit {
         self.limit_bytes().is_some_and(|limit_bytes| self.room_bytes.load(Relaxed) < limit_bytes / 16)
     }
 
-    /// Counts requests of so many bytes together, `writes` of which write, and measures when it is time to.
+    /// Counts `requests` requests of `bytes` bytes together, `writes` of which write, and measures when a measurement
+    /// is due.
     pub(crate) fn note_requests(&self, requests: u64, writes: u64, bytes: u64, backend: &dyn Backend) {
         let Some(limit_bytes) = self.limit_bytes() else { return };
         let part = if self.is_tight() { REQUESTS_PART_TIGHT } else { REQUESTS_PART };
@@ -161,7 +162,7 @@ impl MemoryLimit {
         }
     }
 
-    /// Measures, unless somebody does, and sets the store's limit.
+    /// Measures, unless another thread does, and sets the store's limit.
     pub(crate) fn keep(&self, backend: &dyn Backend) {
         if let Ok(mut released) = self.released.try_lock()
             && let Some(limit_bytes) = self.limit_bytes()
@@ -170,7 +171,7 @@ impl MemoryLimit {
         }
     }
 
-    /// Measures, sets the store's limit, and tells whether there is room for `bytes` more; the store makes room if
+    /// Measures, sets the store's limit, and returns whether there is room for `bytes` more. The store makes room if
     /// there is none.
     pub(crate) fn has_room(&self, bytes: u64, backend: &dyn Backend) -> bool {
         if self.limit_bytes().is_none() {
@@ -187,8 +188,8 @@ impl MemoryLimit {
         }
     }
 
-    /// Promises `bytes` to a request, if there is room for them beside what others have been promised; the store makes
-    /// room if there is none.
+    /// Promises `bytes` to a request, if there is room beside the promises to others. The store makes room if there is
+    /// none.
     pub(crate) fn reserve(&self, bytes: u64, backend: &dyn Backend) -> Option<Reservation<'_>> {
         let promise = |bytes| {
             self.reserved_bytes.fetch_add(bytes, Relaxed);
@@ -206,8 +207,8 @@ impl MemoryLimit {
         }
         drop(released);
         let _turn = self.making_room.lock().unwrap_or_else(PoisonError::into_inner);
-        // Promised before there is room, so that nobody else is promised what becomes free. More than the whole limit
-        // never does.
+        // The promise comes before the room, so that no other request gets the bytes that become free. More than the
+        // whole limit can never become free.
         let promised = (bytes <= limit_bytes).then(|| promise(bytes))?;
         backend.make_room(self.reserved_bytes.load(Relaxed)).then_some(promised)
     }
@@ -228,7 +229,7 @@ impl MemoryLimit {
         // Files in memory are none of it, a NUMA node's memory is.
         let resident = || (self.meter)().saturating_sub(far_anonymous_bytes);
         let mut resident_bytes = resident();
-        // Free pages that the allocator keeps would be taken for memory that something else needs.
+        // Otherwise the measurement would count free pages in the allocator as used memory.
         let is_pressed = resident_bytes.saturating_add(bytes) > limit_bytes - limit_bytes / 16
             || resident_bytes > held_bytes + limit_bytes / 16;
         let pause = if resident_bytes.saturating_add(bytes) > limit_bytes { RELEASE_FULL } else { RELEASE };
@@ -240,13 +241,12 @@ impl MemoryLimit {
             *released = Some(Instant::now());
             resident_bytes = resident();
         }
-        // What the store counts is read before and after: what it takes or frees meanwhile is counted twice rather than
-        // not at all.
+        // The store's count is read before and after the measurement. Bytes that it takes or frees meanwhile count
+        // twice rather than not at all.
         let other_bytes = resident_bytes.saturating_sub(held_bytes.min(backend.memory().held_bytes));
         let mut store_bytes = limit_bytes.saturating_sub(other_bytes).max(STORE_BYTES_MIN);
-        // A settling store leaves gaps in the allocator's slabs, and takes less in the end. An idle server lends these
-        // gaps all of its limit, so a cache evicts nothing for them. Beyond the limit the store gives up the excess
-        // alone.
+        // A settling store leaves gaps in the allocator's slabs for a while. An idle server lets these gaps use all of
+        // the limit, so that a cache evicts nothing for them. Beyond the limit the store gives up only the excess.
         if is_idle {
             // All of the limit: it was not measured yet.
             let before_bytes = Some(self.store_bytes.load(Relaxed)).filter(|&bytes| bytes < process_bytes);
@@ -264,7 +264,7 @@ impl MemoryLimit {
     }
 }
 
-/// Bytes promised to a request that is being run. Once it has them they count twice, until it ends.
+/// Bytes promised to a running request. Once the request has them they count twice, until it ends.
 #[must_use]
 pub(crate) struct Reservation<'a> {
     limit: &'a MemoryLimit,

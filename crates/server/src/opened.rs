@@ -1,4 +1,4 @@
-//! The store of a running server, and what stands in for it while a recovery is under way.
+//! The store of a running server, and its stand-in while a recovery is under way.
 //!
 //! A server listens before its store is there, so that clients hear `LOADING` instead of a refused connection. Every
 //! command that needs the store is refused until then. A stand-in without keys answers what is still asked, such as the
@@ -19,7 +19,7 @@ pub(crate) struct Opened {
     store: OnceLock<Arc<dyn Backend>>,
     /// How far the recovery has come.
     pub(crate) done_bytes: AtomicU64,
-    /// How far it has to go.
+    /// Bytes of the whole recovery.
     pub(crate) all_bytes: AtomicU64,
 }
 

@@ -47,12 +47,12 @@ impl Default for OutputLimits {
 }
 
 impl OutputLimits {
-    /// That of ordinary clients.
+    /// The limit of ordinary clients.
     pub(crate) fn normal(&self) -> OutputLimit {
         self.0[0]
     }
 
-    /// These with what `value` says; classes that it does not name stay what they are.
+    /// These limits changed by `value`. Classes that `value` does not name keep theirs.
     pub(crate) fn changed(mut self, value: &[u8]) -> Result<Self, String> {
         if value.is_empty() {
             return Ok(self);

@@ -7,13 +7,13 @@ use subtle::ConstantTimeEq;
 /// Longest password. Redis keeps as many bytes of the passwords that it sends to others.
 pub const PASSWORD_BYTES_MAX: usize = 512;
 
-/// What clients must send with `AUTH` before the server does anything for them.
+/// The password that clients must send with `AUTH` before the server does anything for them.
 ///
 /// `Debug` shows none of it, so that no message or log can.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(Box<[u8]>);
 
-/// Why bytes are no password. The error does not hold them.
+/// The reason why bytes are no password. The error does not hold the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PasswordError {

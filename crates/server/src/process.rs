@@ -1,4 +1,4 @@
-//! What the system says about this process: memory, processor time, the limit on open files.
+//! Reads the system's figures about this process: memory, processor time, the limit on open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

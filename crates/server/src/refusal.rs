@@ -41,7 +41,7 @@ impl Refusal {
         Self([before.as_bytes(), c_text(text, QUOTED_BYTES_MAX), after.as_bytes()].concat().into())
     }
 
-    /// What those who wrote are told when the store cannot say whether it is durable.
+    /// The error for writers when the store does not know whether their writes are durable.
     pub(crate) fn not_known(error: &BackendError) -> Self {
         Self::said(format!("ERR whether the last writes are kept is not known: {error}"))
     }

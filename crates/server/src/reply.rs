@@ -26,7 +26,7 @@ impl Output {
         &self.bytes[self.sent..]
     }
 
-    /// What may leave now.
+    /// Bytes that may leave now.
     pub(crate) fn sendable(&self) -> &[u8] {
         &self.bytes[self.sent..self.released]
     }
@@ -60,7 +60,7 @@ impl Output {
         self.released = self.bytes.len();
     }
 
-    /// Forgets what has to wait.
+    /// Drops the bytes that have to wait.
     pub(crate) fn drop_held(&mut self) {
         self.bytes.truncate(self.released);
     }

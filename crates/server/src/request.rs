@@ -1,9 +1,9 @@
 //! Requests out of bytes: the protocol's arrays of bulk strings, and inline commands for people who type.
 //!
-//! [`Parser`] looks at a buffer that the connection owns and hands out arguments as ranges of it, so a request costs
-//! no allocation. It remembers where it stopped: a request that arrives byte by byte is scanned once, not once per
-//! byte. Every announced length is checked against [`REQUEST_BYTES_MAX`] and its kin before it means anything, and
-//! nothing is ever reserved because of it.
+//! [`Parser`] reads a buffer that the connection owns and hands out arguments as ranges of it, so a request costs no
+//! allocation. The parser remembers its position: a request that arrives byte by byte is scanned once, not once per
+//! byte. It checks every announced length against [`REQUEST_BYTES_MAX`] and related limits first, and never reserves
+//! memory for it.
 
 mod ahead;
 mod discard;
@@ -34,7 +34,7 @@ const BULK_BYTES_MAX_STRANGER: i64 = 16 << 10;
 /// Longest decimal i64 with its sign.
 const NUMBER_BYTES_MAX: usize = 20;
 
-/// Why the bytes are no request. The connection answers with it and closes: the framing is lost.
+/// The reason why the bytes are no request. The connection answers with it and closes, because the framing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -131,7 +131,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Where in the current request the parser stands.
+/// The parser's position in the current request.
 #[derive(Debug, Default)]
 pub struct Parser {
     /// First byte of the current request in the buffer.
@@ -156,7 +156,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Says whether requests that are announced from now on must be small, as those of strangers.
+    /// Sets whether later requests must be small, as those of strangers.
     pub(crate) fn restrict(&mut self, is_restricted: bool) {
         self.is_restricted = is_restricted;
     }
@@ -167,7 +167,7 @@ impl Parser {
     ///
     /// # Errors
     ///
-    /// When the bytes can never become a request. The parser must not be used on the same stream again.
+    /// If the bytes can never become a request. The parser must not be used on the same stream again.
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<Args<'a>>, ProtocolError> {
         if self.complete {
             self.begin(self.position);
@@ -304,7 +304,7 @@ impl Parser {
         }
     }
 
-    /// Takes the request out that was handed out last: the next call goes on behind it.
+    /// Takes the last returned request out of the parser. The next call continues behind it.
     pub(crate) fn take(&mut self) -> Taken {
         debug_assert!(self.complete);
         let (start, end) = (self.start, self.position);
@@ -321,7 +321,7 @@ impl Parser {
         }
     }
 
-    /// How long the buffer must be before the argument that is now arriving is whole, where that is known.
+    /// The length of the buffer at which the arriving argument is whole, if known.
     pub fn bytes_wanted(&self) -> Option<usize> {
         self.bulk.map(|len| self.position + len + 2)
     }

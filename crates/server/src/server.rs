@@ -18,10 +18,9 @@ use crate::process;
 use crate::shared::{Message, Shared};
 use crate::worker::{LISTEN, WAKE, Worker};
 
-/// Open files that connections leave to everything else, beside those that are open when it begins to listen: the
-/// backend's.
+/// Open files that connections leave to everything else, beyond those that are open when the server begins to listen.
 const OTHER_FILES: u64 = 64;
-/// The part of the open files, one in so many, that connections may have while a backend opens its own.
+/// Connections may have one part in this many of the open files while a backend opens its own.
 const LOADING_PART: u64 = 4;
 /// How often idle clients are looked for.
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,7 +31,7 @@ pub struct Server {
     poll: Poll,
     shared: Arc<Shared>,
     worker_polls: Vec<Poll>,
-    /// What workers receive.
+    /// The inboxes of the workers.
     received: Vec<Receiver<Message>>,
 }
 
@@ -42,7 +41,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the address is taken, forbidden by protected mode or refused by the system.
+    /// If the address is taken, forbidden by protected mode or refused by the system.
     pub fn bind(config: Config, backend: Arc<dyn Backend>) -> Result<Self, ServeError> {
         let server = Self::listen(config)?;
         server.opener().open(backend);
@@ -54,7 +53,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the address is taken, forbidden by protected mode or refused by the system.
+    /// If the address is taken, forbidden by protected mode or refused by the system.
     pub fn listen(config: Config) -> Result<Self, ServeError> {
         let address = config.address()?;
         let free = process::raise_open_files().saturating_sub(process::open_files() + OTHER_FILES);
@@ -81,7 +80,7 @@ impl Server {
         Ok(Self { listener, poll, shared, worker_polls, received })
     }
 
-    /// Where it listens; tells the port when the configuration left it open.
+    /// The address at which the server listens, with the chosen port if the configuration left it open.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
@@ -97,11 +96,11 @@ impl Server {
     }
 
     /// Serves until a client sends `SHUTDOWN` or a [`Stopper`] is used; all threads have ended when it returns. The
-    /// store is to be closed then: it makes no more checkpoints.
+    /// caller closes the store then, which makes no more checkpoints.
     ///
     /// # Errors
     ///
-    /// When the system refuses threads or events, or a worker panicked.
+    /// If the system refuses threads or events, or if a worker panicked.
     pub fn run(self) -> Result<(), ServeError> {
         let Self { listener, poll, shared, worker_polls, received } = self;
         let mut workers = Workers { shared: Arc::clone(&shared), threads: Vec::new() };
@@ -120,7 +119,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Makes [`Server::run`] return. Requests that are being run are answered; calling it again changes nothing.
+    /// Makes [`Server::run`] return. Running requests are answered. Another call changes nothing.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -138,11 +137,11 @@ impl Opener {
         self.shared.backend.progress(done_bytes, all_bytes);
     }
 
-    /// Serves from `backend` from now on. Only the first one is taken.
+    /// Serves from `backend` from now on. Only the first call has an effect.
     pub fn open(&self, backend: Arc<dyn Backend>) {
         let shared = &self.shared;
         shared.backend.set(backend);
-        // The backend has opened its files; those of connections are counted by themselves.
+        // The backend has opened its files. Files of connections are counted separately.
         let connections = shared.connections_open.load(Relaxed) as u64;
         let others = process::open_files().saturating_sub(connections) + OTHER_FILES;
         let free = process::raise_open_files().saturating_sub(others);
@@ -176,7 +175,7 @@ impl Workers {
         for (index, (poll, received)) in loops.enumerate() {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-                // However the thread ends, its clients are not left hanging.
+                // Stops the server however the thread ends, so that no client hangs.
                 let _stop = StopOnDrop { shared: &shared };
                 Worker::new(index, poll, received, Arc::clone(&shared)).run()
             })?;
@@ -187,7 +186,7 @@ impl Workers {
 
     fn stop(self) -> Result<(), ServeError> {
         self.shared.stop();
-        // A thread may be running `SAVE`, and it is waited for.
+        // A thread that runs `SAVE` would delay the stop.
         self.shared.backend.stop();
         let mut outcome = Ok(());
         for thread in self.threads {

@@ -1,4 +1,4 @@
-//! What `CONFIG SET` may change while the server runs, beside the memory limit, which `memory_limit` keeps.
+//! The settings that `CONFIG SET` may change while the server runs. The memory limit is in `memory_limit`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     password: Mutex<Option<Password>>,
     limits_output: AtomicBool,
     output_limits: Mutex<OutputLimits>,
-    /// Held by whoever changes settings: two changes of several settings do not mix.
+    /// Held during a change, so that two changes of several settings do not mix.
     changing: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Settings {
         lock(&self.password).clone()
     }
 
-    /// Connections that are in keep what they may.
+    /// Existing connections keep their rights.
     pub(crate) fn set_password(&self, password: Option<Password>) {
         let mut held = lock(&self.password);
         self.requires_password.store(password.is_some(), Relaxed);
@@ -81,7 +81,7 @@ impl Settings {
         self.timeout_s.load(Relaxed) > 0 || self.limits_output.load(Relaxed)
     }
 
-    /// Connections at a time: as many as were asked for and as there is room for.
+    /// Connections at a time: the configured number, or fewer if the limit on open files requires it.
     pub(crate) fn clients_max(&self) -> usize {
         self.clients_wanted.load(Relaxed).min(self.clients_possible())
     }

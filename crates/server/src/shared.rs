@@ -1,4 +1,4 @@
-//! What all workers of a server share: the store, counters, the list of clients, the stop flag.
+//! State that all workers of a server share: the store, counters, the list of clients, the stop flag.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::opened::Opened;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
-/// What a command may take without a look at the memory limit: the next tick sees it.
+/// Bytes that a command may take without a check of the memory limit. The next measurement covers them.
 const UNMEASURED_BYTES_MAX: usize = 64 << 10;
 
-/// Clients of one worker that share a wait for the disk: two workers with half of them each would wait twice as often.
+/// Clients of one worker that share a wait for the disk. Two workers with half of them each would wait twice as often.
 const SHARED_WAIT_CLIENTS: usize = 64;
 
 /// One server's state.
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Opened,
     /// How the server was started.
     pub(crate) config: Config,
-    /// What may have changed since.
+    /// The settings that may change while the server runs.
     pub(crate) settings: Settings,
     pub(crate) address: SocketAddr,
     pub(crate) started: Instant,
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) connections_accepted: AtomicU64,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) connections_open: AtomicUsize,
-    /// Those of each worker.
+    /// Connections of each worker.
     worker_connections: Vec<AtomicUsize>,
     /// Bytes of unfinished requests and unsent replies of all connections.
     pub(crate) budget: Budget,
@@ -51,12 +51,12 @@ pub(crate) struct Shared {
     inboxes: Vec<Sender<Message>>,
     pub(crate) memory_peak_bytes: AtomicU64,
     pub(crate) memory_limit: MemoryLimit,
-    /// What the counters had when they were last reset.
+    /// The sums at the last reset of the counters.
     pub(crate) counted_before: Mutex<Totals>,
     clients: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     /// Seconds since the start, as far as idle clients are concerned.
     seconds: AtomicU64,
-    /// How often workers were asked to look for clients to disconnect.
+    /// The number of times workers were asked to look for clients to disconnect.
     sweeps: AtomicU64,
     stopping: AtomicBool,
     wakers: Vec<Waker>,
@@ -101,8 +101,8 @@ impl Shared {
         }
     }
 
-    /// Counts a connection in, and says which worker is to have it: the one with the fewest. Where replies wait for the
-    /// disk it is the first one that has not enough of them to share each wait.
+    /// Counts a connection in, and returns its worker: the one with the fewest connections. If replies wait for the
+    /// disk, it is the first worker with too few connections to share each wait.
     pub(crate) fn deal(&self) -> usize {
         let open = |index: &usize| self.worker_connections[*index].load(Relaxed);
         let workers = 0..self.worker_connections.len();
@@ -129,7 +129,7 @@ impl Shared {
         self.jobs.wake();
     }
 
-    /// Hands something to a worker. One that is gone has stopped the server.
+    /// Sends a message to a worker. If a worker has ended, the server is stopping.
     pub(crate) fn send(&self, worker: usize, message: Message) {
         let _ = self.inboxes[worker].send(message);
         self.wake(worker);
@@ -159,7 +159,7 @@ impl Shared {
         self.seconds.load(Relaxed)
     }
 
-    /// So many seconds have gone by. Clients that were idle for too long go.
+    /// Advances the clock by `seconds`, and disconnects clients that were idle for too long.
     pub(crate) fn pass_seconds(&self, seconds: u64) {
         self.seconds.fetch_add(seconds, Relaxed);
         self.used_bytes();
@@ -169,7 +169,7 @@ impl Shared {
         self.look_at_readers();
     }
 
-    /// Bytes that the process uses now, and the most of them that were seen, each second and at each `INFO`.
+    /// Bytes that the process uses now, and their peak. The peak is taken each second and at each `INFO`.
     pub(crate) fn used_bytes(&self) -> (u64, u64) {
         let used = match self.config.allocated_bytes {
             Some(bytes) => bytes(),
@@ -178,15 +178,15 @@ impl Shared {
         (used, self.memory_peak_bytes.fetch_max(used, Relaxed).max(used))
     }
 
-    /// Has clients that are sent large values count those that no key has any more. A client that takes nothing has no
-    /// turns.
+    /// Makes clients with large replies count values that no key has any more. A client that reads nothing gets no turn
+    /// of its own to do so.
     pub(crate) fn look_at_readers(&self) {
         if self.backend.open_values() > 0 {
             self.sweep();
         }
     }
 
-    /// Workers that saw another number have clients to look at.
+    /// The number of sweeps asked for. A worker with another number has clients to check.
     pub(crate) fn sweeps(&self) -> u64 {
         self.sweeps.load(Relaxed)
     }
@@ -236,7 +236,7 @@ impl Shared {
         self.clients().range(after + 1..).take(count).map(|(_, info)| Arc::clone(info)).collect()
     }
 
-    /// Chooses the clients that hold most to be disconnected, until the budget has room again.
+    /// Marks the clients that hold most for disconnection, until the budget has room again.
     pub(crate) fn evict_clients(&self) {
         let clients = self.clients();
         let (mut going, mut staying) = (0, Vec::new());
@@ -262,7 +262,7 @@ impl Shared {
         self.sweep();
     }
 
-    /// Counts a request that was refused because clients hold all they may, and it lacked `bytes`.
+    /// Counts a request that was refused because the budget lacked `bytes`.
     pub(crate) fn note_refusal(&self, bytes: usize) {
         if self.budget.note_refusal(bytes) {
             self.evict_clients();
@@ -276,18 +276,18 @@ impl Shared {
 
     /// Whether the process may hold `bytes` more.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        // A recovery keeps the limit by itself, and holds what nobody can tell from free memory.
+        // A recovery keeps the limit by itself, and its memory cannot be told from free memory.
         self.backend.is_loading() || self.memory_limit.has_room(bytes as u64, &*self.backend)
     }
 
-    /// Keeps the memory limit beside requests of so many bytes together that were served, `writes` of which write.
+    /// Counts `requests` served requests of `bytes` bytes together, `writes` of which write, for the memory limit.
     pub(crate) fn note_requests(&self, requests: u64, writes: u64, bytes: usize) {
         if !self.backend.is_loading() {
             self.memory_limit.note_requests(requests, writes, bytes as u64, &*self.backend);
         }
     }
 
-    /// Promises `bytes` to a request as long as it holds what this returns, or refuses it. Small things go unmeasured.
+    /// Promises `bytes` to a request while it holds the returned value, or refuses it. Small requests are not measured.
     pub(crate) fn reserve(&self, bytes: usize) -> Result<Option<Reservation<'_>>, Refusal> {
         if bytes <= UNMEASURED_BYTES_MAX || self.backend.is_loading() {
             return Ok(None);
@@ -310,7 +310,7 @@ impl Shared {
     pub(crate) fn set_memory_limit(&self, limit_bytes: u64) {
         self.budget.set_limit(self.config.client_bytes_max(limit_bytes));
         self.memory_limit.set(limit_bytes, &*self.backend);
-        // It measures as often as the new limit asks for.
+        // The acceptor then measures at the interval of the new limit.
         self.wake_acceptor();
     }
 
@@ -382,32 +382,32 @@ impl Counter {
     }
 }
 
-/// What a worker finds in its inbox.
+/// A message to a worker.
 pub(crate) enum Message {
     /// A new client.
     Connection(TcpStream),
-    /// What came of a request that ran on another thread.
+    /// The result of a request that ran on another thread.
     Done(Box<Done>),
 }
 
-/// What is known of a connection outside of its worker.
+/// The part of a connection that is known outside of its worker.
 #[derive(Debug)]
 pub(crate) struct ClientInfo {
     pub(crate) id: u64,
-    /// What it has of the budget.
+    /// Bytes that it has taken from the budget.
     pub(crate) held_bytes: AtomicUsize,
     names_bytes: AtomicUsize,
     pub(crate) peer: SocketAddr,
     pub(crate) address: SocketAddr,
     pub(crate) connected: Instant,
-    /// When it was last active, in [`Shared::seconds`].
+    /// The time of its last activity, in [`Shared::seconds`].
     pub(crate) active_s: AtomicU64,
     /// It is to be disconnected.
     pub(crate) killed: AtomicBool,
     names: Mutex<ClientNames>,
 }
 
-/// What a client has said of itself.
+/// The names that a client has given itself.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct ClientNames {
     pub(crate) name: String,
@@ -431,12 +431,12 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes of what it has said of itself.
+    /// Bytes of the names that the client has given itself.
     pub(crate) fn names_bytes(&self) -> usize {
         self.names_bytes.load(Relaxed)
     }
 
-    /// Changes what it has said of itself.
+    /// Changes the names that the client has given itself.
     pub(crate) fn rename(&self, change: impl FnOnce(&mut ClientNames)) {
         let mut names = self.names();
         change(&mut names);

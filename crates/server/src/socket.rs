@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 use crate::reply::Output;
 use crate::shared::Counters;
 
-/// Reads of what a client sends after its last reply.
+/// Reads after the client's last reply.
 const LAST_READS: usize = 16;
 
 pub(crate) struct Socket {
@@ -19,7 +19,7 @@ pub(crate) struct Socket {
     pub(crate) half_closed: bool,
 }
 
-/// The socket failed or its peer went away: there is nobody to tell.
+/// The socket failed or its peer went away, so no error can be sent.
 pub(crate) struct Gone;
 
 impl Socket {
@@ -27,7 +27,7 @@ impl Socket {
         Self { stream, readable: false, writable: true, half_closed: false }
     }
 
-    /// Writes as much of what may leave as the socket takes.
+    /// Writes releasable bytes, as many as the socket takes.
     pub(crate) fn flush(&mut self, output: &mut Output, counters: &Counters) -> Result<(), Gone> {
         while self.writable && !output.sendable().is_empty() {
             match self.stream.write(output.sendable()) {
@@ -81,8 +81,8 @@ impl Socket {
         }
     }
 
-    /// Ends the stream after its last byte. What the client has sent meanwhile is read and dropped. Closing over unread
-    /// bytes would reset the connection and could destroy the last reply on its way.
+    /// Ends the stream after its last byte. Reads and drops the bytes that the client has sent meanwhile. Closing with
+    /// unread bytes would reset the connection and could destroy the last reply on its way.
     pub(crate) fn end(&mut self, scratch: &mut [u8]) {
         if self.stream.shutdown(Shutdown::Write).is_ok() {
             for _ in 0..LAST_READS {

@@ -33,7 +33,7 @@ pub struct StoreBackend {
 }
 
 impl StoreBackend {
-    /// Opens a store. Its calls do not wait to be durable; workers do, once for all requests of a round.
+    /// Opens a store. Its calls do not wait for durability; workers wait once for all requests of a round.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Backend for StoreBackend {
                 each(Ok(values.meta(index).map(|meta| (meta.into(), value.unwrap_or_default()))));
             }
         } else {
-            // One key is at fault; the others have their answers.
+            // Only one key failed; the others still get their answers.
             let mut value = Vec::new();
             for key in keys {
                 let found = self.get_into(key, bytes_max, &mut value);
@@ -475,7 +475,7 @@ impl Backend for StoreBackend {
     fn ssd(&self) -> Vec<(&'static str, String)> {
         let Some(ssd) = self.store.ssd() else { return Vec::new() };
         let stats = self.store.stats();
-        // Before anything was put since the start there is nothing to compare the SSD's head with.
+        // Before the first put since the start there is no figure to compare the SSD's writes with.
         let put_bytes = Some(stats.written_bytes).filter(|bytes| *bytes > 0);
         let amplification = put_bytes.map_or(0.0, |bytes| ssd.written_bytes as f64 / bytes as f64);
         let counters = [

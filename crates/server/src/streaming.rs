@@ -1,8 +1,8 @@
 //! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `COMMAND DOCS` of many names,
 //! `KEYS`.
 //!
-//! The next piece is made only when the socket has taken the one before. So a client that asks for much and takes
-//! little holds one piece of memory, and other clients are served in between.
+//! The server makes the next piece only when the socket has taken the one before. So a client that requests much and
+//! reads little holds one piece of memory, and other clients are served in between.
 
 use std::mem;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::walk::Walk;
 
 /// Values up to this size are answered at once; larger ones are sent in pieces of it.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Keys that one step of `KEYS` looks at. A turn has several steps and takes some milliseconds.
+/// Keys that one step of `KEYS` visits. A turn has several steps and takes some milliseconds.
 const KEYS_PER_STEP: usize = 512;
-/// What a row counts besides its bytes: the time it takes.
+/// Bytes that a row counts besides its own, for the time that it takes.
 const ROW_BYTES: usize = 16;
-/// Keys of one `MGET` that are looked up together: as many as a store overlaps the cache misses of.
+/// Keys of one `MGET` that are looked up together: as many lookups as a store overlaps.
 const GROUP: usize = 16;
 
 /// The unsent rest of a reply.
@@ -85,7 +85,7 @@ impl Streaming {
         Self { rows: Some(Rows { request, next, write: None }), ..Self::default() }
     }
 
-    /// What `write` says of the arguments of `request` from `next` on.
+    /// The output of `write` for the arguments of `request` from `next` on.
     pub(crate) fn rows(request: Arc<OwnedArgs>, next: usize, write: WriteRow) -> Self {
         Self { rows: Some(Rows { request, next, write: Some(write) }), ..Self::default() }
     }
@@ -124,7 +124,7 @@ impl Streaming {
     ///
     /// # Errors
     ///
-    /// When a value whose length has been announced can't be read on. Nothing but closing the connection helps.
+    /// If a value whose length was announced cannot be read further. The caller can then only close the connection.
     pub(crate) fn next(
         &mut self,
         shared: &Shared,
@@ -175,7 +175,7 @@ impl Streaming {
         Ok(true)
     }
 
-    /// Looks at some more keys. The reply begins when all have been seen, because it begins with their number.
+    /// Visits some more keys. The reply begins after the last key, because it begins with their number.
     fn walk_on(&mut self, shared: &Shared, counters: &Counters, reply: &mut Reply) -> bool {
         let Some((walk, found)) = &mut self.walk else { return false };
         let bytes_max = found.len() + PIECE_BYTES;
@@ -208,7 +208,7 @@ impl Streaming {
     }
 }
 
-/// Whether a list that grows is more than half of what clients may hold: it is copied when it grows further.
+/// Whether a growing list takes more than half of the clients' budget. Growing further would copy it.
 fn is_too_much(found: &[u8], budget: &Budget) -> bool {
     found.len() > budget.limit_bytes() / 2
 }
@@ -309,7 +309,7 @@ pub(crate) fn answer_keys<'a>(
     all_answered
 }
 
-/// What a key has.
+/// The value of a key.
 pub(crate) enum Found {
     /// No value.
     Nothing,

@@ -6,14 +6,14 @@ use crate::backend::{Backend, BackendError};
 use crate::glob::Pattern;
 use crate::refusal::Refusal;
 
-/// Keys asked of the store at a time: several leaves, for each is read whole.
+/// Keys requested from the store at a time: several leaves, because each leaf is read whole.
 const GROUP: usize = 512;
-/// Fewer where keys are long, so that those of a group have about so many bytes.
+/// Bytes of keys of a group, about. Groups of long keys have fewer keys.
 const GROUP_BYTES: usize = 1 << 20;
-/// Bytes of keys times words of the pattern that one call looks at, about: some milliseconds.
+/// Bytes of keys times words of the pattern that one call processes, about: some milliseconds.
 const WORK_MAX: usize = 4 << 20;
 
-/// Where a walk over the keys that match a pattern stands.
+/// The state of a walk over the keys that match a pattern.
 #[derive(Debug)]
 pub(crate) struct Walk {
     pattern: Pattern,
@@ -47,8 +47,8 @@ impl Walk {
         self.pattern.held_bytes() + self.after.as_ref().map_or(0, |after| after.len())
     }
 
-    /// Looks at up to `count` keys, at no more once `out` has `bytes_max` bytes, and at few if that takes long. Appends
-    /// those that match to `out` as bulk strings. `false` when the walk has come to its end.
+    /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow.
+    /// Appends matching keys to `out` as bulk strings. `false` at the end of the walk.
     pub(crate) fn advance(
         &mut self,
         backend: &dyn Backend,

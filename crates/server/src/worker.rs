@@ -22,7 +22,7 @@ pub(crate) const WAKE: Token = Token(usize::MAX);
 /// Events of the listening socket.
 pub(crate) const LISTEN: Token = Token(usize::MAX - 1);
 
-/// Turns of connections that have work left before the sockets of all others are looked at again: some milliseconds.
+/// Turns of connections with work left between two polls of all sockets: some milliseconds.
 const TURNS_PER_LOOK: usize = 16;
 
 /// More seconds than that Linux does not take.
@@ -39,9 +39,9 @@ pub(crate) struct Worker {
     space: Workspace,
     /// Connections that have work left.
     ready: VecDeque<usize>,
-    /// Connections with replies that wait for what they say to be durable.
+    /// Connections with replies that wait for durability.
     held: Vec<usize>,
-    /// What [`Shared::sweeps`] was when clients were last looked at.
+    /// The value of [`Shared::sweeps`] at the last check of clients.
     swept: u64,
 }
 
@@ -109,7 +109,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits once for what all replies of this round say, and lets them leave.
+    /// Waits once for the durability of all replies of this round, and releases them.
     fn release(&mut self) {
         if self.held.is_empty() {
             return;
@@ -129,14 +129,14 @@ impl Worker {
         self.shared.backend.wait().map_err(|error| Refusal::not_known(&error))
     }
 
-    /// Looks at what was handed to this worker.
+    /// Handles the messages in this worker's inbox.
     fn receive(&mut self) {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
                 Message::Connection(stream) => self.adopt(stream),
                 Message::Done(done) => {
                     let key = done.key;
-                    // The client may have gone, and its place may be another one's.
+                    // The client may have gone, and another client may have its slot.
                     if let Some(connection) =
                         self.connections.get_mut(key).filter(|client| client.id() == done.id)
                     {
@@ -154,7 +154,7 @@ impl Worker {
         // Replies are written whole; waiting for more to send would only delay them.
         let nodelay = stream.set_nodelay(true);
         let slot = self.connections.vacant_entry();
-        // A peer that vanished is still noticed by what is sent to it.
+        // Without keep-alive, a vanished peer is still noticed when data is sent to it.
         let _ = keep_alive(&stream, self.shared.settings.keepalive_s.load(Relaxed));
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(&mut stream, Token(slot.key()), interest);
@@ -181,8 +181,7 @@ impl Worker {
         self.shared.drop_connection(self.index);
     }
 
-    /// Disconnects clients that were killed, were idle for too long or take their replies too slowly, if somebody
-    /// asked.
+    /// Disconnects clients that have to go, if a sweep was requested.
     fn sweep(&mut self) {
         let asked = self.shared.sweeps();
         if mem::replace(&mut self.swept, asked) == asked {
@@ -190,7 +189,7 @@ impl Worker {
         }
         let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
-            // One by one, so that the next client finds the room that this one leaves.
+            // Clients are checked one by one, so that the next one sees the room that this one leaves.
             if self.connections[key].has_to_go(&self.shared) {
                 self.close(key);
             }

@@ -1,5 +1,6 @@
-//! The request parser on arbitrary bytes, whole and in pieces: the same requests and the same error either way, no
-//! memory beyond what the bytes themselves justify, and every well-formed request back as it was written.
+//! Runs the request parser on arbitrary bytes, whole and in pieces. Both ways must give the same requests and the same
+//! error. The parser must use no more memory than the bytes justify, and return every well-formed request as it was
+//! written.
 //!
 //! The first byte chooses the size of the pieces.
 

@@ -15,7 +15,8 @@ use crate::streaming::Streaming;
 /// Lines of `CLIENT LIST` that are gathered while no client can come or go.
 const LISTED_AT_A_TIME: usize = 64;
 
-/// Longest name kept of a client or its library. Redis has no such limit; here nobody fills memory with names.
+/// Longest name of a client or its library. Redis has no such limit; here it keeps clients from filling memory with
+/// names.
 const NAME_BYTES_MAX: usize = 1 << 10;
 
 pub(super) fn client(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
@@ -130,7 +131,7 @@ fn kill(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a type of clients is the one that all have here; the others of Redis have no clients.
+/// Whether a type of clients is `normal`, the type of all clients here. Redis's other types are always empty.
 fn is_normal(name: &[u8]) -> Result<bool, Refusal> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(true),
@@ -139,7 +140,7 @@ fn is_normal(name: &[u8]) -> Result<bool, Refusal> {
     }
 }
 
-/// Ends the connections that are meant, and counts them. The own one ends behind its reply.
+/// Ends the matching connections, and counts them. The client's own connection ends after its reply.
 fn end(session: &mut Session<'_>, is_meant: impl Fn(&ClientInfo) -> bool) -> i64 {
     let own = session.client.info.id;
     let mut killed = 0;
@@ -193,8 +194,8 @@ impl Wanted {
     }
 }
 
-/// Writes a line for each client that is wanted, some at a time: connections come and go meanwhile. The page counts as
-/// memory that clients hold.
+/// Writes a line for each wanted client, some at a time; connections come and go meanwhile. The page counts as memory
+/// that clients hold.
 fn list(session: &mut Session<'_>, wanted: &Wanted) -> Result<(), Refusal> {
     let shared = session.shared;
     let (mut held, mut page, mut after) = (shared.budget.hold(), String::new(), 0);

@@ -64,7 +64,7 @@ fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Every setting in force. The password is shown as Redis shows it: whoever may ask has sent it.
+/// Every setting in force. The password is shown as Redis shows it: only clients that have sent it may ask.
 pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
     let (config, live) = (&shared.config, &shared.settings);
     let durability = shared.backend.persistence().into_iter().find(|(name, _)| *name == "durability");

@@ -1,7 +1,7 @@
 //! `CONFIG SET`: several settings at once, all or none.
 //!
-//! 1. Every name and value is judged, in order; the first that is wrong refuses the whole request.
-//! 2. Then every change is made, and none of them can fail.
+//! 1. The server checks every name and value, in order. The first wrong one refuses the whole request.
+//! 2. Then it makes every change. None of them can fail.
 //!
 //! No refusal quotes a value, because it may be a password.
 
@@ -63,7 +63,7 @@ pub(super) fn set(shared: &Shared, args: &Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What `value` means for the setting `name`, or why it means nothing.
+/// The change that `value` means for the setting `name`, or the refusal.
 fn judge(shared: &Shared, name: &str, value: &[u8], present: &[u8]) -> Result<Change, String> {
     match name {
         "timeout" => integer(value, 0, i32::MAX.into()).map(Change::Timeout),

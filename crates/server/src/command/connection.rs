@@ -59,7 +59,7 @@ pub(super) fn auth(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     Ok(())
 }
 
-/// A client that fails stays what it was. Without a password every one is right.
+/// A failed attempt changes nothing. Without a password every attempt succeeds.
 fn authenticate(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
     let is_right = session.shared.settings.password().is_none_or(|right| right.matches(password));
     if !is_right || user != b"default" {
@@ -69,7 +69,7 @@ fn authenticate(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Resu
     Ok(())
 }
 
-/// Makes the connection what it was when it began.
+/// Returns the connection to its initial state.
 pub(super) fn reset(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
     let client = &mut *session.client;
     client.in_transaction = false;

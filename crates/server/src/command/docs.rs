@@ -1,4 +1,4 @@
-//! What `COMMAND DOCS` says: one row per command.
+//! The texts of `COMMAND DOCS`: one row per command.
 
 /// A command's name, the Redis version it came with, its group, and what it does.
 pub(super) struct Doc {

@@ -8,14 +8,14 @@ use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::shared::unix_ms;
 
-/// What a time argument counts.
+/// The unit of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Milliseconds,
 }
 
-/// What a time argument counts from.
+/// The origin of a time argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
     FromNow,
@@ -31,7 +31,8 @@ pub(super) struct Time<'a> {
 }
 
 impl Time<'_> {
-    /// What `SET key value option time` and `GETEX key option time` count, if `option` takes a time.
+    /// The unit and origin of the time in `SET key value option time` and `GETEX key option time`, if `option` takes a
+    /// time.
     pub(super) fn option(option: &[u8]) -> Option<(Unit, Clock)> {
         let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
         match option.len() {
@@ -43,7 +44,7 @@ impl Time<'_> {
         }
     }
 
-    /// The moment in milliseconds of Unix time; a past one before 1970 becomes 0. `least` is the smallest number that
+    /// The moment in milliseconds of Unix time. A moment before 1970 becomes 0. `least` is the smallest number that
     /// `command` allows.
     pub(super) fn deadline(&self, command: &str, least: i64) -> Result<u64, Refusal> {
         let time = strict_i64(self.text).ok_or(Refusal::NOT_INTEGER)?;

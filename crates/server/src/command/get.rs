@@ -1,4 +1,4 @@
-//! Reading whole values: `GET` `MGET` `STRLEN`, and what reads and changes at once: `GETEX` `GETDEL`.
+//! Reading whole values: `GET` `MGET` `STRLEN`; reading and changing at once: `GETEX` `GETDEL`.
 
 use super::Session;
 use super::expiry::{Time, has_passed};
@@ -25,7 +25,7 @@ pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
     Ok(())
 }
 
-/// Keys are looked up in groups; `MSET`s of others may be seen between two groups.
+/// Keys are looked up in groups. Other clients' `MSET`s may take effect between two groups.
 pub(super) fn mget(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     session.reply.array(args.len() - 1);
     let answered = answer_keys(&*session.shared.backend, session.counters, session.reply, args.from(1));
@@ -45,7 +45,7 @@ pub(super) fn getdel(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     read_and_change(session, args.at(1), |_| Update::Delete)
 }
 
-/// What `GETEX` does to the expiry.
+/// The change that `GETEX` makes to the expiry.
 #[derive(Clone, Copy)]
 enum Change<'a> {
     None,
@@ -64,7 +64,7 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
             (Some((unit, clock)), Change::None) => {
                 Change::Expire(Time { text: rest.next().ok_or(Refusal::SYNTAX)?, unit, clock })
             }
-            // The same option may come twice, and then the last one counts; another one may not.
+            // The same option may come twice; the last one counts. A different option is an error.
             (Some((unit, clock)), Change::Expire(time)) if (unit, clock) == (time.unit, time.clock) => {
                 Change::Expire(Time { text: rest.next().ok_or(Refusal::SYNTAX)?, ..time })
             }
@@ -85,7 +85,7 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
                 Some(_) => Update::Expire { expires_at_ms: Some(moment) },
                 None => Update::Keep,
             }),
-            // A key that is missing is answered before the time is looked at.
+            // A missing key is answered before the time is checked.
             Err(refusal) if session.shared.backend.meta(args.at(1))?.is_some() => Err(refusal),
             Err(_) => {
                 session.reply.null();
@@ -95,8 +95,8 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
 }
 
-/// Answers with the value of `key` and changes the key, with nothing in between. One that is missing may be deleted,
-/// too: a cache in a folder may have evicted it, and then it must not come back.
+/// Answers with the value of `key` and changes the key atomically. A missing key may be deleted, too: a cache in a
+/// folder may have evicted it, and then it must not come back.
 fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],

@@ -104,7 +104,7 @@ fn memory(page: &mut String, shared: &Shared) {
     let limit_bytes = shared.limit_bytes();
     field(page, "maxmemory", limit_bytes);
     field(page, "maxmemory_human", human(limit_bytes));
-    // What the limit leaves to the store, when it is the limit of the whole process.
+    // The store's part of the limit, if the limit is that of the whole process.
     field(page, "store_limit_bytes", shared.memory_limit.store_bytes().unwrap_or(limit_bytes));
     field(page, "maxmemory_policy", shared.eviction_policy());
     if let Some(far) = shared.backend.far() {
@@ -173,7 +173,7 @@ fn ssd(page: &mut String, shared: &Shared) {
 }
 
 fn keyspace(page: &mut String, shared: &Shared) {
-    // Where many leaves would have to be looked at, those of the last merges.
+    // If counting would have to visit many leaves, the count of the last merges stands in.
     let keys = shared.backend.len_if_quick().unwrap_or_else(|settled| settled);
     if keys > 0 {
         let _ = write!(page, "db0:keys={keys}\r\n");

@@ -111,7 +111,7 @@ fn keys(reply: &mut Reply, args: &Args<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The ten fields that Redis 7 has; the last four, which refine the others, stay empty.
+/// The ten fields of Redis 7. The last four refine the others and stay empty.
 fn describe(reply: &mut Reply, command: &Command) {
     reply.array(10);
     reply.bulk(command.name.as_bytes());
@@ -126,7 +126,7 @@ fn describe(reply: &mut Reply, command: &Command) {
     reply.array(0);
 }
 
-/// A command's name and what there is to say about it.
+/// A command's name and its documentation.
 fn document(reply: &mut Reply, command: &Command) {
     reply.bulk(command.name.as_bytes());
     let fields = docs::find(command.name).map_or([("summary", ""), ("since", ""), ("group", "")], |doc| {

@@ -33,9 +33,9 @@ pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// All keys are looked at, some thousands at a time with other clients served in between. Keys that come or go
-/// meanwhile may be missing or appear. The reply waits in this connection's memory until its length is known, and is
-/// refused when connections hold too much.
+/// Visits all keys, some thousands at a time, and serves other clients in between. Keys that come or go meanwhile may
+/// be missing or appear. The reply waits in this connection's memory until its length is known. It is refused when
+/// connections hold too much.
 pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     session.client.streaming = Some(Box::new(Streaming::matching(args.at(1))?));
     Ok(())
@@ -49,7 +49,7 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
     Ok(())
 }
 
-/// Where many leaves must be looked at, another thread does it; on an SSD each of them may be a read.
+/// If counting must visit many leaves, another thread does it; on an SSD each leaf may cost a read.
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
     match session.shared.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),

@@ -1,4 +1,4 @@
-//! What a key costs and how it is kept: `OBJECT` and `MEMORY`, as far as they mean something here.
+//! The cost and the encoding of a key: `OBJECT` and `MEMORY`, as far as they have a meaning here.
 
 use super::Session;
 use crate::integer::strict_i64;
@@ -62,8 +62,8 @@ pub(super) fn object(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     Ok(())
 }
 
-/// `MEMORY USAGE key [SAMPLES count]`: key and value as they were written, times what the whole store holds per
-/// byte written. It is never less than one.
+/// `MEMORY USAGE key [SAMPLES count]`: key and value as written, times the bytes that the whole store holds per byte
+/// written. The result is at least 1.
 pub(super) fn memory(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let subcommand = args.at(1).to_ascii_lowercase();
     match subcommand.as_slice() {
@@ -99,13 +99,13 @@ pub(super) fn memory(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     let memory = session.shared.backend.memory();
     let written = args.at(2).len() as u64 + meta.len;
     let held_per_written = memory.held_bytes as f64 / memory.logical_bytes.max(1) as f64;
-    // Right after the first writes, most of what is held is no data yet.
+    // Right after the first writes, most held bytes are not data.
     let bytes = written as f64 * held_per_written.clamp(0.0, 2.0);
     session.reply.integer((bytes as i64).max(1));
     Ok(())
 }
 
-/// An answer to `HELP` as Redis lays it out: a heading, then each subcommand and what it does.
+/// An answer to `HELP` in Redis's layout: a heading, then each subcommand and its description.
 pub(super) fn help(session: &mut Session<'_>, command: &str, lines: &[(&str, &str)]) {
     let reply = &mut *session.reply;
     reply.array(2 * lines.len() + 3);

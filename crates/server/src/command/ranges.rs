@@ -11,7 +11,7 @@ use crate::streaming::{PIECE_BYTES, Streaming};
 pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let start = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
     let end = strict_i64(args.at(3)).ok_or(Refusal::NOT_INTEGER)?;
-    // One value is opened and read, whatever is written meanwhile.
+    // The reader sees one value, whatever is written meanwhile.
     let Some(mut reader) = session.shared.backend.open_value(args.at(1))? else {
         session.counters.misses.add(1);
         session.reply.bulk(b"");
@@ -70,9 +70,9 @@ pub(super) fn append(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     change(session, args.at(1), |old_len| old_len + tail.len(), |value| value.extend_from_slice(tail))
 }
 
-/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `len` tells how
-/// long it will be of how long it was, and `edit` changes it. What would be too long, here or when the store copies it,
-/// is refused before anything is read or allocated for it.
+/// Replaces the value of `key`, empty if there is none, by a changed copy and answers with its length. `len` computes
+/// the new length from the old one, and `edit` changes the value. A value that would be too long, here or in the
+/// store's copy, is refused before anything is read or allocated.
 fn change(
     session: &mut Session<'_>,
     key: &[u8],

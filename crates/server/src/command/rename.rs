@@ -60,8 +60,9 @@ fn answer(session: &mut Session<'_>, outcome: Option<Transferred>) {
     }
 }
 
-/// How it ended; `None` says that another thread is to run the command. A worker waits for no other write of several
-/// keys, and reads no more than other commands do. What is read, and what the log copies of it, is promised before.
+/// Runs the transfer and returns its result. `None` means that another thread is to run the command. A worker waits for
+/// no other write of several keys, and reads no more than other commands do. Memory for the bytes read, and for the
+/// log's copy, is reserved before.
 fn transfer(
     session: &mut Session<'_>,
     args: &Args<'_>,

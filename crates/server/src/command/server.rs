@@ -17,7 +17,7 @@ pub(super) fn save(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Re
     Ok(())
 }
 
-/// `SCHEDULE` waits for a rewrite of Redis's log; there is none here to wait for.
+/// `SCHEDULE` waits for a rewrite of Redis's log. Here there is no such rewrite.
 pub(super) fn bgsave(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     match args.get(1) {
         None => {}
@@ -43,7 +43,7 @@ pub(super) fn lastsave(session: &mut Session<'_>, _args: &Args<'_>) -> Result<()
     Ok(())
 }
 
-/// Stops the server; the store's end brings its folder in order. A client that succeeds sees its connection close.
+/// Stops the server; closing the store leaves its folder in order. On success the client sees its connection close.
 pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut saves = false;
     for option in args.from(1) {
@@ -54,7 +54,7 @@ pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
             _ => return Err(Refusal::SYNTAX),
         }
     }
-    // Until the store is there, there is nothing to save: Redis ends without, too.
+    // While the store is still loading there is nothing to save. Redis ends without a save, too.
     if saves
         && !session.shared.backend.is_loading()
         && session.shared.backend.save(Save::MakeNext)? == Saving::NoFolder

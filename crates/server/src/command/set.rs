@@ -1,5 +1,5 @@
-//! Writing whole values: `SET` and its options, what came before them (`SETEX` `PSETEX` `SETNX` `GETSET`), and
-//! several at once: `MSET` `MSETNX`.
+//! Writing whole values: `SET` and its options, the older forms (`SETEX` `PSETEX` `SETNX` `GETSET`), and several keys
+//! at once: `MSET` `MSETNX`.
 
 use super::Session;
 use super::expiry::{Clock, Time, Unit};
@@ -18,7 +18,7 @@ enum When {
     Present,
 }
 
-/// What becomes of the key's expiry.
+/// The change to the key's expiry.
 #[derive(Clone, Copy)]
 enum Expiry<'a> {
     None,
@@ -122,7 +122,8 @@ pub(super) fn msetnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Writes several keys. A worker waits for nobody who does the same: `None` says that another thread is to do it.
+/// Writes several keys. A worker does not wait for another such write: `None` means that another thread is to run the
+/// command.
 fn write(session: &mut Session<'_>, operations: &[Operation<'_>]) -> Result<Option<bool>, Refusal> {
     let backend = &session.shared.backend;
     if session.request.is_some() {
@@ -133,7 +134,7 @@ fn write(session: &mut Session<'_>, operations: &[Operation<'_>]) -> Result<Opti
     Ok(written)
 }
 
-/// The writes that pairs of arguments ask for; of a key that is named twice the last one counts.
+/// The writes of pairs of arguments. If a key is named twice, the last pair counts.
 fn puts<'a>(args: &Args<'a>, command: &str) -> Result<Vec<Operation<'a>>, Refusal> {
     if args.len().is_multiple_of(2) {
         return Err(Refusal::wrong_arity(command));
@@ -162,7 +163,7 @@ fn parse<'a>(args: &Args<'a>) -> Result<Options<'a>, Refusal> {
     let mut rest = args.from(3);
     while let Some(option) = rest.next() {
         if let Some((unit, clock)) = Time::option(option) {
-            // The same option may come twice, and then the last one counts; another one may not.
+            // The same option may come twice; the last one counts. A different option is an error.
             match options.expiry {
                 Expiry::None => {}
                 Expiry::At(time) if (time.unit, time.clock) == (unit, clock) => {}

@@ -1,7 +1,7 @@
-//! `MULTI` `EXEC` `DISCARD` `WATCH` `UNWATCH`: there are no transactions, and no client may believe that it has one.
+//! `MULTI` `EXEC` `DISCARD` `WATCH` `UNWATCH`. There are no transactions, and no client may believe that it has one.
 //!
-//! `MULTI` is refused, but clients send it, their commands and `EXEC` in one go and look at the last reply only. So no
-//! command runs from `MULTI` on until the client leaves that state, and `EXEC` says so as Redis does.
+//! The server refuses `MULTI`. But clients send `MULTI`, their commands and `EXEC` in one go and read only the last
+//! reply. So after `MULTI` no command runs until the client leaves that state, and `EXEC` reports it as Redis does.
 
 use super::{Client, Session};
 use crate::refusal::Refusal;
@@ -56,14 +56,14 @@ pub(super) fn unwatch(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(),
     Ok(())
 }
 
-/// What `EXEC` answers when it is refused itself: that ends the state, too.
+/// The answer of `EXEC` when `EXEC` itself is refused. This ends the state, too.
 pub(super) fn abort(client: &mut Client, refusal: &Refusal) -> Refusal {
     leave(client);
     let words = refusal.0.strip_prefix(b"ERR ").unwrap_or(&refusal.0);
     Refusal::quoting("EXECABORT Transaction discarded because of: ", words, "")
 }
 
-/// Ends the state; whether the client was in it.
+/// Ends the state, and returns whether the client was in it.
 fn leave(client: &mut Client) -> bool {
     std::mem::take(&mut client.in_transaction)
 }

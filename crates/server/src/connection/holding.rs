@@ -1,4 +1,4 @@
-//! What a connection has of the budget that all clients share.
+//! A connection's share of the budget of all clients.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,8 +6,8 @@ use super::{Connection, FREE_BYTES};
 use crate::shared::Shared;
 
 impl Connection {
-    /// Takes what the connection holds from the budget. Where there is not so much, drops what is still arriving, and
-    /// then has clients disconnected. `false` if this one is to be closed.
+    /// Takes the bytes that the connection holds from the budget. If the budget has too little, drops the arriving
+    /// request, and then has clients disconnected. `false` if this connection is to be closed.
     pub(super) fn keeps_within(&mut self, shared: &Shared) -> bool {
         let held = self.holds();
         if held <= FREE_BYTES {
@@ -40,7 +40,7 @@ impl Connection {
         buffers + parser + reply + self.job_bytes.unwrap_or(0) + self.client.info.names_bytes()
     }
 
-    /// Takes from the budget what lacks to `bytes`, if it is there.
+    /// Raises the connection's share of the budget to `bytes`, if there is room.
     pub(super) fn takes_for(&mut self, bytes: usize, shared: &Shared) -> bool {
         let more = bytes.saturating_sub(self.held_bytes);
         let is_taken = more == 0 || shared.budget.take(more);
@@ -50,8 +50,7 @@ impl Connection {
         is_taken
     }
 
-    /// Gives back what the connection has taken beyond `bytes`; where it took nothing for a few bytes, it takes them
-    /// now.
+    /// Gives back the share beyond `bytes`. If the connection had a few bytes outside the budget, it takes them now.
     pub(super) fn free(&mut self, bytes: usize, shared: &Shared) {
         match self.held_bytes.checked_sub(bytes) {
             Some(0) => return,

@@ -1,4 +1,4 @@
-//! When a client has to go that has not ended its connection itself.
+//! Decides when the server has to disconnect a client.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,9 +6,9 @@ use super::Connection;
 use crate::shared::Shared;
 
 impl Connection {
-    /// Whether the client was killed, was idle for too long, takes its replies too slowly, or holds values that were
-    /// replaced or deleted and that there is no room for. A client that waits for the disk, or for a request that runs,
-    /// is not idle.
+    /// Whether the client was killed, was idle for too long, or takes its replies too slowly. It must also go if it
+    /// holds replaced or deleted values for which there is no room. A client that waits for the disk, or for a running
+    /// request, is not idle.
     pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
         let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
         let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));

@@ -1,6 +1,6 @@
-//! A look at the requests that come next, so that a worker can announce their keys to the store before it runs them.
+//! Reads the next requests ahead, so that a worker can announce their keys to the store before it runs them.
 //!
-//! Not for running a request: only [`Parser::next`] judges one, and nothing here moves the parser.
+//! Do not use this module to run a request: only [`Parser::next`] checks one, and nothing here moves the parser.
 
 use super::{Parser, number_line};
 
@@ -15,7 +15,7 @@ pub(crate) struct Announced<'a> {
 }
 
 impl<'a> Announced<'a> {
-    /// Reads the request at `at`, if it is whole and has as many arguments as most; where it ends.
+    /// Reads the request at `at`, if it is whole and has a usual number of arguments. Returns its end.
     fn read(&mut self, input: &'a [u8], at: usize) -> Option<usize> {
         input.get(at).filter(|&&byte| byte == b'*')?;
         let (count, mut at) = number_line(input, at + 1).ok()??;
@@ -39,8 +39,8 @@ impl<'a> Announced<'a> {
 }
 
 impl Parser {
-    /// Name and first argument of each whole request that comes next in `input`, until `found` is full or one is
-    /// unusual; how many. [`Parser::next`] still judges all of them.
+    /// Reads name and first argument of the next whole requests in `input`, until `found` is full or a request is
+    /// unusual. Returns their number. [`Parser::next`] still checks all of them.
     pub(crate) fn look_ahead<'a>(&self, input: &'a [u8], found: &mut [Announced<'a>]) -> usize {
         if !self.is_idle() {
             return 0;

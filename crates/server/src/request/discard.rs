@@ -1,8 +1,8 @@
-//! Requests for which there is no room: their rest is read and dropped as it comes, and the connection stays in order.
+//! Drops the rest of a request without room as it arrives, so that the connection stays usable.
 
 use super::{BULK_BYTES_MAX, Parser, ProtocolError, number_line};
 
-/// The rest of a request that is read and dropped, so that what follows it is still understood.
+/// The rest of a request that is read and dropped, so that the next request is still understood.
 #[derive(Debug)]
 pub(crate) struct Discard {
     /// Arguments still to come, the one that is arriving included.
@@ -12,7 +12,7 @@ pub(crate) struct Discard {
 }
 
 impl Discard {
-    /// Goes on with `input`: how many bytes of it are done with, and whether that was the end of the request.
+    /// Continues with `input`. Returns the number of consumed bytes, and whether the request ended.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl Discard {
 }
 
 impl Parser {
-    /// Gives the current request up: what of it is still to come, from `position` in the buffer on. None if nothing of
-    /// a request has been understood yet, or if it is an inline command.
+    /// Gives the current request up. Returns the position in the buffer and the rest that is still to come. None if no
+    /// part of a request was parsed yet, or if it is an inline command.
     pub(crate) fn abandon(&mut self) -> Option<(usize, Discard)> {
         if self.missing == 0 || self.complete {
             return None;

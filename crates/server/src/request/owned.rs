@@ -6,7 +6,7 @@ use super::{Args, Span};
 #[derive(Debug)]
 pub(crate) struct OwnedArgs {
     text: Vec<u8>,
-    /// Where in `text` the request begins.
+    /// The start of the request in `text`.
     start: usize,
     spans: Vec<Span>,
 }
@@ -43,7 +43,8 @@ impl Taken {
         OwnedArgs { text, start: 0, spans: self.spans }
     }
 
-    /// The same; `input` becomes the text if that is most of it. Returns what of `input` follows the request, too.
+    /// The same, but `input` becomes the text if the request is most of it. Also returns the part of `input` behind the
+    /// request.
     pub(crate) fn move_from(self, input: Vec<u8>) -> (OwnedArgs, Vec<u8>) {
         let rest = input[self.end..].to_vec();
         if self.inline.is_some() || self.end - self.start < input.len() / 2 {

@@ -1,6 +1,6 @@
-//! A disk whose sync fails under a server: who wrote is told that the fate of the write is not known, and nobody is
-//! told `OK` for what may be lost; further writes are refused with the reason, and so are reads, which might answer
-//! with what is lost. INFO tells.
+//! The sync of a disk fails under a server. The server tells writers that the fate of their writes is not known, and
+//! answers no lost write with `OK`. It refuses further writes with the reason, and also reads, which might return lost
+//! writes. INFO shows the failure.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Ten thousand clients that each send a little and stay, or ask and never read, took the machine's memory: 737 MiB of
-//! a limit of 64. Whatever clients make the server hold is taken from one budget first. When it is used up, requests
-//! are refused, and those who hold most go.
+//! Ten thousand clients that each send a little and stay, or ask and never read, took the machine's memory: 737 MiB at
+//! a limit of 64. All memory that clients make the server hold comes from one budget. When the budget is used up, the
+//! server refuses requests, and disconnects the clients that hold most.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::support::map_backend::MapBackend;
 use crate::support::{Connection, TestServer, request};
 
 const BUDGET: u64 = 4 << 20;
-/// What a connection may have without asking.
+/// Bytes that a connection may hold outside the budget.
 const FREE: u64 = 512;
 
 fn started(budget: u64) -> TestServer {
@@ -62,7 +62,7 @@ fn small_requests_that_are_never_finished() {
         read_bytes + gone_bytes >= clients * beginning.len() as u64
     });
     assert_eq!(bystander.text("GET small"), "$5\r\nvalue\r\n");
-    // Those who hold most went, or nobody could send a large request again.
+    // The clients that held most were disconnected. Otherwise no client could send a large request again.
     assert!(server.info(&mut bystander).field("evicted_clients") > 0);
     let large = vec![b'v'; 1 << 20];
     until("those who stay lock nobody out", || {
@@ -190,7 +190,7 @@ fn a_value_is_taken_or_refused_however_it_arrives() {
     }
 }
 
-/// A worker makes lists of keys in a buffer; one that keeps the room of the largest list holds it for good.
+/// A worker makes lists of keys in a buffer. If it kept the room of the largest list, it would hold that room for ever.
 #[test]
 fn a_worker_gives_back_what_a_long_list_took() {
     let backend = Arc::new(MapBackend::default());
@@ -204,8 +204,8 @@ fn a_worker_gives_back_what_a_long_list_took() {
     assert!(kept <= 256 << 10, "{kept} bytes are kept");
 }
 
-/// An `MSET` of many small pairs takes many times its text while it runs; one that is let in by its text takes that
-/// beyond the limit.
+/// An `MSET` of many small pairs takes many times its text while it runs. If the server admitted it by its text alone,
+/// it would exceed the limit.
 #[test]
 fn writes_of_many_keys_are_promised_what_they_take_before_they_begin() {
     const MIB: u64 = 1 << 20;

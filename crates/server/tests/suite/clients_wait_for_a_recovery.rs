@@ -1,5 +1,5 @@
-//! A server that recovers says so, as Redis does: clients that could not even connect would take it for dead. The
-//! recovery is held by the test, so nothing here depends on time.
+//! A recovering server says so, as Redis does. Clients that could not even connect would take it for dead. The test
+//! holds the recovery, so nothing here depends on time.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,4 +1,4 @@
-//! Clients match on Redis's replies byte for byte: an error word that differs becomes another exception, a wrong type
+//! Clients match on Redis's replies byte for byte. A different error word becomes another exception, and a wrong type
 //! becomes a crash in a client library. So the same requests go to a real Redis and to this server, and every reply
 //! must be the same bytes.
 
@@ -257,8 +257,8 @@ GET k
 QUIT
 ";
 
-/// Whether two replies are the seconds that are left of one time, which both servers were given within `passed`: the
-/// same as long as that is less than half a second.
+/// Whether two replies are the remaining seconds of one time that both servers were given within `passed`. They must be
+/// equal if `passed` is less than half a second.
 fn are_left_alike(theirs: &[u8], ours: &[u8], passed: Duration) -> bool {
     let seconds = |reply| String::from_utf8_lossy(reply).strip_prefix(':')?.trim_end().parse::<u64>().ok();
     let (Some(theirs), Some(ours)) = (seconds(theirs), seconds(ours)) else { return false };
@@ -279,7 +279,8 @@ fn replies_are_the_same(server: &TestServer) {
             ours.text("HELLO 3");
         }
         let mut different = Vec::new();
-        // This Redis keeps nothing on disk: what it says of that is compared with a server that does not either.
+        // This Redis keeps nothing on disk. Its replies about persistence are compared only with a server that keeps
+        // nothing on disk, either.
         let differs = |line: &str| server.is_durable() && line == "CONFIG GET appendonly";
         for line in REQUESTS.lines().filter(|line| !line.is_empty() && !differs(line)) {
             let words = line.split(' ').map(|word| if word == "~" { "" } else { word });

@@ -1,4 +1,4 @@
-//! Counters that miss an increment and pairs that are seen half-written are the bugs that threads bring. Clients on
+//! Threads bring bugs such as counters that miss an increment, and pairs that are seen half-written. Clients on
 //! different workers write the same keys here.
 
 use std::sync::Arc;
@@ -124,7 +124,7 @@ fn pairs_are_seen_whole(server: &TestServer) {
         let mut reader = server.connect();
         let number = |reply: String| reply.split("\r\n").nth(1).unwrap().parse::<u32>().unwrap();
         while !done.load(Relaxed) {
-            // What is read second is never older than what is read first, whichever half it is.
+            // The second read is never older than the first, whichever half it reads.
             let left = number(reader.text("GET pair:left"));
             let right = number(reader.text("GET pair:right"));
             let again = number(reader.text("GET pair:left"));

@@ -19,7 +19,7 @@ const CLIENTS: usize = 4;
 const CALLS: usize = 48;
 /// Histories of each of our own servers in CI.
 const HISTORIES: u64 = 50;
-/// A server that has not done what it is there for after so many times the histories will not do it.
+/// If a server has not done its purpose after this many times the histories, the test fails.
 const PATIENCE: u64 = 50;
 /// Neighbours of the keys of an MSET: they lengthen the time between its first record and its last.
 const NEIGHBOURS: usize = 24;
@@ -148,7 +148,7 @@ impl Drop for EndsWhenDropped<'_> {
     }
 }
 
-/// Records `histories`, and further ones until `has_done` says that the server has done what it is there for.
+/// Records `histories`, and further ones until `has_done` returns that the server has done its purpose.
 fn check(
     address: SocketAddr,
     loss: Loss,

@@ -1,5 +1,5 @@
 //! `KEYS` over many keys is the classic way to take a Redis's memory. Here it gives up before its reply takes the
-//! memory that others need. That others are served meanwhile is asked in `long_commands_stall_nobody.rs`.
+//! memory that others need. `long_commands_stall_nobody.rs` tests that other clients are served meanwhile.
 
 use std::sync::Arc;
 

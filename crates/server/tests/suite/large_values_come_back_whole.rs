@@ -1,5 +1,5 @@
-//! A large value is sent in pieces between other clients' requests, which `long_commands_stall_nobody.rs` asks for. It
-//! must be one value, even when somebody replaces it while it is on its way.
+//! A large value is sent in pieces between other clients' requests, as `long_commands_stall_nobody.rs` tests. The
+//! pieces must be those of one value, even when another client replaces the value meanwhile.
 
 use std::io::Read;
 

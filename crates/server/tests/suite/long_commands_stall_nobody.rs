@@ -1,6 +1,6 @@
 //! One client's `DEL` of a million keys stopped every other client of its worker for two seconds, and `SAVE` for as
-//! long as the disk took. Here the store holds up what a long command does, and another client of the only worker is
-//! served all the same.
+//! long as the disk took. Here the store blocks the work of a long command, and another client of the only worker is
+//! served nevertheless.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn others_are_served_while_a_long_command_runs() {
     ];
     for (method, command, expected) in cases {
         gate.close(method);
-        // What follows a long command waits for its reply.
+        // Requests behind a long command wait for its reply.
         long.send(&[&command[..], b"PING\r\n"].concat());
         gate.wait();
         assert_eq!(other.text("PING"), "+PONG\r\n", "{method}");
@@ -217,7 +217,7 @@ fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
         gone.send(&many("DEL"));
         gate.wait();
         drop(gone);
-        // Its place may be another one's by then.
+        // Another client may have its slot by then.
         let mut next = server.connect();
         assert_eq!(next.text("PING"), "+PONG\r\n");
         gate.open();

@@ -1,8 +1,9 @@
-//! Anybody who reaches the port may send anything. A request that crashes the server takes every client's cache with
-//! it, one that hangs a worker takes a part of them, and one that reserves what it announces takes the machine.
+//! Every client that reaches the port may send anything. A request that crashes the server takes every client's cache
+//! with it, and one that hangs a worker a part of them. A request whose announced length is reserved takes the
+//! machine's memory.
 //!
 //! 100,000 generated inputs go to one server, or `ZIPTIER_INPUTS`, a quarter of them to one that asks for a password.
-//! After some the connection is closed, and a client that behaves has been connected all the time and is still served.
+//! After some inputs the connection is closed. A well-behaved client stays connected all the time and is still served.
 //! No input may keep an event loop turning: its rounds are counted. `ZIPTIER_SEED` repeats a run.
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,5 +1,5 @@
-//! A server that other machines reach is only as safe as its password: whoever has not sent it gets nothing done, holds
-//! next to no memory, and nobody reads it from a reply. Every reply is compared with a real Redis.
+//! A server that other machines reach is only as safe as its password. A client that has not sent the password can run
+//! nothing and holds next to no memory. No reply contains the password. Every reply is compared with a real Redis.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -182,7 +182,7 @@ fn a_server_for_other_machines_needs_a_password_and_keeps_it() {
     running.join().unwrap().unwrap();
 }
 
-/// What a stranger has not read of its errors waits in the stranger's own socket, not in this process.
+/// Errors that a stranger has not read wait in the stranger's own socket, not in this process.
 #[test]
 fn strangers_that_read_nothing_hold_next_to_nothing() {
     let server = guarded();

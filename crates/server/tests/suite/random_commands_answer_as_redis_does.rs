@@ -1,6 +1,7 @@
-//! A list of requests shows what its author thought of. So thousands of random ones, from fixed seeds, go to a real
-//! Redis and to this server: wrong arity, texts that are nearly numbers, overflows, ranges from both ends, missing
-//! and expired keys. Every reply must be the same bytes, and from time to time every key must be the same.
+//! A fixed list of requests covers only the cases of its author. So thousands of random requests, from fixed seeds, go
+//! to a real Redis and to this server. They have wrong arity, texts that are nearly numbers, overflows, ranges from
+//! both ends, missing and expired keys. Every reply must be the same bytes, and from time to time every key must be the
+//! same.
 //!
 //! Known differences, and how they are met here:
 //!
@@ -50,8 +51,8 @@ fn elements(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Whether replies differ no more than they may when each request reaches both servers within `lag`.
 fn alike(theirs: &[u8], ours: &[u8], compare: Compare, lag: Duration) -> bool {
-    // Whoever is asked second was given the time later, too: both tell moments and what is left of them up to so much
-    // apart, and each reads its clock in milliseconds.
+    // The second server also got the time later. So moments and remaining times may differ by this much, and each
+    // server reads its clock in milliseconds.
     let lag_ms = lag.as_millis() as i64 + 2;
     let are_near = |slack, horizon| match (integer(theirs), integer(ours)) {
         (Some(a), Some(b)) => a > 0 && b > 0 && ((a - b).abs() <= slack || (a > horizon && b > horizon)),

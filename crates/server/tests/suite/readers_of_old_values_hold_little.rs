@@ -1,5 +1,5 @@
-//! Clients that read a large value and never take it kept it in the store after it was overwritten, and 39 of them
-//! emptied a cache. Such values count as held by those who read them.
+//! Clients that requested a large value and never read the reply kept the value in the store after it was overwritten.
+//! 39 such clients emptied a cache. Such values count as held by their readers.
 
 use std::sync::Arc;
 

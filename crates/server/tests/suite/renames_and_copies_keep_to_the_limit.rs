@@ -1,5 +1,5 @@
-//! `COPY` of a value of 400 MB to eight keys took eight copies of it beyond the memory limit, for a store with a log
-//! reads the value to log it. Here the store says that it reads so much, and holds it up meanwhile.
+//! `COPY` of a value of 400 MB to eight keys took eight copies beyond the memory limit, because a store with a log
+//! reads the value to log it. Here the store announces such a read, and blocks it meanwhile.
 
 use std::sync::Arc;
 

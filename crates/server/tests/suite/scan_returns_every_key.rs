@@ -107,7 +107,7 @@ fn scans_side_by_side_do_not_disturb_each_other(server: &TestServer) {
     assert!(found.iter().all(|&found| found == 500), "{found:?}");
 }
 
-/// Whoever begins scans and never goes on, on one connection or on many, costs nobody else a position.
+/// A client that begins scans and never continues, on one connection or on many, costs no other client a position.
 fn abandoned_scans_end_nobody_elses(server: &TestServer) {
     let mut connection = server.connect();
     fill(&mut connection, "key", 60);

@@ -1,5 +1,5 @@
-//! Operators change limits of a server that they can't restart. A change that half happened, or that is shown and not
-//! in force, is worse than none.
+//! Operators change limits of a server that they cannot restart. A half-made change, or one that is shown and not in
+//! force, is worse than none.
 
 use std::sync::Arc;
 
@@ -440,7 +440,7 @@ fn what_clients_may_hold_follows_the_memory_limit() {
     });
     assert!(is_refused(&ask(LARGE)), "two at a time are more than clients may hold");
 
-    // Who holds more than the new limit keeps it, and nobody gets any beside that.
+    // A client that holds more than the new limit keeps its memory, and no other client gets any.
     assert!(set_limit(LOWER_MIB) >= LARGE as u64);
     assert!(is_refused(&ask(1 << 20)));
     assert_eq!(finish_large(&mut holder), b":0\r\n");
@@ -456,7 +456,7 @@ fn what_clients_may_hold_follows_the_memory_limit() {
     assert_eq!(bystander.text("CONFIG GET maxmemory-clients"), unlimited);
 }
 
-/// Whoever embeds a server may say what clients hold; then the memory limit does not.
+/// A program that embeds a server may set the clients' budget. The memory limit then does not determine it.
 #[test]
 fn a_budget_of_its_own_stays() {
     const BUDGET: usize = 5 << 20;

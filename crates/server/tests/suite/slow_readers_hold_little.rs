@@ -1,4 +1,4 @@
-//! A client that asks and never reads makes replies pile up; ten thousand idle ones must cost next to nothing.
+//! A client that asks and never reads makes replies pile up. Ten thousand idle clients must cost next to nothing.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Client libraries send MULTI, commands and EXEC in one go and look at the reply to EXEC: a server without
-//! transactions must not have run the commands when it refuses at the end.
+//! Client libraries send MULTI, commands and EXEC in one go and read the reply to EXEC. A server without transactions
+//! must not have run the commands when it refuses EXEC.
 
 use crate::support::{Connection, RealRedis, TestServer, differences, request};
 

@@ -1,5 +1,5 @@
-//! A store whose calls a test can hold up, and count. So a test says what others get meanwhile, whatever the machine
-//! does.
+//! A store whose calls a test can block and count. So a test can check other clients meanwhile, whatever the speed of
+//! the machine.
 
 use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

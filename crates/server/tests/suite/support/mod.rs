@@ -89,7 +89,7 @@ impl TestServer {
         Self { address, stopper, thread, folder: None }
     }
 
-    /// What `INFO` says.
+    /// The page of `INFO`.
     pub(crate) fn info(&self, connection: &mut Connection) -> Info {
         Info(connection.text("INFO"))
     }
@@ -346,7 +346,7 @@ impl RealRedis {
     }
 
     fn start_with(options: &[&str]) -> Self {
-        // Somebody may take the port before Redis does; then the next one will do.
+        // Another process may take the port before Redis does. The next port then serves.
         for _ in 0..5 {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut child = program("redis-server")
@@ -371,7 +371,7 @@ impl RealRedis {
     }
 }
 
-/// What the server at that address says of itself, if there is one.
+/// The server's `INFO server`, if a server listens at that address.
 fn said_by(address: SocketAddr) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;

@@ -1,7 +1,7 @@
 //! Packs and unpacks blocks across {software, model}: `blocks_across_engines [BLOCKS]`, a million by default.
 //!
-//! Each round is one block of bytes that three kinds of Huffman codes pack on both sides: six packed blocks, each
-//! unpacked on the other side.
+//! Each round packs one block of bytes with three kinds of Huffman codes on both sides. That gives six packed blocks,
+//! each unpacked on the other side.
 
 // Its parts are those of the tests.
 #![allow(clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! Ten million jobs on two devices that fail in every way they can, or as many as the first argument says:
-//! `cargo run --release -p ziptier-accel --example injected_faults`.
+//! Runs ten million jobs, or as many as the first argument says, on two devices that fail in every possible way: `cargo
+//! run --release -p ziptier-accel --example injected_faults`.
 
 #![allow(clippy::unwrap_used)]
 

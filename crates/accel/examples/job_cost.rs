@@ -1,6 +1,6 @@
-//! What the host spends on a job of 4 KiB, from submit to reap, when the device takes no time: `cargo run --release -p
-//! ziptier-accel --example job_cost`. It prints nanoseconds of CPU time per job, the median and the spread of seven
-//! rounds, and heap allocations per job.
+//! Measures the host's cost of a job of 4 KiB, from submit to reap, with a device that takes no time: `cargo run
+//! --release -p ziptier-accel --example job_cost`. The example prints nanoseconds of CPU time per job (median and
+//! spread of seven rounds), and heap allocations per job.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;

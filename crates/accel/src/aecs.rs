@@ -1,9 +1,9 @@
-//! Engine state (AECS, "analytics engine configuration and state"): what a job needs beyond its descriptor.
+//! Engine state (AECS, "analytics engine configuration and state"): the data that a job needs beyond its descriptor.
 //!
-//! It lies at the descriptor's source 2, aligned to 32 bytes. Software fills it with codes, history or parameters; the
-//! device may write it back, so that the next job goes on where this one stopped. Jobs that both read and write states
-//! take them from a pair that lies back to back, `[CompressState; 2]` or `[DecompressState; 2]`, and
-//! [`STATE_TOGGLE`](crate::descriptor::operation::STATE_TOGGLE) says which half is read.
+//! The state lies at the descriptor's source 2, aligned to 32 bytes. Software fills it with codes, history or
+//! parameters. The device may write it back, so that the next job continues where this one stopped. Jobs that both read
+//! and write states use an adjacent pair, `[CompressState; 2]` or `[DecompressState; 2]`.
+//! [`STATE_TOGGLE`](crate::descriptor::operation::STATE_TOGGLE) selects the half that is read.
 //!
 //! | state | bytes | for |
 //! |---|---|---|
@@ -13,10 +13,9 @@
 //! | [`FilterState`] | 0x20 | filters of uncompressed input: their parameters |
 //!
 //! Offsets are those of Linux's `iaa_crypto` driver and of Intel's QPL library. Some fields of the decompressor are
-//! known only by name; where one had to be given a place or a meaning, its documentation says *chosen here*, and only
-//! the model is sure to understand it. The way that does not depend on them is to let the device parse a block's header
-//! once, with [`SUPPRESS_OUTPUT`](crate::descriptor::decompress::SUPPRESS_OUTPUT), and to keep the state that it
-//! writes.
+//! known only by name. If this code had to choose a place or a meaning, the documentation says *chosen here*, and only
+//! the model is sure to understand the field. A device can write those fields itself. Let it parse a block's header
+//! once, with [`SUPPRESS_OUTPUT`](crate::descriptor::decompress::SUPPRESS_OUTPUT), and keep the written state.
 
 mod code;
 mod compress;
@@ -31,7 +30,7 @@ pub use decompress::{DecompressState, FilterState, HISTORY_BYTES, Parser};
 
 pub(crate) use code::words_of;
 
-/// What every state has: all bytes 0 at first, seen as bytes by the device.
+/// The common methods of states: all bytes are 0 at first, and the device sees a state as bytes.
 macro_rules! state {
     ($name:ident, $bytes:literal, $align:literal) => {
         const _: () = assert!(size_of::<$name>() == $bytes && align_of::<$name>() == $align);
@@ -40,7 +39,7 @@ macro_rules! state {
             /// Its size.
             pub const BYTES: usize = $bytes;
 
-            /// A state of any bytes, as a device meets it.
+            /// A state from any bytes, as a device sees it.
             pub fn from_bytes(bytes: [u8; $bytes]) -> $name {
                 $name(bytes)
             }

@@ -1,4 +1,4 @@
-//! One job by itself, to set things up: on memory of its own, with waiting.
+//! Runs one job for a set-up, on its own memory, and waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub(crate) unsafe fn run_alone(
     let block = if device.capabilities().block_on_fault { operation::BLOCK_ON_FAULT } else { 0 };
     descriptor.set_word(descriptor.word() | block).set_completion(record.expose_provenance() as u64);
     let start = Instant::now();
-    // SAFETY: all buffers lie in the pages, which nobody else uses and which stay until the job has ended.
+    // SAFETY: all buffers lie in the pages. No other code uses the pages, and they stay until the job has ended.
     while let Err(error) = unsafe { device.submit(&descriptor) } {
         if matches!(error, SubmitError::Lost(_)) || start.elapsed() > TIME_MAX {
             return Err(NoOutcome::Refused(error));

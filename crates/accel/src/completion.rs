@@ -32,7 +32,7 @@ macro_rules! numbered {
             /// All of them.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// The one of that number, if there is one.
+            /// The variant with that number, if there is one.
             pub fn of(number: u8) -> Option<$name> {
                 match number {
                     $($number => Some($name::$variant),)*
@@ -86,7 +86,7 @@ numbered! {
 }
 
 numbered! {
-    /// What is wrong with the data, with [`Status::Analytics`].
+    /// The fault of the data, with [`Status::Analytics`].
     ErrorCode {
         HeaderTooLarge = 1 "the header is larger than the input",
         BadCodeLengthCode = 2 "a code of the code lengths that there is not",
@@ -147,11 +147,11 @@ impl CompletionRecord {
         *self.status.get_mut() = 0;
     }
 
-    /// What happened, or `None` while the job runs.
+    /// The outcome, or `None` while the job runs.
     ///
     /// # Safety
     ///
-    /// `record` points to a record that is valid for reads, and nobody but the device writes to it meanwhile.
+    /// `record` points to a record that is valid for reads, and only the device writes to it meanwhile.
     #[inline]
     pub unsafe fn poll(record: *const CompletionRecord) -> Option<Outcome> {
         // SAFETY: the caller's pointer is valid; the status is only touched atomically while the job runs.
@@ -161,8 +161,8 @@ impl CompletionRecord {
         }
         let mut bytes = [0; 64];
         bytes[0] = status;
-        // SAFETY: with a status that is not 0, read with acquire ordering, the device has written the rest and is done
-        // with it.
+        // SAFETY: the status is not 0 and was read with acquire ordering. So the device has written the rest and is
+        // done with the record.
         bytes[1..].copy_from_slice(unsafe { &(*record).rest });
         Some(Outcome(bytes))
     }
@@ -171,7 +171,8 @@ impl CompletionRecord {
     ///
     /// # Safety
     ///
-    /// `record` points to a record that is valid for writes, and nobody reads more than its status before that is set.
+    /// `record` points to a record that is valid for writes. No other code reads more than its status before the status
+    /// is set.
     pub unsafe fn complete(record: *mut CompletionRecord, outcome: &Outcome) {
         // SAFETY: the caller's pointer is valid, and nobody reads these bytes yet.
         unsafe {
@@ -230,7 +231,7 @@ impl Outcome {
         self
     }
 
-    /// What is wrong with the data, if the status says that something is.
+    /// The fault of the data, if the status says that there is one.
     pub fn error_code(&self) -> Option<ErrorCode> {
         ErrorCode::of(self.error_number())
     }

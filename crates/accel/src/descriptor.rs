@@ -1,4 +1,4 @@
-//! The descriptor: 64 little-endian bytes that tell the device what to do.
+//! The descriptor: 64 little-endian bytes with one command for the device.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -21,7 +21,7 @@
 
 use std::fmt;
 
-/// What the device is asked to do.
+/// The operation of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the interface's own")]
@@ -80,7 +80,7 @@ impl Opcode {
 pub mod operation {
     /// Wait for all earlier descriptors of this queue.
     pub const FENCE: u32 = 0x1;
-    /// The device waits while the kernel brings in a page that is not there.
+    /// The device waits while the kernel brings in a missing page.
     pub const BLOCK_ON_FAULT: u32 = 0x2;
     /// The address of the completion record is valid.
     pub const COMPLETION_ADDRESS_VALID: u32 = 0x4;
@@ -98,17 +98,17 @@ pub mod operation {
     pub const READ_SOURCE2_STATE: u32 = 1 << 16;
     /// Source 2 is read as a second input.
     pub const READ_SOURCE2_INPUT: u32 = 2 << 16;
-    /// Both bits that say how source 2 is read.
+    /// Both bits for the reading of source 2.
     pub const READ_SOURCE2_MASK: u32 = 3 << 16;
     /// Engine state is written back to source 2.
     pub const WRITE_SOURCE2_ALWAYS: u32 = 1 << 18;
     /// Engine state is written back to source 2 if the output overflows.
     pub const WRITE_SOURCE2_ON_OVERFLOW: u32 = 2 << 18;
-    /// Both bits that say when source 2 is written.
+    /// Both bits for the writing of source 2.
     pub const WRITE_SOURCE2_MASK: u32 = 3 << 18;
     /// The CRC uses the polynomial of RFC 3720 (CRC32C) instead of gzip's.
     pub const CRC32C: u32 = 1 << 21;
-    /// Which half of a pair of engine states is read: 0 the first one, the other is written.
+    /// Selects the half of a pair of engine states that is read: 0 for the first. The other half is written.
     pub const STATE_TOGGLE: u32 = 1 << 22;
 }
 
@@ -124,17 +124,17 @@ pub mod compress {
     pub const APPEND_STORED: u16 = 2 << 2;
     /// Appends the end-of-block code and the header of a stored block that is the last.
     pub const APPEND_FINAL_STORED: u16 = 3 << 2;
-    /// All bits that say what is appended.
+    /// All bits for the appended codes.
     pub const APPEND_MASK: u16 = 3 << 2;
     /// Makes literals only, no matches.
     pub const LITERALS_ONLY: u16 = 1 << 4;
     /// The output is in 16-bit big-endian words.
     pub const BIG_ENDIAN_16: u16 = 1 << 5;
-    /// Where the size of mini-blocks lies: 0 none, 1 is 512 bytes, 7 is 32 KiB.
+    /// The position of the size of mini-blocks: 0 none, 1 is 512 bytes, 7 is 32 KiB.
     pub const MINI_BLOCK_SHIFT: u16 = 6;
     /// All bits of the size of mini-blocks.
     pub const MINI_BLOCK_MASK: u16 = 7 << 6;
-    /// Where the dictionary's level lies: 0 none, 1 to 3 (generation 2).
+    /// The position of the dictionary's level: 0 none, 1 to 3 (generation 2).
     pub const DICTIONARY_SHIFT: u16 = 10;
     /// All bits of the dictionary's level.
     pub const DICTIONARY_MASK: u16 = 3 << 10;
@@ -160,7 +160,7 @@ pub mod compress2 {
 pub mod decompress {
     /// The input is compressed. Without it, filters read it as it is.
     pub const ENABLE: u16 = 1 << 0;
-    /// Writes what is left in the output accumulator.
+    /// Writes the rest of the output accumulator.
     pub const FLUSH_OUTPUT: u16 = 1 << 1;
     /// Stops behind an end-of-block code.
     pub const STOP_ON_END_OF_BLOCK: u16 = 1 << 2;
@@ -170,19 +170,19 @@ pub mod decompress {
     pub const SELECT_FINAL_END_OF_BLOCK: u16 = 1 << 4;
     /// The input is in 16-bit big-endian words.
     pub const BIG_ENDIAN_16: u16 = 1 << 5;
-    /// Where the count of bits to ignore at the end lies, 0 to 7.
+    /// The position of the count of bits to ignore at the end, 0 to 7.
     pub const IGNORE_END_BITS_SHIFT: u16 = 6;
     /// The three bits of that count.
     pub const IGNORE_END_BITS_MASK: u16 = 7 << 6;
     /// Nothing is written: to verify, or to read a header.
     pub const SUPPRESS_OUTPUT: u16 = 1 << 9;
-    /// Where the size of mini-blocks lies.
+    /// The position of the size of mini-blocks.
     pub const MINI_BLOCK_SHIFT: u16 = 10;
     /// All bits of the size of mini-blocks.
     pub const MINI_BLOCK_MASK: u16 = 7 << 10;
     /// The fourth bit of the count of bits to ignore (generation 2).
     pub const IGNORE_END_BITS_HIGH: u16 = 1 << 14;
-    /// What a whole raw stream of one or more blocks is decompressed with.
+    /// The flags for decompressing a whole raw stream of one or more blocks.
     pub const WHOLE_STREAM: u16 =
         ENABLE | FLUSH_OUTPUT | STOP_ON_END_OF_BLOCK | CHECK_FOR_END_OF_BLOCK | SELECT_FINAL_END_OF_BLOCK;
 }
@@ -199,27 +199,27 @@ pub mod crc {
 pub mod filter {
     /// The elements of source 1 are packed from the low bit up. The other parsers exclude one another.
     pub const PARSER_LITTLE_ENDIAN: u32 = 0;
-    /// They are packed from the high bit down.
+    /// The elements are packed from the high bit down.
     pub const PARSER_BIG_ENDIAN: u32 = 1;
-    /// They are Parquet's runs (RLE and bit-packed), behind a byte that states their width.
+    /// The elements are Parquet's runs (RLE and bit-packed), behind a byte that states their width.
     pub const PARSER_PARQUET_RLE: u32 = 2;
     /// All bits of the parser.
     pub const PARSER_MASK: u32 = 3;
-    /// Where the width of an element of source 1 lies, less 1.
+    /// The position of the width of an element of source 1, less 1.
     pub const SOURCE1_WIDTH_SHIFT: u32 = 2;
-    /// Where the width of an element of source 2 lies, less 1.
+    /// The position of the width of an element of source 2, less 1.
     pub const SOURCE2_WIDTH_SHIFT: u32 = 7;
     /// Source 2 is packed from the high bit down.
     pub const SOURCE2_BIG_ENDIAN: u32 = 1 << 12;
-    /// Where the width of the output lies: 0 as it comes, 1, 2, 3 for 8, 16, 32 bits.
+    /// The position of the width of the output: 0 for nominal, 1, 2, 3 for 8, 16, 32 bits.
     pub const OUTPUT_WIDTH_SHIFT: u32 = 13;
     /// The output is big-endian.
     pub const OUTPUT_BIG_ENDIAN: u32 = 1 << 15;
     /// A bit vector is inverted.
     pub const INVERT_OUTPUT: u32 = 1 << 16;
-    /// Where the count of low bits to drop lies.
+    /// The position of the count of low bits to drop.
     pub const DROP_LOW_SHIFT: u32 = 17;
-    /// Where the count of high bits to drop lies.
+    /// The position of the count of high bits to drop.
     pub const DROP_HIGH_SHIFT: u32 = 22;
     /// Elements of one bit stay an array (generation 2).
     pub const FORCE_ARRAY: u32 = 1 << 27;
@@ -240,7 +240,7 @@ impl Descriptor {
         descriptor
     }
 
-    /// A descriptor of any bytes, as a device meets it.
+    /// A descriptor from any bytes, as a device sees it.
     pub fn from_bytes(bytes: [u8; 64]) -> Descriptor {
         Descriptor(bytes)
     }

@@ -1,11 +1,11 @@
-//! The border between those who make descriptors and those who execute them.
+//! The trait between code that makes descriptors and devices that execute them.
 
 use std::fmt;
 use std::io;
 
 use crate::descriptor::{Descriptor, Opcode};
 
-/// What a work queue and the device behind it can do.
+/// The capabilities of a work queue and the device behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// 1 or 2: the major version of the device.
@@ -16,7 +16,8 @@ pub struct Capabilities {
     pub transfer_bytes_max: u32,
     /// Jobs that the queue holds.
     pub depth: u32,
-    /// Whether a full queue is told to the submitter. A dedicated queue is not: who submits to it counts its jobs.
+    /// Whether the queue tells a submitter that it is full. A dedicated queue does not, so its submitter counts the
+    /// jobs.
     pub tells_full: bool,
     /// Bit *n* says that opcode *n* may be used.
     pub opcodes: [u64; 4],
@@ -55,27 +56,27 @@ impl Capabilities {
 
 /// A work queue that executes descriptors, opened by this process.
 pub trait Device: Send + Sync {
-    /// What it is, such as `iax1/wq1.0` or `model`.
+    /// The name of the queue, such as `iax1/wq1.0` or `model`.
     fn name(&self) -> &str;
 
-    /// Whether everything that comes from it must be labelled *modelled*.
+    /// Whether all its results must be labelled *modelled*.
     fn is_modelled(&self) -> bool {
         false
     }
 
-    /// What it can do.
+    /// The capabilities of the queue.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Hands in a descriptor, whose job then runs until its completion record has a status.
+    /// Submits a descriptor. Its job then runs until its completion record has a status.
     ///
     /// # Safety
     ///
-    /// Until then all buffers that the descriptor names are valid, sources for reads and the destination, the
-    /// completion record and a state that is written back for writes; nobody else changes a source, or touches what is
-    /// written. The completion record has been cleared.
+    /// Until then all buffers that the descriptor names are valid. Sources are valid for reads. The destination, the
+    /// completion record and a state that is written back are valid for writes. No other code changes a source, or
+    /// touches memory that the job writes. The completion record has been cleared.
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError>;
 
-    /// Says that a job's completion was seen: who has to count jobs that are under way counts one less.
+    /// Notes that a job's completion was seen. A queue that counts its jobs then counts one less.
     fn retire(&self) {}
 
     /// The same for a job that had been given up.
@@ -83,10 +84,10 @@ pub trait Device: Send + Sync {
         self.retire();
     }
 
-    /// Says that a job was given up because it did not end in time.
+    /// Notes that a job was given up because it did not end in time.
     fn timed_out(&self) {}
 
-    /// Whether jobs under way are not worth waiting for.
+    /// Whether the queue is lost, so that waiting for jobs under way is useless.
     fn is_lost(&self) -> bool {
         false
     }
@@ -95,9 +96,9 @@ pub trait Device: Send + Sync {
 /// Why a descriptor was not taken.
 #[derive(Debug)]
 pub enum SubmitError {
-    /// The queue is full: try again, or another one.
+    /// The queue is full. Try again, or try another one.
     Full,
-    /// The queue is gone: the device was disabled, or the process has no right to it any more.
+    /// The queue is gone: the device was disabled, or the process has lost its right to the queue.
     Lost(io::Error),
 }
 

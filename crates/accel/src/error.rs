@@ -5,8 +5,8 @@ use std::io;
 
 use crate::completion::{ErrorCode, Outcome, Status};
 
-/// Why a job was not taken, or how it ended without a result. No variant but [`Damaged`](JobError::Damaged) says
-/// anything against the data.
+/// The reason why a job was not taken, or ended without a result. Only [`Damaged`](JobError::Damaged) says anything
+/// against the data.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
@@ -18,11 +18,11 @@ pub enum JobError {
     NoQueue(io::Error),
     /// The source has no bytes.
     Empty,
-    /// More bytes than the session's buffers or the queues take.
+    /// More bytes than the session's buffers or the queues can hold.
     TooLarge {
-        /// What was asked for.
+        /// The requested bytes.
         bytes: usize,
-        /// What there is.
+        /// The most bytes possible.
         bytes_max: usize,
     },
     /// The queues cannot do this.
@@ -31,22 +31,22 @@ pub enum JobError {
     DoesNotFit,
     /// An element of the output, or an index, has more bits than the output is wide.
     TooNarrow,
-    /// The source is not what it should be.
+    /// The source is damaged.
     Damaged(ErrorCode),
-    /// What was compressed did not come back.
+    /// Verification failed: the compressed stream does not give the source back.
     VerifyFailed,
     /// The device gave the job up after too long a time.
     Watchdog,
     /// A hardware error: the status.
     Hardware(Status),
-    /// A page could not be had, again and again or because it is none of the job's.
+    /// A page is missing again and again, or does not belong to the job.
     PageFault {
         /// Its address, as the device told it.
         address: u64,
         /// Whether the device wanted to write.
         for_write: bool,
     },
-    /// The device did not accept the descriptor: status and the flags it did not like.
+    /// The device rejected the descriptor: status and invalid flags.
     Rejected {
         /// The number of the status.
         status: u8,
@@ -97,8 +97,8 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// What a status other than success, page fault and refused page request means for a job that compresses, or does
-/// anything else.
+/// The error for a status other than success, page fault and refused page request. The meaning depends on whether the
+/// job compresses.
 pub(crate) fn error_of(outcome: &Outcome, compresses: bool) -> JobError {
     let number = outcome.status_number();
     let rejected =
@@ -108,7 +108,7 @@ pub(crate) fn error_of(outcome: &Outcome, compresses: bool) -> JobError {
             Some(ErrorCode::UnrecoverableOverflow) => JobError::DoesNotFit,
             Some(ErrorCode::OutputTooNarrow) => JobError::TooNarrow,
             Some(ErrorCode::VerifyFailed) => JobError::VerifyFailed,
-            // These are about what we told the device, not about the source.
+            // These errors concern the host's input to the device, not the source.
             None | Some(ErrorCode::BadState | ErrorCode::BadMiniBlockSize | ErrorCode::NoCodeForSymbol) => {
                 rejected
             }

@@ -1,5 +1,5 @@
-//! A queue that takes no job which would not end: after several time-outs in a row, once its device is gone, and in a
-//! forked child.
+//! A queue that refuses jobs that would never end. It refuses after several time-outs in a row, once its device is
+//! gone, and in a forked child.
 
 use std::io;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::home::Home;
 /// Time-outs in a row after which a queue is lost, for all sessions that share it.
 pub const TIME_OUTS_MAX: u32 = 3;
 
-/// A queue and whether it still ends jobs. Sessions of all threads share one, so that one thread's time-outs spare the
-/// others theirs.
+/// A queue, and whether it still ends jobs. Sessions of all threads share one value, so that after one thread's
+/// time-outs the others need not wait.
 pub struct Guarded {
     device: Arc<dyn Device>,
     /// The process that opened the queue.
     home: Home,
     /// Jobs given up since one ended in time.
     time_outs: AtomicU32,
-    /// A submission was told that the queue is lost: its jobs under way will not end either.
+    /// A submission found that the queue is lost. Its jobs under way will not end, either.
     is_gone: AtomicBool,
 }
 
@@ -35,7 +35,7 @@ impl Guarded {
     }
 }
 
-/// What a forked child is told instead of touching a queue.
+/// The error of a forked child, which must not touch a queue.
 pub(crate) fn forked() -> io::Error {
     io::Error::other("this process was forked from the one that opened the queue, and must open it itself")
 }

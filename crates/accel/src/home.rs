@@ -1,11 +1,11 @@
-//! Which process this is: a forked child must not use the queues and the buffers of its parent.
+//! Identifies the process, because a forked child must not use the queues and the buffers of its parent.
 //!
 //! One page holds a number, and the kernel wipes that page in a forked child. Reading it costs a load; `getpid` is a
 //! system call.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A process, as told apart from those it was forked from.
+/// The identity of a process, distinct from that of the processes it was forked from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home(u64);
 
@@ -30,7 +30,7 @@ impl Home {
     }
 }
 
-/// The number of this process, 0 before it has one; nothing on kernels that wipe no pages.
+/// The number of this process, 0 before it has one; `None` on kernels that wipe no pages.
 #[cfg(not(miri))]
 fn number() -> Option<&'static AtomicU64> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -1,8 +1,8 @@
-//! The pool of a thread's jobs: a completion record, room for engine state, an input and an output buffer for each.
+//! The pool of a thread's jobs. Each job has a completion record, room for engine state, an input and an output buffer.
 //!
-//! All of it is one piece of memory that is made once. Buffers are the pool's own and never a caller's, because a
-//! device may write to them after everybody has lost patience with it: a job that did not end in time keeps its buffers
-//! until it ends, and if it never does, the pool's memory is never freed.
+//! The pool is one piece of memory, allocated once. Jobs never use buffers of a caller, because a device may write to
+//! them long after the caller has given up. A job that did not end in time keeps its buffers until it ends. If it never
+//! ends, the pool's memory is never freed.
 
 use crate::aecs::{CompressState, DecompressState, FilterState, Histogram};
 use crate::completion::{CompletionRecord, Outcome};
@@ -16,7 +16,7 @@ const STATE_BYTES: usize = DecompressState::BYTES;
 
 const _: () = assert!(2 * CompressState::BYTES <= STATE_BYTES);
 
-/// Where the device finds the parts of a job.
+/// The addresses of the parts of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) completion: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Addresses {
     pub(crate) histogram: u64,
 }
 
-/// A type of state: plain bytes, so that whatever a device wrote is a value of it.
+/// A type of state: plain bytes, so that any bytes that a device writes are a valid value.
 pub(crate) trait StateBytes {}
 impl StateBytes for [CompressState; 2] {}
 impl StateBytes for CompressState {}
@@ -54,7 +54,8 @@ impl JobPool {
         let input_bytes = input_bytes.max(1).next_multiple_of(LINE_BYTES);
         let output_bytes = output_bytes.max(1).next_multiple_of(LINE_BYTES);
         let bytes = STATE_BYTES + Histogram::BYTES + input_bytes + output_bytes;
-        // An odd number of lines, so that the same buffer of all jobs does not meet the same few sets of a cache.
+        // The stride is an odd number of lines, so that the same buffer of all jobs does not fall into the same few
+        // sets of a cache.
         let stride = LINE_BYTES * ((bytes / LINE_BYTES) | 1);
         let pages = Pages::new(jobs * (LINE_BYTES + stride));
         JobPool { pages, jobs, stride, input_bytes, output_bytes }
@@ -70,12 +71,11 @@ impl JobPool {
 
     /// Pages that a job's parts lie in.
     pub(crate) fn pages_of_job(&self) -> u32 {
-        // Neither its parts nor its record need begin a page.
+        // Neither the parts nor the record of a job need begin at a page.
         (self.stride / PAGE_BYTES + 3) as u32
     }
 
-    /// Brings the page of an address back for a job that did not find it; `false` if nothing of the job lies in that
-    /// page.
+    /// Brings the page of an address back after a page fault of a job. `false` if no part of the job lies in that page.
     ///
     /// # Safety
     ///
@@ -85,7 +85,7 @@ impl JobPool {
         let record = self.record(job).addr() as u64;
         let own = [(base, base + self.stride as u64), (record, record + LINE_BYTES as u64)];
         let Some(byte) = own.into_iter().find_map(|part| first_in_page(part, address)) else { return false };
-        // SAFETY: the byte is the job's, which is not under way.
+        // SAFETY: the byte belongs to the job, which is not under way.
         unsafe { self.pages.touch(byte, for_write) };
         true
     }
@@ -138,7 +138,7 @@ impl JobPool {
         unsafe { (*self.record(job)).clear() };
     }
 
-    /// What happened, once it has.
+    /// The outcome, once the job has ended.
     pub(crate) fn poll(&self, job: usize) -> Option<Outcome> {
         // SAFETY: the record lies in the pool; while a job is under way only its device writes to it.
         unsafe { CompletionRecord::poll(self.record(job)) }

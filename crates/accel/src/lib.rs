@@ -1,7 +1,8 @@
 //! Intel's In-Memory Analytics Accelerator (IAA) from user space, and a software model of it.
 //!
-//! A work queue of the device takes 64-byte [descriptors](Descriptor) that name buffers by their virtual addresses, and
-//! writes a [completion record](CompletionRecord) into memory when it is done. Whoever can execute a descriptor is a
+//! A work queue of the device takes 64-byte [descriptors](Descriptor), which name buffers by their virtual addresses.
+//! The device writes a [completion record](CompletionRecord) into memory when a job is done. An executor of descriptors
+//! is a
 //! [`Device`]: a work queue of the machine, or the model, which does the same in software on a thread of its own. What
 //! comes from the model is labelled *modelled* wherever it is printed.
 //!

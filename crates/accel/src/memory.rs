@@ -5,9 +5,10 @@ use std::ptr::NonNull;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// Pages that never move, every one of which has been written to, so that a job meets no page that is not there.
+/// Pages that never move. Each has been written to, so that a job meets no missing page.
 ///
-/// A forked child does not get them: they would become copy-on-write, and a device that writes to them would fault.
+/// A forked child does not get the pages. Otherwise they would become copy-on-write, and a device that writes to them
+/// would fault.
 pub(crate) struct Pages {
     start: NonNull<u8>,
     layout: Layout,
@@ -36,7 +37,7 @@ impl Pages {
         unsafe { self.start.as_ptr().add(offset) }
     }
 
-    /// Brings the page of a byte back, by reading the byte and, for a write, storing what was read.
+    /// Brings the page of a byte back by reading the byte and, for a write, by storing it again.
     ///
     /// # Safety
     ///
@@ -64,7 +65,8 @@ impl Drop for Pages {
     }
 }
 
-/// Where pages come from. The allocator would hand pages without a copy in children to others once they are given back.
+/// The source of pages. Pages from the allocator would be reused after their release, and would then be missing in
+/// children.
 #[cfg(not(miri))]
 mod source {
     use super::{Layout, NonNull};
@@ -75,15 +77,14 @@ mod source {
         let (access, bytes) = (ProtFlags::READ | ProtFlags::WRITE, layout.size());
         // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE) }.ok()?;
-        // A kernel that refuses leaves copy-on-write, which costs page faults and nothing else.
-        // SAFETY: the pages are ours.
+        // A kernel that refuses leaves copy-on-write, which costs only page faults. SAFETY: the pages are ours.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxDontFork) };
         NonNull::new(start.cast())
     }
 
     /// # Safety
     ///
-    /// The pages were mapped with this layout by this process, and nobody uses them any more.
+    /// This process mapped the pages with this layout, and no code uses them any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), layout.size()) };
@@ -103,7 +104,7 @@ mod source {
 
     /// # Safety
     ///
-    /// The pages were mapped with this layout, and nobody uses them any more.
+    /// The pages were mapped with this layout, and no code uses them any more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's.
         unsafe { std::alloc::dealloc(start.as_ptr(), layout) };

@@ -1,17 +1,15 @@
 //! A device in software: it executes the same descriptors over the memory of this process.
 //!
-//! It is written from the description of the interface, as a device would be: from the bytes of descriptors, states and
-//! buffers, and from nothing that is passed beside them. It is strict where the hardware's behaviour is not known. Not
-//! modelled are mini-blocks (indexing), dictionaries for compression, states in format 2, and the operations on zero
-//! records.
+//! The model follows the description of the interface, as a device does. It uses only the bytes of descriptors, states
+//! and buffers. It is strict where the hardware's behaviour is unknown. It does not model mini-blocks (indexing),
+//! dictionaries for compression, states in format 2, and the operations on zero records.
 //!
-//! Jobs run on a thread of the device's own, or within their submission. With [`Timing`] each one completes when the
-//! modelled device would have completed it, provided that the software is fast enough: executing a job takes the
-//! processor longer than it would take the device. So a timed model answers from memory what it has decompressed
-//! before, which what it packed and verified has been. [`Model::lateness`] says how far behind it fell; a prediction
-//! from a run that fell behind underestimates the device.
+//! Jobs run on a thread of the device, or within their submission. With [`Timing`] each job completes at the time at
+//! which the modelled device would complete it, if the software is fast enough. A processor takes longer for a job than
+//! the device would. So a timed model answers repeated decompressions from memory, including streams that it packed and
+//! verified. [`Model::lateness`] reports the delay. A prediction from a delayed run underestimates the device.
 //!
-//! Every figure that comes from it is labelled *modelled*: see [`Device::is_modelled`](crate::Device::is_modelled).
+//! Every figure from the model is labelled *modelled*: see [`Device::is_modelled`](crate::Device::is_modelled).
 
 mod checksum;
 mod compress;

@@ -1,4 +1,4 @@
-//! A device that completes every job at once and does nothing else: it shows what the host spends on a job.
+//! A device that completes every job at once and does nothing else. It shows the host's cost of a job.
 
 use std::ptr::with_exposed_provenance_mut;
 
@@ -6,7 +6,7 @@ use crate::completion::{CompletionRecord, Outcome, Status};
 use crate::descriptor::Descriptor;
 use crate::device::{Capabilities, Device, SubmitError};
 
-/// Says success to everything, and that there is as much output as the destination holds.
+/// A device that reports success for every job, with as much output as the destination holds.
 #[derive(Debug, Clone)]
 pub struct NullDevice {
     capabilities: Capabilities,

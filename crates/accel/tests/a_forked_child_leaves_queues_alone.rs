@@ -1,5 +1,5 @@
 //! A host forks while jobs are under way. A queue belongs to the process that opened it, and a device writes to that
-//! process's pages: a child that submitted, polled or freed them would die of it, or wait for ever.
+//! process's pages. A child that submitted, polled or freed jobs would crash or wait for ever.
 
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
@@ -17,7 +17,7 @@ use ziptier_accel::{
 
 const COMPRESS: Operation = Operation::Compress { codes: Codes::Fixed, verify: false };
 
-/// Whether a forked child finds all of this to be so; a child that dies of it does not.
+/// Whether `what` holds in a forked child. A crash of the child counts as `false`.
 fn child_finds(what: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls what is given, none of which another thread may hold a lock of, and ends.
     match unsafe { libc::fork() } {

@@ -1,5 +1,5 @@
-//! A queue that ends no jobs: were it asked again and again, every thread would wait two seconds for each of its jobs,
-//! and each new session would begin anew. So a queue is lost after a few time-outs, for all sessions at once.
+//! A queue ends no jobs. If sessions kept using it, every thread would wait two seconds for each job, and each new
+//! session again. So a queue is lost after a few time-outs, for all sessions at once.
 
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
@@ -45,7 +45,7 @@ fn after_time_outs_in_a_row_no_session_waits_for_the_queue() {
     }
     let Err(JobError::NoQueue(reason)) = run(&mut hasty) else { panic!() };
     assert!(reason.to_string().contains("did not end 3 jobs in a row"), "{reason}");
-    // The job of the session that would wait for ever is given up at once, as is the wait when it is dropped.
+    // The session with endless patience gives its job up at once, and does not wait when it is dropped.
     let mut ended = 0;
     patient.reap_all(|tag, result| {
         assert!(matches!((tag, result), (7, Err(JobError::TimedOut))));
@@ -58,8 +58,8 @@ fn after_time_outs_in_a_row_no_session_waits_for_the_queue() {
     assert!(queue.is_lost());
 }
 
-/// A device that was taken away ends none of its jobs. Were each waited for, a store with many of them would stand
-/// still for minutes.
+/// A removed device ends none of its jobs. If the session waited for each, a store with many jobs would stand still for
+/// minutes.
 #[test]
 fn jobs_under_way_are_given_up_once_a_submission_finds_the_device_gone() {
     let mut jobs = 0;
@@ -98,7 +98,7 @@ fn a_job_that_ends_in_time_forgives_those_that_did_not() {
     assert!(!queue.is_lost());
 }
 
-/// A dedicated queue counts its jobs. Were those of dropped sessions never counted back, the queue would be full for
+/// A dedicated queue counts its jobs. If jobs of dropped sessions were never subtracted, the queue would be full for
 /// ever.
 #[test]
 fn entries_of_jobs_that_end_after_their_session_come_back() {

@@ -1,4 +1,4 @@
-//! A machine whose accelerator is not used, and nobody says why: the most frequent complaint about such drivers.
+//! The most frequent complaint about such drivers: a machine does not use its accelerator, and no message says why.
 
 #![allow(clippy::unwrap_used)]
 

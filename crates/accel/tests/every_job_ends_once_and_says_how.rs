@@ -1,5 +1,5 @@
-//! A hardware error that is reported as damaged data, a busy queue that is reported as an error of the codec, a job
-//! that hangs and whose buffer is used by the next one: what users of accelerators complain about.
+//! Users of accelerators complain about these faults: a hardware error is reported as damaged data, or a busy queue as
+//! an error of the codec. A job hangs, and the next job uses its buffer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ fn session_of(devices: Vec<Arc<dyn Device>>) -> Session {
     Session::new(devices, LIMITS)
 }
 
-/// A session that does not wait long, for jobs that do not end.
+/// A session with a short time limit, for jobs that do not end.
 fn impatient(device: &Arc<Scripted>) -> Session {
     Session::new(vec![device.clone()], Limits { time_max: Duration::from_millis(20), ..LIMITS })
 }
@@ -272,7 +272,7 @@ fn a_job_that_hangs_keeps_its_buffers_until_it_ends() {
     }));
     assert!(matches!(session.submit(&COMPRESS, 9, b"none left", 100), Err(JobError::AllTaken)));
     assert_eq!(source(&hanging), b"hangs");
-    // It ends after all, and nobody is told a second time.
+    // The job ends after all, and no caller gets it a second time.
     put_output(&hanging, b"late");
     device.end_oldest(&success(4));
     session.submit(&COMPRESS, 9, b"room again", 100).unwrap();

@@ -1,5 +1,5 @@
-//! Whoever reads completion records must know what each status and each error looks like: all of them are produced
-//! here, by a descriptor or by data where the model can, by injection where only a real device could.
+//! Code that reads completion records must handle each status and each error. This test produces all of them: by a
+//! descriptor or by data if the model can, by injection if only a real device could.
 
 #![allow(clippy::unwrap_used)]
 

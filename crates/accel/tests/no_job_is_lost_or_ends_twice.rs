@@ -1,4 +1,4 @@
-//! A job that is lost hangs its owner; one that ends twice gives one owner the bytes of another.
+//! A lost job hangs its owner. A job that ends twice gives one owner the bytes of another.
 
 #![allow(clippy::unwrap_used)]
 

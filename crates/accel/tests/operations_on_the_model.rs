@@ -1,5 +1,5 @@
-//! What the driver asks for must be what a device understands: every operation runs on the model, which is written from
-//! the interface and not from the driver.
+//! A device must understand the driver's descriptors. Every operation runs on the model, which is written from the
+//! interface and not from the driver.
 
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]

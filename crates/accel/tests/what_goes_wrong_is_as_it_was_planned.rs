@@ -1,5 +1,5 @@
-//! A driver is only as good as the misfortunes it was tested with: each one happens when it was planned, and no job is
-//! lost or ends twice.
+//! A driver is only as good as the faults it was tested with. Each injected fault must happen as planned, and no job
+//! may be lost or end twice.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! A descriptor comes from whoever can write to the queue: whatever its bytes, the model neither panics nor touches
-//! memory that it does not name.
+//! Any process that can write to the queue can send a descriptor. Whatever its bytes, the model must neither panic nor
+//! touch memory that the descriptor does not name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -116,7 +116,7 @@ fn whatever_the_bytes_nothing_else_is_touched() {
         let outcome = wild.run(&devices[number % 2]);
         *ends.entry(outcome.as_bytes()[0]).or_insert(0u32) += 1;
     }
-    // The jobs are not all refused at the door.
+    // Not all jobs are refused at submission.
     let good = ends.get(&(Status::Success as u8)).copied().unwrap_or(0);
     assert!(cfg!(miri) || (good as usize > jobs / 20 && ends.len() > 5), "{ends:?}");
 }

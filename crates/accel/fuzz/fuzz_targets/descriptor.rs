@@ -1,5 +1,5 @@
-//! Any bytes as a descriptor, as its sources and as its state: no panic, and nothing is written but what the descriptor
-//! names.
+//! Executes any bytes as a descriptor, its sources and its state. The model must not panic, and must write only to
+//! memory that the descriptor names.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ static DEVICES: LazyLock<[Model; 2]> = LazyLock::new(|| [jobs::model(1), jobs::m
 
 fuzz_target!(|input: (bool, [u8; 64], Vec<u8>, Vec<u8>)| {
     let (is_second, mut descriptor, source1, source2) = input;
-    // Four thousand million elements of runs are no error, but take their time.
+    // Four thousand million elements of runs are no error, but take long.
     if descriptor[7] >= 0x50 {
         descriptor[62..].fill(0);
     }

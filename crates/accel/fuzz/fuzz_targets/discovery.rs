@@ -1,5 +1,5 @@
-//! Any tree in the place of sysfs, as text in the form of the recorded ones: discovery and doctor neither panic nor
-//! read without end.
+//! Reads any tree in the place of sysfs, given as text like the recorded trees. Discovery and doctor must neither panic
+//! nor read without end.
 
 #![no_main]
 
@@ -11,10 +11,10 @@ use std::path::{Component, Path, PathBuf};
 use ziptier_accel::discovery::{Discovery, Places};
 use ziptier_accel::doctor;
 
-/// Lines of an input that are laid out: each is a file.
+/// The most lines of an input that become files.
 const LINES_MAX: usize = 200;
 
-/// Whether a path leads nowhere but below the folder that lies so deep.
+/// Whether a path that starts `depth` folders below the root never leaves the root.
 fn stays_below(path: &str, mut depth: usize) -> bool {
     Path::new(path).components().all(|part| match part {
         Component::Normal(_) => {
@@ -55,7 +55,7 @@ fn lay_out(root: &Path, line: &str) -> io::Result<()> {
 fuzz_target!(|text: &str| {
     let root = tempfile::tempdir().expect("there is a folder for trees");
     for line in text.lines().take(LINES_MAX) {
-        // What cannot be a file, as where there is a folder, is left out.
+        // Lines that cannot become a file are skipped, for instance if a folder has that path.
         let _ = lay_out(root.path(), line);
     }
     let found = Discovery::read(&Places::below(root.path()));

@@ -65,8 +65,7 @@ pub(crate) fn words_of<const N: usize>(lengths: &[u8]) -> Result<[u32; N], CodeL
     Ok(words)
 }
 
-/// Lengths of the fixed code for literals and lengths (RFC 1951, section 3.2.6), with the two symbols that mean
-/// nothing.
+/// Lengths of the fixed code for literals and lengths (RFC 1951, section 3.2.6), with the two unused symbols.
 pub fn fixed_literal_lengths() -> [u8; LITERALS + 2] {
     std::array::from_fn(|symbol| match symbol {
         0..144 => 8,
@@ -76,7 +75,7 @@ pub fn fixed_literal_lengths() -> [u8; LITERALS + 2] {
     })
 }
 
-/// Lengths of the fixed code for distances, with the two symbols that mean nothing.
+/// Lengths of the fixed code for distances, with the two unused symbols.
 pub fn fixed_distance_lengths() -> [u8; DISTANCES + 2] {
     [5; DISTANCES + 2]
 }

@@ -1,4 +1,4 @@
-//! State of compress jobs, and the histogram that they write instead of output.
+//! The state of compress jobs, and the histogram that such jobs can write instead of output.
 
 use super::{CodeLengthError, DISTANCES, LITERALS, state, words_of};
 use super::{fixed_distance_lengths, fixed_literal_lengths};
@@ -17,8 +17,9 @@ use super::{fixed_distance_lengths, fixed_literal_lengths};
 /// | 0x5A0 | 30 × 4 | code words of distances |
 /// | 0x618 | 8 | reserved |
 ///
-/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18; 0 is a symbol without a
-/// code, and to need it is [`NoCodeForSymbol`](crate::ErrorCode::NoCodeForSymbol).
+/// A code word holds the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18. The word 0 marks a
+/// symbol without a code. A job that needs this symbol ends with
+/// [`NoCodeForSymbol`](crate::ErrorCode::NoCodeForSymbol).
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct CompressState([u8; 0x620]);
@@ -46,15 +47,15 @@ impl CompressState {
         state
     }
 
-    /// A block with codes of these lengths and no header: its reader has the codes from elsewhere.
+    /// A block with codes of these lengths and no header. Its reader gets the codes by another way.
     pub fn canned(literals: &[u8], distances: &[u8]) -> Result<CompressState, CodeLengthError> {
         let mut state = CompressState::new();
         state.set_codes(literals, distances)?;
         Ok(state)
     }
 
-    /// A block with codes of these lengths, behind a header of so many bits, which begins with the three of the block's
-    /// type.
+    /// A block with codes of these lengths, behind a header of `header_bits` bits. The header begins with the three
+    /// bits of the block's type.
     pub fn dynamic(
         literals: &[u8],
         distances: &[u8],
@@ -75,7 +76,7 @@ impl CompressState {
         Ok(())
     }
 
-    /// Adds bits to those that the output begins with; the first is the lowest of the first byte.
+    /// Adds bits to the beginning of the output. The first is the lowest of the first byte.
     pub fn push_bits(&mut self, bytes: &[u8], bits: usize) -> Result<(), CodeLengthError> {
         let filled = self.accumulator_bits() as usize;
         if bytes.len() * 8 < bits || bits > (8 * Self::ACCUMULATOR_BYTES).saturating_sub(filled) {
@@ -91,7 +92,7 @@ impl CompressState {
         Ok(())
     }
 
-    /// The bits that the output begins with, of which [`accumulator_bits`](Self::accumulator_bits) count.
+    /// The bits at the beginning of the output. [`accumulator_bits`](Self::accumulator_bits) of them are valid.
     pub fn accumulator(&self) -> &[u8] {
         &self.0[ACCUMULATOR..LITERAL_CODES]
     }
@@ -145,7 +146,7 @@ impl Default for CompressState {
     }
 }
 
-/// How often each symbol occurs: the destination of a compress job that counts.
+/// The number of occurrences of each symbol: the destination of a counting compress job.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|

@@ -41,11 +41,11 @@ pub const HISTORY_BYTES: usize = 4096;
 /// | 0x4E8 | 4096 | history |
 /// | 0x14E8 | 24 | padding |
 ///
-/// A code word is the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18 *(its form in this state
-/// chosen here, after that of [`CompressState`](super::CompressState))*. All codes of one length are in the order of
-/// their symbols, so that those of the mapping table come first, and among them the literals. Numbers for code lengths
-/// are packed into five double words: length *i* has *i* + 1 bits, lengths 1-6 from bit 0 of the first up, then 7-9,
-/// 10-11, 12-13, 14-15.
+/// A code word holds the code in bits 0 to 14, first bit highest, and its length in bits 15 to 18. *(The form in this
+/// state is chosen here, after that of [`CompressState`](super::CompressState).)* All codes of one length are in the
+/// order of their symbols. So those of the mapping table come first, and among them the literals. Numbers for code
+/// lengths are packed into five double words. Length *i* has *i* + 1 bits: lengths 1-6 from bit 0 of the first double
+/// word up, then 7-9, 10-11, 12-13, 14-15.
 #[derive(Clone, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct DecompressState([u8; 0x1500]);
@@ -69,7 +69,7 @@ const HISTORY: usize = 0x4E8;
 /// The first symbol that the mapping table does not have.
 const MAPPED: usize = 265;
 
-/// What the parser expects next.
+/// The item that the parser expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parser {
     /// A literal, a length or the end of the block.
@@ -111,7 +111,7 @@ impl Parser {
 }
 
 impl DecompressState {
-    /// Bytes of it that are read where no history is needed and the device can load part of it
+    /// Bytes of the state that are read if no history is needed and the device can load a part
     /// ([`PARTIAL_STATE`](crate::device::iaa_cap::PARTIAL_STATE)).
     pub const PARTIAL_BYTES: usize = 0x4E0;
 
@@ -122,7 +122,7 @@ impl DecompressState {
         state
     }
 
-    /// A state inside a stream's last block, whose codes have these lengths: what a canned block is decompressed with.
+    /// A state inside a stream's last block, whose codes have these lengths. It decompresses a canned block.
     pub fn canned(literals: &[u8], distances: &[u8]) -> Result<DecompressState, CodeLengthError> {
         let mut state = DecompressState::new();
         state.set_codes(literals, distances)?;
@@ -130,12 +130,12 @@ impl DecompressState {
         Ok(state)
     }
 
-    /// What the parser expects next; `None` for a number that has no meaning.
+    /// The item that the parser expects next; `None` for a number without a meaning.
     pub fn parser(&self) -> Option<Parser> {
         Parser::of(u16::from_le_bytes([self.0[PARSER], self.0[PARSER + 1]]))
     }
 
-    /// Sets what the parser expects next.
+    /// Sets the item that the parser expects next.
     pub fn set_parser(&mut self, parser: Parser) -> &mut DecompressState {
         self.0[PARSER..PARSER + 2].copy_from_slice(&parser.number().to_le_bytes());
         self
@@ -197,8 +197,8 @@ impl DecompressState {
         &self.0[END_OF_BLOCK..MAPPING + MAPPED]
     }
 
-    /// The code words that are set, by symbol, with those of the two symbols of each alphabet that mean nothing. `None`
-    /// if the tables contradict themselves, or are in format 2.
+    /// The code words that are set, by symbol, with those of the two unused symbols of each alphabet. `None` if the
+    /// tables contradict themselves, or are in format 2.
     pub fn code_words(&self) -> Option<([u32; LITERALS + 2], [u32; DISTANCES + 2])> {
         if self.0[0x1DD] & 1 == 1 {
             return None;
@@ -228,8 +228,8 @@ impl DecompressState {
         Some((literals, std::array::from_fn(|symbol| self.dword(DISTANCE_CODES + 4 * symbol))))
     }
 
-    /// Presets history: bytes that the stream may refer to as if they stood before it. Of more than [`HISTORY_BYTES`]
-    /// the last ones count.
+    /// Presets history: bytes to which the stream may refer as if they stood before it. Of more than [`HISTORY_BYTES`]
+    /// bytes, only the last ones count.
     pub fn set_history(&mut self, history: &[u8]) -> &mut DecompressState {
         let history = &history[history.len().saturating_sub(HISTORY_BYTES)..];
         self.0[HISTORY..HISTORY + HISTORY_BYTES].fill(0);
@@ -249,8 +249,8 @@ impl DecompressState {
         }
     }
 
-    /// Adds bits that come before source 1, such as the rest of a byte in whose midst a block begins. The first is the
-    /// lowest. `false` if the input accumulator has no free word.
+    /// Adds bits that come before source 1, such as the rest of a byte if a block begins inside a byte. The first is
+    /// the lowest. `false` if the input accumulator has no free word.
     #[must_use]
     pub fn push_input(&mut self, bits: u64, count: u8) -> bool {
         let free = (0..32).rev().take_while(|&word| self.0[INPUT_BITS + word] == 0).last();
@@ -261,7 +261,7 @@ impl DecompressState {
         true
     }
 
-    /// The words of the input accumulator in which there are bits, and how many; more than 64 is not valid.
+    /// The non-empty words of the input accumulator, each with its number of bits. More than 64 is not valid.
     pub fn input(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
         let words = self.0[INPUT..INPUT_BITS].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         words.zip(self.0[INPUT_BITS..INPUT_BITS + 32].iter().copied()).filter(|&(_, bits)| bits > 0)
@@ -307,7 +307,7 @@ impl DecompressState {
         stored_bytes set_stored_bytes 0x438 u32;
         /// Length (bits 0-8) and distance (bits 16-28) of a match whose bytes are to come.
         pending_match set_pending_match 0x43C u32;
-        /// Where the next byte goes in the history; bit 15 says that it has been filled once.
+        /// The position of the next byte in the history. Bit 15 is set once the history has been filled.
         history_offset set_history_offset 0x4E4 u16;
     }
 }

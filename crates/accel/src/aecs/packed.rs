@@ -1,7 +1,7 @@
 //! Fifteen numbers, one for each code length, in five double words.
 //!
-//! The number for length *i* has *i* + 1 bits: lengths 1 to 6 lie in the first double word from bit 0 up, 7 to 9 in the
-//! second, 10 and 11, 12 and 13, 14 and 15 in the others.
+//! The number for length *i* has *i* + 1 bits. Lengths 1 to 6 lie in the first double word from bit 0 up, 7 to 9 in the
+//! second. The others hold 10 and 11, 12 and 13, 14 and 15.
 
 use super::BITS_MAX;
 

@@ -1,8 +1,7 @@
-//! What this machine has: devices, groups, engines and work queues, and which queues this process may use.
+//! Finds the devices, groups, engines and work queues of this machine, and the queues that this process may use.
 //!
-//! Everything is read from sysfs, below a root that may be another than `/sys`, so that a recorded tree of some other
-//! machine can be looked at. What is read is text that nobody vouches for: a file that cannot be understood becomes an
-//! [`Oddity`], and what it should have said is absent.
+//! Discovery reads only sysfs. The root may differ from `/sys`, so that discovery can read a recorded tree of another
+//! machine. The texts are not trusted: a file that cannot be parsed becomes an [`Oddity`], and its value is absent.
 
 mod queue;
 mod report;
@@ -17,7 +16,7 @@ pub use verdict::{Usable, WhyNone, WhyNot};
 
 use sysfs::{Folder, names, numbered, numbered_twice};
 
-/// Where to look.
+/// The folders to read.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// The root of sysfs, `/sys`.
@@ -48,7 +47,7 @@ pub struct Discovery {
     pub sysfs: PathBuf,
     /// Whether the kernel has the driver's bus, `bus/dsa`: without it, no device can be seen.
     pub has_bus: bool,
-    /// Functions on the PCI bus that are known to be this accelerator, with or without a driver.
+    /// Known PCI functions of this accelerator, with or without a driver.
     pub pci: Vec<PciFunction>,
     /// Devices that the driver knows, by number.
     pub devices: Vec<Accelerator>,
@@ -61,9 +60,9 @@ pub struct Discovery {
 /// A file or folder that could not be read or understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Oddity {
-    /// Which one.
+    /// Its path.
     pub path: PathBuf,
-    /// What is odd about it, such as `is not a number: "x"`.
+    /// The fault, such as `is not a number: "x"`.
     pub what: String,
 }
 
@@ -76,7 +75,7 @@ impl fmt::Display for Oddity {
 /// A function on the PCI bus whose identity is known to be that of an IAA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFunction {
-    /// Where it is, such as `0000:6a:02.0`.
+    /// Its address, such as `0000:6a:02.0`.
     pub address: String,
     /// Its device number; the vendor is Intel, 0x8086.
     pub device: u16,
@@ -125,7 +124,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A device. What the kernel does not say is `None`: older ones lack some files.
+/// A device. Values that the kernel does not report are `None`; older kernels lack some files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accelerator {
     /// Its name on the bus, such as `iax1`.
@@ -160,7 +159,7 @@ pub struct Accelerator {
     pub cdev_major: Option<u32>,
     /// Result of the last command of the driver, 0 for success.
     pub cmd_status: Option<u32>,
-    /// Register SWERROR: what went wrong last.
+    /// Register SWERROR: the last fault.
     pub errors: Option<String>,
     /// Whether queues and groups can be configured.
     pub configurable: Option<bool>,
@@ -262,7 +261,7 @@ impl Discovery {
     fn read_pci(&mut self) {
         let bus = self.sysfs.join("bus/pci/devices");
         for address in names(&bus, &mut self.oddities).unwrap_or_default() {
-            // A function without identity is not ours to complain about.
+            // A function without identity is no oddity.
             let mut ignored = Vec::new();
             let mut folder = Folder::new(bus.join(&address), &mut ignored);
             let vendor = folder.number::<u16>("vendor");

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::sysfs::Folder;
 use super::{Places, State, read_group_id};
 
-/// Who may submit to a queue.
+/// The mode of a queue: its permitted submitters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueMode {
-    /// Many processes; a full queue is told to the submitter.
+    /// Many processes. The queue tells a submitter when it is full.
     Shared,
     /// One process, which counts its jobs.
     Dedicated,
@@ -28,7 +28,7 @@ impl fmt::Display for QueueMode {
     }
 }
 
-/// A work queue. What the kernel does not say is `None`.
+/// A work queue. Values that the kernel does not report are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkQueue {
     /// Its name on the bus, such as `wq1.0`.
@@ -37,7 +37,7 @@ pub struct WorkQueue {
     pub number: u32,
     /// Whether it is switched on.
     pub state: State,
-    /// Who may submit to it.
+    /// The mode: its permitted submitters.
     pub mode: QueueMode,
     /// `user`, `kernel` or `none`.
     pub kind: Option<String>,
@@ -69,9 +69,9 @@ pub struct WorkQueue {
     pub clients: Option<u32>,
     /// Entries that are taken, if the device tells.
     pub occupancy: Option<u32>,
-    /// How often the kernel tries again when the queue is full.
+    /// The number of times the kernel tries again when the queue is full.
     pub enqcmds_retries: Option<u32>,
-    /// Where its device node is or should be, such as `/dev/iax/wq1.0`.
+    /// The path of its device node, existing or not, such as `/dev/iax/wq1.0`.
     pub node: PathBuf,
     /// The node, if it is there.
     pub node_file: Option<NodeFile>,
@@ -129,7 +129,7 @@ pub(super) fn read(folder: &mut Folder<'_>, name: &str, number: u32, places: &Pl
         op_config: folder.bits("op_config"),
         cdev_minor: folder.number("cdev_minor"),
         clients: folder.number("clients"),
-        // Where the device has no such register, the file says so in words.
+        // If the device has no such register, the file says so in words.
         occupancy: folder.text("occupancy").and_then(|text| text.parse().ok()),
         enqcmds_retries: folder.number("enqcmds_retries"),
         node,

@@ -7,7 +7,7 @@ use super::{Discovery, WhyNot};
 /// Names that a sentence lists before it only counts.
 const NAMES_MAX: usize = 4;
 
-/// The report of a [`Discovery`]: one paragraph of what was looked for, what was found, and what is in the way.
+/// The report of a [`Discovery`]: one paragraph with the search, the findings and the obstacles.
 impl fmt::Display for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usable: Vec<String> = self.usable().map(|usable| usable.name()).collect();

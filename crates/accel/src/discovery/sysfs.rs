@@ -1,4 +1,4 @@
-//! Reading small text files of sysfs that nobody vouches for.
+//! Reads small, untrusted text files of sysfs.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// No bus has more entries that matter.
 const ENTRIES_MAX: usize = 8192;
 
-/// A folder of attributes, with a list that takes what is odd about them.
+/// A folder of attributes, with a list of their oddities.
 pub(super) struct Folder<'a> {
     path: PathBuf,
     oddities: &'a mut Vec<Oddity>,
@@ -23,7 +23,7 @@ impl Folder<'_> {
         Folder { path, oddities }
     }
 
-    /// What an attribute says, without surrounding white space; `None` if it is not there or odd.
+    /// The text of an attribute, without surrounding white space; `None` if the attribute is missing or odd.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         let path = self.path.join(name);
         match read(&path) {

@@ -1,4 +1,4 @@
-//! Which queues can be used, and why the others cannot.
+//! Decides which queues can be used, and why the others cannot.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::{Accelerator, Discovery, NodeFile, QueueMode, State, WorkQueue};
 use crate::device::Capabilities;
 
-/// Why a work queue cannot be used: the first thing that has to change.
+/// The reason why a work queue cannot be used: the first obstacle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyNot {
@@ -61,7 +61,7 @@ impl fmt::Display for WhyNot {
     }
 }
 
-/// Why there is no queue at all to judge.
+/// The reason why there is no queue at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhyNone {
@@ -97,7 +97,7 @@ pub struct Usable<'a> {
     pub queue: &'a WorkQueue,
 }
 
-/// What drivers configure a queue for, and clients assume, unless another size is stated.
+/// The transfer size that drivers configure, and that clients assume, unless another one is stated.
 const TRANSFER_BYTES_DEFAULT: u64 = 2 << 20;
 
 impl Usable<'_> {
@@ -106,7 +106,7 @@ impl Usable<'_> {
         format!("{}/{}", self.device.name, self.queue.name)
     }
 
-    /// What the queue and its device can do. What the kernel does not tell is taken to be least.
+    /// The capabilities of the queue and its device. For values that the kernel does not report, the least is assumed.
     pub fn capabilities(&self) -> Capabilities {
         let (device, queue) = (self.device, self.queue);
         let sizes = [queue.max_transfer_size, device.max_transfer_size];
@@ -132,7 +132,7 @@ impl Usable<'_> {
 const OPCODES_USUAL: [u64; 4] = [0b101, 0b0100_1101 << 16 | 0b1_1100, 0, 0];
 
 impl Accelerator {
-    /// Whether a queue of this device can be used by this process, or why not.
+    /// Whether this process can use a queue of this device, or the reason why not.
     pub fn judge<'a>(&'a self, queue: &'a WorkQueue) -> Result<Usable<'a>, WhyNot> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         if self.state != State::Enabled {
@@ -179,7 +179,7 @@ impl Discovery {
         self.verdicts().filter_map(|(_, _, verdict)| verdict.ok())
     }
 
-    /// The usable queues of a NUMA node, or all of them if it has none: a far device is better than none.
+    /// The usable queues of a NUMA node, or all usable queues if the node has none: a far device is better than none.
     pub fn usable_near(&self, node: Option<i32>) -> Vec<Usable<'_>> {
         let all: Vec<Usable<'_>> = self.usable().collect();
         let near = all.iter().filter(|usable| node.is_some() && usable.device.numa_node == node);
@@ -187,7 +187,7 @@ impl Discovery {
         if near.is_empty() { all } else { near }
     }
 
-    /// Why there is no queue to judge; `None` if there is one.
+    /// The reason why there is no queue; `None` if there is one.
     pub fn why_none(&self) -> Option<WhyNone> {
         if self.devices.iter().any(|device| !device.queues.is_empty()) {
             None

@@ -1,4 +1,4 @@
-//! Devices and their queues: state, mode, permissions, and what keeps a queue from use.
+//! Devices and their queues: state, mode, permissions, and obstacles.
 
 use super::enabling::{Tool, costs_others, nearest, steps};
 use super::text;
@@ -6,7 +6,7 @@ use crate::discovery::{Accelerator, Discovery, PciFunction, QueueMode, State, Wh
 use std::path::Path;
 use ziptier_findings::{Finding, Section, shell_word};
 
-/// Lines about what could not be understood.
+/// The most lines about oddities.
 const ODDITIES_MAX: usize = 5;
 
 pub(super) fn examine(root: &Path, found: &Discovery) -> Section {
@@ -86,7 +86,7 @@ fn queue_line(device: &Accelerator, queue: &WorkQueue) -> Finding {
     match device.judge(queue) {
         Ok(_) if queue.blocks_on_fault() => Finding::good(name, how),
         Ok(_) => Finding::good(name, format!("{how}, page faults end a job")),
-        // A queue that nobody configured is no obstacle while another one works.
+        // An unconfigured queue is no obstacle while another one works.
         Err(why) if usable(device) => Finding::note(name, format!("{}: {how}", short(&why))),
         Err(why) => Finding::bad(name, format!("{}: {how}", short(&why))),
     }

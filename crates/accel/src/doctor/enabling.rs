@@ -3,17 +3,17 @@
 use crate::discovery::{Accelerator, Engine, State, WhyNot, WorkQueue};
 use std::path::Path;
 
-/// Entries that a queue gets, if so many are free.
+/// Entries that a queue gets, if this many are free.
 const ENTRIES: u32 = 128;
 
-/// What the queue's jobs may read or write at most: what clients assume.
+/// The most bytes that the queue's jobs may read or write: the size that clients assume.
 const TRANSFER_BYTES: u32 = 2 << 20;
 
 /// Where `accel-config` lies.
 pub(super) const TOOLS: [&str; 3] =
     ["usr/bin/accel-config", "usr/local/bin/accel-config", "usr/sbin/accel-config"];
 
-/// What commands are written for.
+/// The tool for the commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
     AccelConfig,
@@ -21,7 +21,7 @@ pub(super) enum Tool {
 }
 
 impl Tool {
-    /// What the machine has.
+    /// The tool that the machine has.
     pub(super) fn find(root: &Path) -> Tool {
         let is_there = TOOLS.iter().any(|place| root.join(place).exists());
         if is_there { Tool::AccelConfig } else { Tool::Sysfs }
@@ -87,7 +87,7 @@ impl Tool {
         lines
     }
 
-    /// What is pasted: the kernel's files are written to by one shell that stops at the first refusal.
+    /// The lines to paste. One shell writes the kernel's files and stops at the first refusal.
     fn script(self, steps: Vec<String>) -> Vec<String> {
         if self == Tool::AccelConfig {
             return steps;
@@ -104,7 +104,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-/// The queue of a device that needs the least to be usable, and what keeps it from that.
+/// The queue of a device that needs the fewest steps to be usable, and its obstacle.
 pub(super) fn nearest(device: &Accelerator) -> Option<(&WorkQueue, WhyNot)> {
     let judged = device.queues.iter().filter_map(|queue| Some((queue, device.judge(queue).err()?)));
     judged.min_by_key(|(queue, why)| (effort(device, queue, why), queue.number))
@@ -122,7 +122,7 @@ fn effort(device: &Accelerator, queue: &WorkQueue, why: &WhyNot) -> u32 {
     }
 }
 
-/// Whether a queue has all that it needs to be switched on for processes.
+/// Whether a queue is fully configured, so that it can be switched on for processes.
 fn is_configured(device: &Accelerator, queue: &WorkQueue) -> bool {
     is_served(device, queue) && queue.size != Some(0) && queue.kind.as_deref() == Some("user")
 }
@@ -141,7 +141,8 @@ fn entries(device: &Accelerator, queue: &WorkQueue) -> u32 {
     device.max_work_queues_size.unwrap_or(ENTRIES).saturating_sub(taken).min(ENTRIES)
 }
 
-/// Whether the device must be off meanwhile: size and groups can only be changed then, the rest on a queue that is off.
+/// Whether the device must be off for the change. Size and groups can only be changed while the device is off; the rest
+/// needs only the queue off.
 fn rebuilds(device: &Accelerator, queue: &WorkQueue) -> bool {
     !is_served(device, queue) || queue.size.unwrap_or(0) == 0
 }
@@ -152,7 +153,7 @@ pub(super) fn costs_others(device: &Accelerator, queue: &WorkQueue) -> bool {
     rebuilds(device, queue) && device.state == State::Enabled && device.queues.iter().any(other_is_on)
 }
 
-/// What makes a queue one that processes share, whatever it was.
+/// The steps that make any queue a shared queue for processes.
 pub(super) fn steps(device: &Accelerator, queue: &WorkQueue, tool: Tool) -> Vec<String> {
     let mut steps = Vec::new();
     let is_ready = is_configured(device, queue) && queue.state != State::Enabled;

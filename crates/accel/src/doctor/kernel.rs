@@ -1,4 +1,4 @@
-//! What the kernel was booted with, and whether it lets devices use virtual addresses.
+//! The kernel's boot options, and whether devices may use virtual addresses.
 
 use super::text;
 use crate::discovery::{Accelerator, Discovery};
@@ -8,7 +8,7 @@ use ziptier_findings::{Finding, Section};
 /// Beginnings of boot options that matter here.
 const BOOT_OPTIONS: [&str; 6] = ["intel_iommu", "amd_iommu", "iommu", "no5lvl", "idxd", "iaa_crypto"];
 
-/// What a queue for processes needs to be switched on.
+/// The boot options that a queue for processes needs.
 const SCALABLE_MODE: &str = "intel_iommu=on,sm_on";
 
 pub(super) fn examine(root: &Path, found: &Discovery) -> Section {

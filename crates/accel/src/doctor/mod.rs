@@ -1,7 +1,7 @@
-//! What stands between a process and the accelerator, step by step: processor, kernel, devices, queues.
+//! Finds the obstacles between a process and the accelerator, step by step: processor, kernel, devices, queues.
 //!
-//! [`examine`] tells what it looked for and what it found, one line each, and the commands that would help. It changes
-//! nothing, and reads nothing but files, so that a recorded tree of another machine can be looked at.
+//! [`examine`] reports each check and its finding in one line, and the commands that would help. It changes nothing. It
+//! reads only files, so that it can examine a recorded tree of another machine.
 
 mod devices;
 mod enabling;
@@ -14,7 +14,7 @@ pub use record::record;
 use std::path::Path;
 use ziptier_findings::Section;
 
-/// Looks below a root, which is `/` for this machine, for what `found` there does not tell.
+/// Examines a root, which is `/` for this machine, for facts that `found` does not contain.
 pub fn examine(root: &Path, found: &Discovery) -> Vec<Section> {
     vec![processor::examine(root), kernel::examine(root, found), devices::examine(root, found)]
 }
@@ -29,7 +29,7 @@ pub fn headline(found: &Discovery) -> String {
     }
 }
 
-/// Why no job can leave the CPU, as half a sentence; `None` if one can.
+/// The reason why no job can leave the CPU, as a clause; `None` if jobs can.
 pub fn why_not(found: &Discovery) -> Option<String> {
     if found.usable().next().is_some() {
         return None;
@@ -47,7 +47,7 @@ pub fn why_not(found: &Discovery) -> Option<String> {
     Some(words.to_owned())
 }
 
-/// What a small file says, without surrounding white space.
+/// The text of a small file, without surrounding white space.
 fn text(root: &Path, path: &str) -> Option<String> {
     let text = std::fs::read_to_string(root.join(path)).ok()?;
     Some(text.trim().to_owned())

@@ -4,7 +4,7 @@ use super::text;
 use std::path::Path;
 use ziptier_findings::{Finding, Section};
 
-/// Name, the kernel's words for it, what it is for, and what happens without it.
+/// Name, the kernel's words for it, its purpose, and the effect of lacking it.
 const FEATURES: [(&str, &[&str], &str, &str); 3] = [
     (
         "ENQCMD",

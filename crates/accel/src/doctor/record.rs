@@ -1,4 +1,4 @@
-//! What the sections about processor, kernel and devices read, for a recorded tree.
+//! Records the files that the sections about processor, kernel and devices read.
 
 use super::enabling::TOOLS;
 use super::kernel;

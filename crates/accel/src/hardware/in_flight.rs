@@ -1,4 +1,4 @@
-//! Counting the jobs of a queue that does not tell when it is full.
+//! Counts the jobs of a queue that does not report that it is full.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -4,8 +4,8 @@ use crate::descriptor::Descriptor;
 
 pub(super) use of_this_processor::{Enqcmd, Movdir64b, fence};
 
-/// Stores a descriptor to 64 bytes of a queue's mapped page, and says whether the queue took it. Its buffers are as
-/// [`Device::submit`](crate::Device::submit) wants them.
+/// Stores a descriptor to 64 bytes of a queue's mapped page, and returns whether the queue took it. The buffers satisfy
+/// the contract of [`Device::submit`](crate::Device::submit).
 pub(super) type Sender = unsafe fn(*mut u8, &Descriptor) -> bool;
 
 #[cfg(target_arch = "x86_64")]
@@ -16,11 +16,11 @@ mod of_this_processor {
     use super::Sender;
     use crate::descriptor::Descriptor;
 
-    /// The processor has ENQCMD: 64 bytes to a queue that says whether it took them.
+    /// Proof that the processor has ENQCMD: it stores 64 bytes to a queue and reports whether the queue took them.
     #[derive(Debug, Clone, Copy)]
     pub(crate) struct Enqcmd(());
 
-    /// The processor has MOVDIR64B: 64 bytes as one write.
+    /// Proof that the processor has MOVDIR64B: it stores 64 bytes as one write.
     #[derive(Debug, Clone, Copy)]
     pub(crate) struct Movdir64b(());
 
@@ -63,7 +63,7 @@ mod of_this_processor {
         }
     }
 
-    /// All stores before it are visible to the device before those behind it.
+    /// Makes all earlier stores visible to the device before later ones.
     pub(crate) fn fence() {
         // SAFETY: part of SSE, which every x86-64 processor has.
         #[allow(unused_unsafe)]
@@ -153,6 +153,6 @@ mod of_this_processor {
         }
     }
 
-    /// Nothing is mapped that would need it.
+    /// Without a mapping there is nothing to fence.
     pub(crate) fn fence() {}
 }

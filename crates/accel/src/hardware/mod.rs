@@ -1,9 +1,10 @@
 //! Work queues of this machine, opened by this process.
 //!
-//! A queue's page is mapped and descriptors are stored to it by an instruction of their own where the processor has it
-//! and the kernel allows it; otherwise they are handed to the kernel by `write`. Kernels since 6.9 refuse the mapping
-//! to ordinary users on devices that are not safe against hostile submitters. The kernel ties an open queue to the
-//! address space of the process: a child after `fork` must open it again, and is told so by a [`Guarded`] queue.
+//! If the processor has the instruction and the kernel allows the mapping, a queue's page is mapped and a special
+//! instruction stores descriptors to it. Otherwise `write` hands them to the kernel. Kernels since 6.9 refuse the
+//! mapping to ordinary users on devices that are not safe against hostile submitters. The kernel ties an open queue to
+//! the address space of the process. A child after `fork` must open the queue again; a [`Guarded`] queue returns an
+//! error that says so.
 
 mod in_flight;
 mod instructions;
@@ -35,9 +36,9 @@ pub enum OpenError {
     Open(PathBuf, io::Error),
     /// The file is no device node.
     NotADevice(PathBuf),
-    /// The queue does not take a first descriptor, which does nothing.
+    /// The queue refused the first descriptor, a no-op.
     Refused(PathBuf, SubmitError),
-    /// The first descriptor, which does nothing, ended with this status, or did not end at all.
+    /// The first descriptor, a no-op, ended with this status, or did not end at all.
     Silent(PathBuf, Option<u8>),
 }
 
@@ -68,7 +69,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Opens a queue, by its mapping if that can be had, otherwise for `write`, and has it do nothing once.
+/// Opens a queue, by a mapping if possible, otherwise for `write`, and runs one no-op on it.
 pub fn open(usable: &Usable<'_>) -> Result<Guarded, OpenError> {
     let path = &usable.queue.node;
     let opened = OpenOptions::new().read(true).write(true).open(path);
@@ -101,7 +102,7 @@ fn probe(device: &dyn Device, path: PathBuf) -> Result<(), OpenError> {
     }
 }
 
-/// No queue of the accelerator could be opened: what was found, and what was tried.
+/// No queue of the accelerator could be opened: the findings, and the attempts.
 #[derive(Debug)]
 pub struct Unavailable {
     /// The report of the [`Discovery`].
@@ -120,7 +121,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 /// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that
-/// do not open are left out. Open each queue once and share it: a dedicated one opens once only.
+/// do not open are left out. Open each queue once and share it, because a dedicated queue opens only once.
 pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable> {
     let node = found.node_of(rustix::thread::sched_getcpu() as u32);
     let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());

@@ -19,10 +19,10 @@ pub(super) struct Portal {
     name: String,
     capabilities: Capabilities,
     page: Page,
-    /// Where the last descriptor went; a new place for each lets the processor have several stores under way.
+    /// The place of the last descriptor. A new place for each lets the processor have several stores under way.
     place: AtomicUsize,
     instruction: Instruction,
-    /// The queue is ours as long as it is open.
+    /// The queue belongs to this process while the file is open.
     _file: File,
 }
 
@@ -48,7 +48,7 @@ impl Instruction {
 }
 
 impl Portal {
-    /// Maps a queue; gives everything back if the processor lacks the instruction or the kernel refuses.
+    /// Maps a queue. Returns the file if the processor lacks the instruction or the kernel refuses.
     pub(super) fn map(
         file: File,
         name: String,
@@ -117,8 +117,7 @@ impl Page {
         // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing.
         let page = unsafe { mmap(null_mut(), PAGE_BYTES, ProtFlags::WRITE, flags, file, 0) };
         let page = NonNull::new(page.ok()?.cast()).map(Page)?;
-        // The driver keeps its pages from children already; of other kernels nobody knows.
-        // SAFETY: the page is ours.
+        // The present driver already keeps its pages from children; other kernels may not. SAFETY: the page is ours.
         let _ = unsafe { madvise(page.0.as_ptr().cast(), PAGE_BYTES, Advice::LinuxDontFork) };
         Some(page)
     }
@@ -195,7 +194,7 @@ mod tests {
         assert!(submit().is_ok() && matches!(submit(), Err(SubmitError::Full)));
         let mut page = [0; 257];
         stored.read_exact_at(&mut page, 0).unwrap();
-        // The one that found no entry has its place, too, and left it as it was.
+        // The descriptor that found no entry also has a place, and left it unchanged.
         let places: [bool; 4] = std::array::from_fn(|place| page[64 * place..64 * place + 64] == [7; 64]);
         assert_eq!((places, page[256]), ([true, true, false, true], 0));
     }

@@ -13,7 +13,7 @@ use crate::device::{Capabilities, Device, SubmitError};
 pub(super) struct WriteQueue {
     name: String,
     capabilities: Capabilities,
-    /// Of a dedicated queue: the kernel stores to it without looking.
+    /// Jobs of a dedicated queue. The kernel stores to it without a check for room.
     in_flight: Option<InFlight>,
     file: File,
 }
@@ -131,7 +131,7 @@ mod tests {
         queue.retire();
         drop(theirs);
         assert!(matches!(submit(&queue, 0), Err(SubmitError::Lost(_))));
-        // What was not handed in is not counted.
+        // A descriptor that was not submitted is not counted.
         assert!(matches!(submit(&queue, 0), Err(SubmitError::Lost(_))));
     }
 }

@@ -80,8 +80,8 @@ fn xor16(bytes: &[u8]) -> u16 {
 
 /// A CRC of the degree that the lowest 1 of a left-aligned polynomial gives it.
 ///
-/// Bits of a byte are taken from the low end and the result is reflected, unless it is `big_endian`: then from the high
-/// end, and the result is left-aligned. An inverted CRC begins and ends with all its bits inverted.
+/// Normally, bits of a byte are taken from the low end and the result is reflected. With `big_endian`, bits are taken
+/// from the high end and the result is left-aligned. An inverted CRC begins and ends with all its bits inverted.
 pub(super) struct Crc64 {
     polynomial: u64,
     table: Box<[u64; 256]>,
@@ -100,7 +100,7 @@ impl Crc64 {
     }
 
     pub(super) fn of(&self, bytes: &[u8], big_endian: bool, invert: bool) -> u64 {
-        // The register is always shifted to the left; what is reflected is the bytes and the result.
+        // The register always shifts to the left. Reflection applies to the bytes and the result.
         let ones = if invert { u64::MAX << self.polynomial.trailing_zeros() } else { 0 };
         let mut crc = ones;
         for &byte in bytes {
@@ -116,7 +116,7 @@ impl Crc64 {
 mod tests {
     use super::*;
 
-    /// What catalogues of CRCs are checked with.
+    /// The check input of CRC catalogues.
     const CHECK: &[u8] = b"123456789";
 
     #[test]

@@ -13,7 +13,7 @@ use ziptier_deflate::BlockCodes;
 /// A literal, or a length in bits 16-24 and a distance below.
 type Token = u32;
 
-/// What a compress job gives.
+/// The result of a compress job.
 pub(super) struct Compressed<'a> {
     pub(super) output: &'a [u8],
     /// Valid bits of the last byte, 0 for all.
@@ -37,7 +37,7 @@ impl Compressor {
         }
     }
 
-    /// Compresses a source. `state` has what the job reads, and then what it would write.
+    /// Compresses a source. `state` holds the state that the job reads, and afterwards the one that it would write.
     pub(super) fn run(
         &mut self,
         source: &[u8],
@@ -158,8 +158,8 @@ impl Compressor {
     }
 }
 
-/// Codes for these counts and their header, behind what is in the accumulator; the fixed ones where the header does not
-/// fit.
+/// Sets codes for these counts and their header, behind the bits in the accumulator. If the header does not fit, sets
+/// the fixed codes.
 fn set_own_codes(
     state: &mut CompressState,
     literals: &[u32; LITERALS],
@@ -170,7 +170,7 @@ fn set_own_codes(
     let is_set = state.set_codes(&codes.literals, &codes.distances).is_ok()
         && state.push_bits(&codes.header, codes.header_bits).is_ok();
     if !is_set {
-        // Both are known to be codes; an accumulator without room for three bits is found by who writes it.
+        // Both are valid codes. The writer finds an accumulator without room for three bits.
         let _ = state.set_codes(&fixed_literal_lengths(), &fixed_distance_lengths());
         let _ = state.push_bits(&[0b010 | u8::from(is_final)], 3);
     }

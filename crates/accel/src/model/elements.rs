@@ -115,7 +115,7 @@ impl<'a> Runs<'a> {
             return Err(ErrorCode::ParquetFormat);
         }
         if header & 1 == 1 {
-            // The last group may be cut off where nobody wants its elements.
+            // The last group may be cut off behind the last requested element.
             let bytes = (count as usize * self.width as usize).min(self.bytes.len());
             let (groups, rest) = self.bytes.split_at(bytes);
             self.bytes = rest;

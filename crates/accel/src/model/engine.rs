@@ -1,4 +1,4 @@
-//! One engine: executes a job that has been submitted, and says how it ended.
+//! One engine: executes a submitted job, and returns its outcome.
 
 use super::checksum::{Checksums, Crc64, Polynomial};
 use super::compress::Compressor;
@@ -14,10 +14,10 @@ use crate::descriptor::{Descriptor, Opcode, compress, crc, decompress, operation
 use crate::device::Capabilities;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Output that is suppressed, or that a filter takes, is decompressed in pieces or up to a bound.
+/// Suppressed output, and the input of a filter, is decompressed in pieces or up to a bound.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The most bytes that a filter decompresses of Parquet's runs, which do not say how long they are.
+/// The most bytes that a filter decompresses of Parquet's runs, whose length is not stated.
 const RUN_BYTES_MAX: usize = 1 << 26;
 
 pub(super) struct Engine {
@@ -27,7 +27,7 @@ pub(super) struct Engine {
     source1: Vec<u8>,
     source2: Vec<u8>,
     output: Vec<u8>,
-    /// What was decompressed before, if the model is timed.
+    /// Earlier decompressions, if the model is timed.
     memo: Option<Arc<Mutex<Memo>>>,
 }
 
@@ -125,7 +125,7 @@ impl Engine {
         outcome
     }
 
-    /// Answers what was decompressed before.
+    /// Answers a repeated decompression from memory.
     fn recall(&self, memory: &JobMemory) -> Option<Outcome> {
         let descriptor = memory.descriptor();
         let asked = asked(descriptor, &self.source1, &self.source2)?;
@@ -180,7 +180,7 @@ impl Engine {
             Ok(_) if lacks_end => failed(ErrorCode::NoEndOfBlock),
             Ok(_) => Outcome::new(Status::Success),
         };
-        // Of a stream that has ended, the device says that it took all bytes, whatever follows.
+        // After the end of a stream, the device reports all bytes as consumed, whatever follows.
         let is_all = end == Ok(End::Dry) || (end == Ok(End::Block) && self.inflater.is_over());
         let taken = if is_all { descriptor.source1_bytes() } else { bits.taken() as u32 };
         outcome.set_source1_bytes(taken).set_output_bytes(output_bytes as u32);
@@ -260,7 +260,7 @@ impl Engine {
         outcome
     }
 
-    /// Decompresses as many bytes as a filter can need. What comes behind them is not looked at.
+    /// Decompresses as many bytes as a filter can need, and ignores the rest.
     fn inflate_for_filter(&mut self, flags: u16, bytes_max: usize) -> Result<(), ErrorCode> {
         let state = self.source2.first_chunk::<{ DecompressState::BYTES }>();
         let state = state.map(|bytes| DecompressState::from_bytes(*bytes));
@@ -279,7 +279,7 @@ fn lock(memo: &Mutex<Memo>) -> MutexGuard<'_, Memo> {
     memo.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a decompress job asks, if nothing but its output comes of it.
+/// The key of a decompress job that only produces output.
 fn asked<'a>(descriptor: &Descriptor, source: &'a [u8], state: &'a [u8]) -> Option<Asked<'a>> {
     let (flags, kind) = (descriptor.flags(), descriptor.kind_flags());
     let is_plain = flags & operation::WRITE_SOURCE2_MASK == 0 && kind & decompress::BIG_ENDIAN_16 == 0;

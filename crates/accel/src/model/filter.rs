@@ -1,16 +1,19 @@
 //! The analytic operations on elements.
 //!
-//! What the interface leaves open is chosen here: elements that source 1 lacks are
-//! [`Source1TooShort`](ErrorCode::Source1TooShort) where it is packed and not compressed, else
-//! [`TooFewElements`](ErrorCode::TooFewElements); a vector without a 1 has [`u32::MAX`] for the index of its first and
-//! 0 for that of its last; sums are taken modulo 2^32; the counts of an RLE burst are plain counts at every width.
+//! The interface leaves some points open. This module chooses:
+//!
+//! - Missing elements are [`Source1TooShort`](ErrorCode::Source1TooShort) if source 1 is packed and not compressed,
+//!   else [`TooFewElements`](ErrorCode::TooFewElements).
+//! - A vector without a 1 has [`u32::MAX`] as the index of its first 1 and 0 as that of its last.
+//! - Sums are taken modulo 2^32.
+//! - The counts of an RLE burst are plain counts at every width.
 
 use super::elements::{Elements, Packing};
 use super::validate::KEY_BITS_MAX;
 use crate::completion::ErrorCode;
 use crate::descriptor::{Opcode, filter};
 
-/// What a filter is asked.
+/// The parameters of a filter.
 pub(super) struct Question<'a> {
     pub(super) opcode: Opcode,
     pub(super) flags: u32,

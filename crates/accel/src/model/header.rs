@@ -1,8 +1,8 @@
 //! Headers of blocks with codes of their own (RFC 1951, section 3.2.7), read with the accelerator's errors.
 //!
-//! The lengths of the two codes are two sequences here: a run must not go on from one into the other, although the
-//! format allows it. The interface has errors of its own for each sequence, and the test-suite of Intel's library
-//! expects them of the device.
+//! The lengths of the two codes are two sequences here. A run must not continue from one into the other, although the
+//! format allows it. The interface has separate errors for each sequence, and the test suite of Intel's library expects
+//! them from the device.
 
 use super::inflate::Stop;
 use super::input::Bits;

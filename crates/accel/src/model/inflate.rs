@@ -47,10 +47,10 @@ pub(super) struct Rules {
     pub(super) final_only: bool,
 }
 
-/// How far it came.
+/// The reason why the inflater stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// A block ended at which it was to stop, or the stream.
+    /// The stream ended, or a block at which the inflater had to stop.
     Block,
     /// The input is used up.
     Dry,
@@ -75,7 +75,7 @@ impl Codes {
     }
 }
 
-/// An inflater, between two jobs with nothing but memory to be used again.
+/// An inflater. Between two jobs it keeps only memory for reuse.
 pub(super) struct Inflater {
     fixed: Box<Codes>,
     own: Box<Codes>,
@@ -91,7 +91,7 @@ pub(super) struct Inflater {
     stored: usize,
     /// Length and distance of a match whose bytes are to come.
     pending: (usize, usize),
-    /// Whether the last thing that was read ended a block, and whether that was the last one. Not set inside a block.
+    /// Set if the last symbol ended a block: whether that was the last block. Not set inside a block.
     ended: Option<bool>,
 }
 
@@ -118,7 +118,7 @@ impl Inflater {
         }
     }
 
-    /// Begins a job, with the state that it reads if it does.
+    /// Begins a job, with the state that it reads, if any.
     pub(super) fn begin(&mut self, state: Option<&DecompressState>) -> Result<(), ErrorCode> {
         self.window.clear();
         self.early.clear();
@@ -170,12 +170,12 @@ impl Inflater {
         std::mem::take(&mut self.early)
     }
 
-    /// What was put out since the beginning or the last [`forget`](Self::forget).
+    /// The output since the beginning or the last [`forget`](Self::forget).
     pub(super) fn output(&self) -> &[u8] {
         &self.window[self.history..]
     }
 
-    /// Keeps of the output only what may be referred to.
+    /// Keeps only the part of the output to which later matches may refer.
     pub(super) fn forget(&mut self) {
         let kept = self.window.len().min(HISTORY_BYTES);
         self.window.drain(..self.window.len() - kept);
@@ -197,7 +197,7 @@ impl Inflater {
         self.parser == Parser::Header
     }
 
-    /// Decodes until it has to stop, with so many bytes of output at most.
+    /// Decodes until it has to stop, with at most `bytes_max` bytes of output.
     pub(super) fn run(
         &mut self,
         bits: &mut Bits<'_>,
@@ -348,7 +348,8 @@ impl Inflater {
         copy_pending(&mut self.window, &mut self.pending, limit)
     }
 
-    /// Writes where it stopped into a state. `None` if the accumulator cannot hold the rest of the input.
+    /// Writes the position at which it stopped into a state. `None` if the accumulator cannot hold the rest of the
+    /// input.
     pub(super) fn save(&self, bits: &Bits<'_>, is_dry: bool, state: &mut DecompressState) -> Option<()> {
         state.set_parser(self.parser);
         state.set_stored_bytes(self.stored as u32);

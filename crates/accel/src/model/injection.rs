@@ -1,4 +1,4 @@
-//! What goes wrong with a modelled device, on purpose and the same way every time.
+//! Injects faults into a modelled device, on purpose and reproducibly.
 
 use crate::completion::{ErrorCode, Status};
 use std::time::Duration;
@@ -8,21 +8,21 @@ use std::time::Duration;
 pub enum Misfortune {
     /// The descriptor is not taken: the queue is full.
     QueueFull,
-    /// An access to so many bytes behind the beginning of source 1, or of the destination if it is a write, faults.
-    /// With [`BLOCK_ON_FAULT`](crate::descriptor::operation::BLOCK_ON_FAULT) the job waits for the page and goes on.
+    /// An access at an offset in source 1, or in the destination for a write, faults. With
+    /// [`BLOCK_ON_FAULT`](crate::descriptor::operation::BLOCK_ON_FAULT) the job waits for the page and continues.
     PageFault {
         /// Whether it was a write.
         is_write: bool,
-        /// Where in the buffer.
+        /// The offset in the buffer.
         offset: u32,
     },
     /// The job ends with this status and has written nothing.
     Status(Status),
     /// The job ends with this error in its data and has written nothing.
     Error(ErrorCode),
-    /// The job does not end before the model is dropped, which then says that the hardware failed.
+    /// The job does not end before the model is dropped. It then ends with a failure of the hardware.
     Stuck,
-    /// The job ends after so many later ones have ended, or when there are no more. A synchronous model ends it at
+    /// The job ends after this many later ones have ended, or when there are no more. A synchronous model ends it at
     /// once.
     Late {
         /// How many.
@@ -30,8 +30,8 @@ pub enum Misfortune {
     },
 }
 
-/// What goes wrong, and when. Jobs are counted from 0 in the order in which they are handed in; one that is refused by
-/// chance or plan counts, one that finds the queue really full does not.
+/// The faults and their times. Jobs are counted from 0 in the order of submission. A job that is refused by chance or
+/// plan counts; a job that finds the queue really full does not.
 ///
 /// ```
 /// use ziptier_accel::{Injection, Misfortune, Status};
@@ -45,21 +45,22 @@ pub enum Misfortune {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Injection {
-    /// Where the sequence of chances begins: the same seed, the same misfortunes.
+    /// The seed of the random faults. The same seed gives the same faults.
     pub seed: u64,
-    /// What happens to the job of a number.
+    /// Faults of jobs by number.
     pub plan: Vec<(u64, Misfortune)>,
-    /// What happens to one in so many jobs by chance, the first that applies.
+    /// Random faults of one in this many jobs. The first that applies counts.
     pub one_in: Vec<(u32, Misfortune)>,
     /// Addresses at which the first access faults, and whether only a write does.
     pub faulting: Vec<(u64, bool)>,
     /// How much longer every job takes.
     pub delay: Duration,
-    /// After so many jobs the device is gone: it takes no more, and those it holds never end before it is dropped.
+    /// After this many jobs the device is gone. It takes no more jobs, and those that it holds do not end before it is
+    /// dropped.
     pub lost_after: Option<u64>,
 }
 
-/// Injection as it goes on.
+/// The state of an injection.
 #[derive(Debug)]
 pub(super) struct Injector {
     injection: Injection,
@@ -82,7 +83,7 @@ impl Injector {
         self.injection.lost_after.is_some_and(|jobs| self.jobs >= jobs)
     }
 
-    /// What happens to the next job.
+    /// The fault of the next job.
     pub(super) fn next(&mut self) -> Option<Misfortune> {
         let job = self.jobs;
         self.jobs += 1;

@@ -110,7 +110,7 @@ impl<'a> Bits<'a> {
         self.refill();
         let early: u32 = self.early.iter().map(|&(_, count)| u32::from(count)).sum();
         let pulled = self.all.min(8 * self.at) as u32;
-        // Where bits at the end do not count, the byte may not be there.
+        // If bits at the end do not count, the byte may be missing.
         self.take(((self.filled + early).wrapping_sub(pulled) % 8).min(self.filled));
     }
 
@@ -142,8 +142,8 @@ impl<'a> Bits<'a> {
         copied + whole
     }
 
-    /// The bits that were not taken, those of source 1 that were not yet pulled only if `all` are wanted. `None` if
-    /// they are more than an accumulator holds.
+    /// The bits that were not taken. With `all`, bits of source 1 that were not yet pulled are included. `None` if they
+    /// are more than an accumulator holds.
     pub(super) fn rest(mut self, all: bool) -> Option<Vec<(u64, u8)>> {
         let mut words = Vec::new();
         if !all {

@@ -9,8 +9,8 @@ const LENGTH_MAX: usize = 258;
 /// Earlier positions that are looked at for each match.
 const EFFORT: usize = 8;
 
-/// Positions of earlier bytes. They count on from job to job, so that those of earlier jobs are too far away to be
-/// found.
+/// Positions of earlier bytes. The numbers continue from job to job, so that positions of earlier jobs are too far away
+/// to match.
 pub(super) struct Matches {
     heads: Box<[u32; 1 << HASH_BITS]>,
     before: Box<[u32; HISTORY_BYTES]>,
@@ -80,7 +80,7 @@ impl Matches {
     }
 }
 
-/// How many bytes two slices share at their beginnings, at most the longest match.
+/// The number of bytes that two slices share at their beginnings, at most the longest match.
 fn common(earlier: &[u8], later: &[u8]) -> usize {
     let length_max = later.len().min(LENGTH_MAX);
     let (earlier, later) = (&earlier[..length_max], &later[..length_max]);

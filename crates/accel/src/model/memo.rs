@@ -1,11 +1,11 @@
-//! Answers that a timed model has given, so that it need not work them out again.
+//! Keeps answers of a timed model, so that it need not compute them again.
 //!
-//! Software decompresses more slowly than the device that it models, so that a prediction would show the software. What
-//! was asked before is answered from memory: the same source, compared byte by byte, behind the same state, with the
-//! same flags. Everything else, and every error, is the strict inflater's.
+//! Software decompresses more slowly than the modelled device, so that a prediction would show the software. So a
+//! repeated job is answered from memory. It must have the same source, compared byte by byte, the same state and the
+//! same flags. The strict inflater does all other jobs, and finds every error.
 //!
-//! The answers lie in shared pages outside the allocator, so that neither its figures nor the anonymous memory of the
-//! process has them; [`ModelUsage`](super::ModelUsage) tells how many bytes they are.
+//! The answers lie in shared pages outside the allocator. So neither the allocator's figures nor the anonymous memory
+//! of the process includes them. [`ModelUsage`](super::ModelUsage) reports their bytes.
 
 use std::ptr::{NonNull, null_mut, slice_from_raw_parts_mut};
 
@@ -15,7 +15,7 @@ use super::usage::note_memo_growth;
 use crate::aecs::DecompressState;
 use crate::completion::Outcome;
 
-/// What is reserved; pages come with their first use. The oldest answers go when it is full.
+/// Reserved bytes. Pages come with their first use. When the space is full, the oldest answers go.
 const BYTES: usize = 256 << 20;
 
 /// States that are told apart. Jobs that share a dictionary share one.
@@ -32,7 +32,7 @@ const ANSWER_BYTES: usize = BYTES - ANSWERS;
 /// Of an answer: hash, state, flags, bytes of source and of output, outcome.
 const HEAD_BYTES: usize = 8 + 8 + 8 + 8 + 64;
 
-/// What a job asks, as far as its answer depends on it.
+/// The parts of a job that determine its answer.
 pub(super) struct Asked<'a> {
     /// Operation flags below, decompression flags above.
     pub(super) flags: u64,
@@ -47,10 +47,10 @@ pub(super) struct Memo {
     /// The number of the state in each slot, 0 for none. Numbers are not used again.
     states: [u64; STATES],
     states_seen: u64,
-    /// Where the next answer goes, counted on from round to round; the first round is 1, so that 0 in the table means
-    /// nothing.
+    /// The position of the next answer, counted on from round to round. The first round is 1, so that 0 in the table
+    /// marks an empty entry.
     next: usize,
-    /// Bytes that the process's total has of it.
+    /// The part of the process's total that this memo has reported.
     noted: usize,
 }
 
@@ -79,7 +79,7 @@ impl Memo {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed by nobody else.
+        // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { self.pages.as_mut() }
     }
 
@@ -116,7 +116,7 @@ impl Memo {
             self.next = self.next.next_multiple_of(ANSWER_BYTES);
         }
         let begin = self.next;
-        // What lies there is the oldest, and no longer found.
+        // The next answer overwrites the oldest, which is then no longer found.
         self.next += bytes.next_multiple_of(8);
         let sizes = asked.source.len() as u64 | (output.len() as u64) << 32;
         let mut at = ANSWERS + begin % ANSWER_BYTES;
@@ -165,7 +165,7 @@ impl Drop for Memo {
     }
 }
 
-/// A hash that is quick rather than good: what it finds is compared.
+/// A hash that is quick rather than good, because the found source is compared.
 fn hash_of(source: &[u8], state: u64) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     let (words, tail) = source.as_chunks::<8>();

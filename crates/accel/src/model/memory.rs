@@ -1,6 +1,6 @@
-//! The memory that a job may touch: what its descriptor names, and nothing else.
+//! The memory that a job may touch: only the buffers that its descriptor names.
 //!
-//! All access to memory that others own is here. The rest of the model works on copies.
+//! All access to foreign memory is in this module. The rest of the model works on copies.
 
 use crate::completion::{CompletionRecord, Outcome};
 use crate::descriptor::{Descriptor, operation};
@@ -14,7 +14,7 @@ pub(super) struct JobMemory {
 impl JobMemory {
     /// # Safety
     ///
-    /// What [`Device::submit`](crate::Device::submit) asks for holds until [`complete`](Self::complete) or the end of
+    /// The contract of [`Device::submit`](crate::Device::submit) holds until [`complete`](Self::complete) or the end of
     /// this value.
     pub(super) unsafe fn new(descriptor: Descriptor) -> JobMemory {
         JobMemory { descriptor }
@@ -79,8 +79,8 @@ impl JobMemory {
             return;
         }
         into.reserve(bytes);
-        // SAFETY: the range is a source that the descriptor names, which by the contract of `new` is valid for reads
-        // and does not change; the target has room for it.
+        // SAFETY: the range is a source that the descriptor names. By the contract of `new` it is valid for reads and
+        // does not change. The target has room for it.
         unsafe {
             let source = with_exposed_provenance::<u8>(address as usize);
             source.copy_to_nonoverlapping(into.as_mut_ptr(), bytes);
@@ -93,8 +93,8 @@ impl JobMemory {
             return;
         }
         let target = with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: the range lies in the destination or in a state that the descriptor says is written, which by the
-        // contract of `new` is valid for writes and nobody else's.
+        // SAFETY: the range lies in the destination or in a state that the job writes. By the contract of `new` it is
+        // valid for writes, and no other code touches it.
         unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }

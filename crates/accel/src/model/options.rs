@@ -1,4 +1,4 @@
-//! What is modelled: devices, queues, speed.
+//! The options of a model: devices, queues, speed.
 
 use super::injection::{Injection, Misfortune};
 use std::fmt;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 /// How fast a modelled device is.
 ///
-/// A job waits for an engine, which is then busy for its bytes at the rate of its direction, and is completed a latency
-/// later. Bytes are uncompressed ones. What this cannot know: contention for memory bandwidth and the last-level cache,
-/// misses of the address translation cache (which dominate the tail of latencies on real machines), and how much the
-/// rate depends on the data.
+/// A job waits for an engine. The engine is then busy for the job's bytes at the rate of its direction, and the job
+/// completes a latency later. Bytes are uncompressed ones. The timing ignores contention for memory bandwidth and the
+/// last-level cache. It ignores misses of the address translation cache, which dominate the tail of latencies on real
+/// machines. It also ignores how the rate depends on the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
-    /// Uncompressed gigabytes (10^9) that one engine compresses in a second. 1.9: the rate of one engine that a user
-    /// measured and the maintainers of Intel's QPL did not dispute (its issue 51, May 2025).
+    /// Uncompressed gigabytes (10^9) that one engine compresses in a second. The default is 1.9: a user measured that
+    /// rate of one engine, and the maintainers of Intel's QPL did not dispute it (its issue 51, May 2025).
     pub compress_gbps: f64,
-    /// Engines of a device that can compress. 2: there, two engines reached 3.8 GB/s and more did not add to it.
+    /// Engines of a device that can compress. The default is 2: in that measurement two engines reached 3.8 GB/s, and
+    /// further engines added nothing.
     pub compress_engines: u32,
-    /// Uncompressed gigabytes that one engine decompresses in a second, which is also the rate of all other operations.
-    /// 3.75: the same thread quotes some 30 GB/s for the eight engines of a device.
+    /// Uncompressed gigabytes that one engine decompresses in a second; also the rate of all other operations. The
+    /// default is 3.75: the same thread quotes some 30 GB/s for the eight engines of a device.
     pub decompress_gbps: f64,
-    /// From the submission of a job that does not wait to its completion, besides its bytes. 1.5 µs is an assumption:
-    /// nobody has published a figure for one operation that could be trusted. Enqueueing alone takes some hundred
-    /// nanoseconds.
+    /// The time from the submission of a job that need not wait to its completion, without the time of its bytes. The
+    /// default of 1.5 µs is an assumption: no trustworthy figure for one operation has been published. Enqueueing alone
+    /// takes some hundred nanoseconds.
     pub compress_latency: Duration,
     /// The same for everything else: 1 µs, likewise assumed.
     pub decompress_latency: Duration,
-    /// How long a page takes that a job waits for: 300 µs ("hundreds of microseconds", as users of the device report).
+    /// The time that a job waits for a page: 300 µs ("hundreds of microseconds", as users of the device report).
     pub fault_latency: Duration,
 }
 
@@ -44,8 +45,8 @@ impl Default for Timing {
     }
 }
 
-/// What is modelled. Read from a string such as `devices=4,depth=128,decompress_gbps=3.5`, it has timing; by default it
-/// has none, and jobs complete as soon as they are done.
+/// The options of a model. Options from a string such as `devices=4,depth=128,decompress_gbps=3.5` have timing. The
+/// default has none, and jobs complete as soon as they are done.
 ///
 /// | key | meaning | default |
 /// |---|---|---|
@@ -64,8 +65,8 @@ pub struct ModelOptions {
     pub devices: u32,
     /// Engines of a device.
     pub engines: u32,
-    /// Jobs that the queue of a device holds. A job leaves it when it has ended, which is later than on the hardware,
-    /// where it does when an engine begins with it.
+    /// Jobs that the queue of a device holds. A job leaves the queue when it has ended. On the hardware it leaves
+    /// earlier, when an engine begins with it.
     pub depth: u32,
     /// 1, or 2 for a device that makes the headers of blocks and loads parts of states.
     pub generation: u8,
@@ -73,18 +74,18 @@ pub struct ModelOptions {
     pub transfer_bytes_max: u32,
     /// Whether the queue lets jobs wait for pages.
     pub block_on_fault: bool,
-    /// How fast it is; `None` to be as fast as the software.
+    /// The speed; `None` for the speed of the software.
     pub timing: Option<Timing>,
     /// Jobs are executed within their submission, without a thread.
     pub is_synchronous: bool,
-    /// One submission in so many finds the queue full, whether it is or not; 0 for none.
+    /// One submission in this many finds the queue full, whether it is or not; 0 for none.
     pub full_one_in: u32,
     /// Jobs after which each device is gone.
     pub lost_after: Option<u64>,
 }
 
 impl ModelOptions {
-    /// What goes wrong with each device.
+    /// The faults of each device.
     pub(super) fn injection(&self) -> Injection {
         let one_in = vec![(self.full_one_in, Misfortune::QueueFull)];
         Injection { one_in, lost_after: self.lost_after, ..Injection::default() }
@@ -108,7 +109,7 @@ impl Default for ModelOptions {
     }
 }
 
-/// What is wrong with a description of a model.
+/// The error in a description of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelOptionsError(String);
 

@@ -18,10 +18,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often an idle thread looks for jobs before it sleeps: some five microseconds.
+/// The number of times an idle thread looks for jobs before it sleeps: some five microseconds.
 const LOOKS: u32 = 200;
 
-/// A thread does not sleep for less: waking it up takes that long.
+/// The shortest sleep of a thread: waking it up takes that long.
 const SLEEP_MIN: Duration = Duration::from_micros(80);
 
 /// A modelled device with one shared work queue.
@@ -32,7 +32,7 @@ pub struct Model {
     name: String,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// Who executes jobs within their submission.
+    /// The worker that executes jobs within their submission.
     worker: Option<Mutex<Worker>>,
 }
 
@@ -64,19 +64,19 @@ struct Job {
     fate: Fate,
 }
 
-/// What was decided about a job when it was taken.
+/// The decision about a job at its submission.
 enum Fate {
     Execute { waits: bool, late: u32 },
     End(Outcome),
     Stuck,
 }
 
-/// How far the software fell behind the device that it models.
+/// The delay of the software behind the modelled device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Jobs that had a time to be completed at.
+    /// Jobs with a planned completion time.
     pub jobs: u64,
-    /// Those of them that were completed more than a microsecond later.
+    /// Jobs that were completed more than a microsecond late.
     pub late_jobs: u64,
     /// By how much together.
     pub total: Duration,
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// The first of the modelled devices. Fails if no thread can be had.
+    /// The first of the modelled devices. Fails if the system grants no thread.
     pub fn open(options: &ModelOptions) -> io::Result<Model> {
         Model::with_injection(options, options.injection())
     }
@@ -101,7 +101,7 @@ impl Model {
         (0..options.devices).map(open).collect()
     }
 
-    /// A device with which these things go wrong, and not those of the options.
+    /// A device with these faults instead of those of the options.
     pub fn with_injection(options: &ModelOptions, injection: Injection) -> io::Result<Model> {
         Model::numbered(options, injection, 0, memo(options))
     }
@@ -138,13 +138,12 @@ impl Model {
         Ok(Model { name, shared, thread: Some(thread), worker: None })
     }
 
-    /// How far the software fell behind the modelled device so far.
+    /// The delay of the software behind the modelled device so far.
     pub fn lateness(&self) -> Lateness {
         *lock(&self.shared.lateness)
     }
 
-    /// Takes the failures of jobs that have no completion record in which they could be told, as the kernel's log of a
-    /// device would have them.
+    /// Takes the failures of jobs without a completion record, as the kernel's log of a device would hold them.
     pub fn take_errors(&self) -> Vec<(Descriptor, Outcome)> {
         std::mem::take(&mut lock(&self.shared.errors))
     }
@@ -183,8 +182,7 @@ impl Device for Model {
             return Err(SubmitError::Full);
         };
         let delay = queue.injector.delay();
-        // SAFETY: the caller keeps to the contract of this method until the job is completed or, like what it holds,
-        // dropped.
+        // SAFETY: the caller keeps the contract of this method until the job is completed or dropped.
         let memory = unsafe { JobMemory::new(*descriptor) };
         let has_time = self.worker.is_none() && (shared.is_timed || !delay.is_zero());
         let job = Job { memory, submitted: has_time.then(Instant::now), delay, fate };
@@ -224,8 +222,8 @@ impl Queue {
     }
 }
 
-/// Moves the calling thread to the processors that the process was not confined to: they are no part of what is
-/// measured. Where there are none, the system refuses, and the thread stays.
+/// Moves the calling thread to the processors outside the process's confinement, which the measurement does not
+/// include. If there are none, the system refuses, and the thread stays.
 fn stand_aside() {
     if cfg!(miri) {
         return;
@@ -236,7 +234,7 @@ fn stand_aside() {
     let _ = sched_setaffinity(None, &others);
 }
 
-/// Where answers are kept, if there is a time to be late for.
+/// The memory for answers, if the model is timed.
 fn memo(options: &ModelOptions) -> Option<Arc<Mutex<Memo>>> {
     options.timing.filter(|_| !options.is_synchronous && cfg!(not(miri)))?;
     Some(Arc::new(Mutex::new(Memo::new()?)))
@@ -261,7 +259,7 @@ fn capabilities(options: &ModelOptions) -> Capabilities {
     }
 }
 
-/// What becomes of the next job; `None` if it is not taken.
+/// The fate of the next job; `None` if it is not taken.
 fn fate(injector: &mut Injector, descriptor: &Descriptor, generation: u8) -> Option<Fate> {
     let (source1, destination) = (descriptor.source1(), descriptor.destination());
     let ranges = [
@@ -354,7 +352,7 @@ impl Worker {
         self.meter.look();
     }
 
-    /// Waits for a job, and completes meanwhile what is due. `None` when the model is dropped.
+    /// Waits for a job, and completes due jobs meanwhile. `None` when the model is dropped.
     fn next(&mut self) -> Option<Job> {
         let shared = self.shared.clone();
         loop {
@@ -466,7 +464,7 @@ impl Worker {
             && descriptor.completion().is_multiple_of(64);
         let is_success = outcome.status() == Some(Status::Success);
         let is_wanted = descriptor.flags() & operation::REQUEST_COMPLETION != 0 || !is_success;
-        // The place in the queue is free before anyone can see that the job has ended.
+        // The place in the queue is free before any thread can see that the job has ended.
         self.shared.held.fetch_sub(1, Ordering::AcqRel);
         if has_record && is_wanted {
             memory.complete(&outcome);

@@ -1,4 +1,4 @@
-//! When the modelled device would have completed a job.
+//! Computes the time at which the modelled device would complete a job.
 
 use super::options::{ModelOptions, Timing};
 use crate::descriptor::Opcode;
@@ -15,7 +15,7 @@ impl Schedule {
         Some(Schedule { timing: options.timing?, engines: vec![now; options.engines.max(1) as usize] })
     }
 
-    /// When a job that was submitted at some time is completed: it takes the engine that is free first.
+    /// The completion time of a job submitted at some time. The job takes the engine that is free first.
     pub(super) fn completion(
         &mut self,
         submitted: Instant,

@@ -6,7 +6,7 @@ const LOOKUP_BITS: u32 = 10;
 /// An entry of a longer code. An ordinary one is a symbol, and the bits of its code from bit 9 on; 0 is no code.
 const LONGER: u16 = u16::MAX;
 
-/// What the next bits mean.
+/// The meaning of the next bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Symbol {

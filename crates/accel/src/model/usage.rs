@@ -1,4 +1,4 @@
-//! What all models of this process have done together: who measures the process takes the models' own part off.
+//! Totals of all models of this process, so that a measurement of the process can subtract the models' own part.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -13,16 +13,16 @@ static MEMO_BYTES: AtomicI64 = AtomicI64::new(0);
 /// Jobs between two looks at the clock of CPU time, which is a system call.
 const JOBS_PER_LOOK: u32 = 64;
 
-/// Totals of all models of this process, whichever of them are gone.
+/// Totals of all models of this process, including dropped ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// Jobs that had a time to be completed at.
+    /// Jobs with a planned completion time.
     pub jobs: u64,
-    /// Those of them that were completed more than a microsecond later.
+    /// Jobs that were completed more than a microsecond late.
     pub late_jobs: u64,
     /// By how much together.
     pub late: Duration,
-    /// CPU time of the models' threads, but for the last few jobs of each.
+    /// CPU time of the models' threads, without the last few jobs of each.
     pub cpu: Duration,
     /// Bytes of answers that models keep now, outside the allocator.
     pub memo_bytes: u64,
@@ -41,7 +41,7 @@ impl ModelUsage {
     }
 }
 
-/// Notes a job that had a time to be completed at, and by how much it missed that.
+/// Notes a job with a planned completion time, and its delay.
 pub(super) fn note_job(late: Duration, is_late: bool) {
     JOBS.fetch_add(1, Relaxed);
     if is_late {

@@ -1,8 +1,8 @@
-//! Whether a descriptor asks for something that the device can do.
+//! Checks whether the device can execute a descriptor.
 //!
-//! Where the interface does not say which of several statuses comes first, the order is: opcode, operation flags,
-//! completion record, reserved fields, sizes, alignment, overlap, coding flags, filter flags. Not knowing better, the
-//! model is strict: what no user of the device sets must be 0.
+//! The interface does not say which of several statuses comes first. The order here is: opcode, operation flags,
+//! completion record, reserved fields, sizes, alignment, overlap, coding flags, filter flags. The model is strict:
+//! fields that no user of the device sets must be 0.
 
 use crate::aecs::{CompressState, DecompressState, FilterState, Histogram};
 use crate::completion::{Outcome, Status};
@@ -23,7 +23,7 @@ const COMMON: u32 = operation::FENCE
 /// Selectors of traffic classes, of which the modelled queue has only the first.
 const TRAFFIC_CLASSES: u32 = 0x1E00;
 
-/// The smallest address that anything is mapped at: what lies below faults.
+/// The smallest mapped address. Any access below it faults.
 const LOWEST_ADDRESS: u64 = 4096;
 
 /// The most input of a job that makes the header of its block in one pass.
@@ -174,7 +174,7 @@ impl Check<'_> {
             || (descriptor.interrupt() != 0 && !self.flag(operation::REQUEST_INTERRUPT))
             || match self.opcode {
                 Opcode::Noop | Opcode::Drain => rest.iter().any(|&byte| byte != 0),
-                // Behind the flags lie source 2, the sizes, and what kinds of jobs have of their own.
+                // Behind the flags lie source 2, the sizes, and the fields of special kinds of jobs.
                 Opcode::MemMove => kind != 0 || tail.iter().any(|&byte| byte != 0),
                 Opcode::Crc64 => destination != 0 || tail[..16].iter().any(|&byte| byte != 0),
                 Opcode::Compress => descriptor.elements() != 0,

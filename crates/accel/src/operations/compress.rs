@@ -11,7 +11,7 @@ use crate::preset::BehindState;
 /// The device makes codes and stream in one pass of no more bytes than these.
 pub(super) const ONE_PASS_BYTES_MAX: u32 = 4096;
 
-/// What ends a stream: the end-of-block code, and the rest of its last byte.
+/// The flags that end a stream: the end-of-block code, and the rest of its last byte.
 const END: u16 = compress::FLUSH_OUTPUT | compress::APPEND_END_OF_BLOCK;
 
 /// Compresses with the codes, and behind the bits, of a state that is shared.
@@ -21,7 +21,7 @@ pub(super) fn with_state(at: Addresses, sizes: Sizes, state: &CompressState) -> 
     job
 }
 
-/// The same with matches in the history of that state.
+/// As [`with_state`], with matches in the history of that state.
 pub(super) fn behind_history(at: Addresses, sizes: Sizes, state: &BehindState) -> Descriptor {
     let mut job = descriptor(Opcode::Compress, FLAGS | operation::READ_SOURCE2_STATE, at, sizes);
     job.set_kind_flags(END | u16::from(state.level()) << compress::DICTIONARY_SHIFT);
@@ -73,7 +73,7 @@ pub(super) fn with_made_codes(at: Addresses, sizes: Sizes) -> Descriptor {
 /// Bits of header that the accumulator takes: QPL keeps 34 of its 256 bytes free.
 const HEADER_BITS_MAX: usize = 8 * (CompressState::ACCUMULATOR_BYTES - 34);
 
-/// Makes the codes for symbols that were counted, and the header; the fixed ones where these give a shorter stream.
+/// Makes the codes for counted symbols, and the header. Takes the fixed codes if these give a shorter stream.
 pub(super) fn codes_of(histogram: &Histogram, state: &mut CompressState) {
     let (literals, distances) = (histogram.literals(), histogram.distances());
     let own = BlockCodes::new(&literals, &distances, true);

@@ -4,7 +4,7 @@ use super::{FLAGS, Sizes, descriptor};
 use crate::descriptor::{Descriptor, Opcode, crc, operation};
 use crate::jobs::Addresses;
 
-/// Which CRC64, or a narrower one whose polynomial is aligned to the left.
+/// The parameters of a CRC64, or of a narrower CRC whose polynomial is aligned to the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc64 {
     /// The polynomial without its highest term, highest bit first.

@@ -13,7 +13,7 @@ pub(super) fn stream(at: Addresses, sizes: Sizes, stream: &Stream) -> Descriptor
     job
 }
 
-/// Reads back what was compressed: nothing is written, and the CRC is told.
+/// Reads a compressed stream back: the job writes nothing and reports the CRC.
 pub(super) fn verification(at: Addresses, sizes: Sizes, packed: u32, stream: &Stream) -> Descriptor {
     let mut job = descriptor(Opcode::Decompress, FLAGS, at, sizes);
     job.set_source1(at.output).set_source1_bytes(packed);

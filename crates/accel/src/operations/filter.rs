@@ -7,11 +7,11 @@ use crate::device::{Capabilities, iaa_cap};
 use crate::error::JobError;
 use crate::jobs::{Addresses, JobPool};
 
-/// An operation on packed unsigned integers. Its outcome also has smallest, largest and sum of the elements of an
-/// array, or first, last and count of the ones of a bit vector.
+/// An operation on packed unsigned integers. For an array its outcome also has the smallest, largest and sum of the
+/// elements. For a bit vector it has the first, last and count of the ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// What is done.
+    /// The operation.
     pub kind: FilterKind,
     /// The integers.
     pub elements: Elements,
@@ -30,7 +30,7 @@ pub struct Filter {
 /// The operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterKind {
-    /// One bit for each element: whether it lies within both bounds, or, inverted, whether it does not.
+    /// One bit for each element: 1 if the element lies within both bounds. Inverted, the bits are flipped.
     Scan {
         /// The lowest value.
         low: u32,
@@ -56,7 +56,7 @@ pub enum FilterKind {
 /// Integers of the first source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elements {
-    /// How they lie.
+    /// The packing of the elements.
     pub parser: Parser,
     /// Bits of each, 1 to 32; of no meaning to [`Parser::ParquetRle`].
     pub bits: u8,
@@ -75,7 +75,7 @@ pub enum Parser {
     ParquetRle,
 }
 
-/// How wide an element of the output is. A bit vector becomes a list of indices where it is wider than a bit.
+/// The width of an element of the output. If it is wider than a bit, a bit vector becomes a list of indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputWidth {
     /// As it comes: a bit, or the width of the source.
@@ -89,7 +89,7 @@ pub enum OutputWidth {
 }
 
 impl Filter {
-    /// The opcode, unless what is asked for is not there.
+    /// The opcode, if the device supports the operation.
     pub(super) fn check(&self, can: &Capabilities) -> Result<Opcode, JobError> {
         if self.force_array && !can.has_iaa(iaa_cap::FORCE_ARRAY) {
             return Err(JobError::Unsupported("arrays of single bits, before generation 2"));
@@ -109,7 +109,7 @@ impl Filter {
         }
     }
 
-    /// Puts the parameters, if there are any, into the job's state, and returns how many bytes of it count.
+    /// Writes the parameters, if any, into the job's state, and returns the number of valid bytes.
     ///
     /// # Safety
     ///

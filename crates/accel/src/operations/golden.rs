@@ -1,4 +1,4 @@
-//! Descriptors byte by byte, written down from the interface's tables, not from what we make.
+//! Descriptors byte by byte, taken from the interface's tables and not from this crate's output.
 
 use std::sync::Arc;
 

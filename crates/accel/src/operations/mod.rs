@@ -1,4 +1,4 @@
-//! What the device is asked to do, in descriptors: one for most operations, two or three for some.
+//! Operations of the device as descriptors: one for most operations, two or three for some.
 
 mod compress;
 mod crc;
@@ -20,8 +20,8 @@ use crate::error::JobError;
 use crate::jobs::{Addresses, JobPool, first_in_page};
 use crate::preset::Preset;
 
-/// An operation. Streams are raw DEFLATE in a window of 4 KiB, each complete in itself, and may have been made by
-/// others.
+/// An operation. Streams are raw DEFLATE in a window of 4 KiB, each complete in itself. Other programs may have made
+/// them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Operation {
@@ -45,7 +45,8 @@ pub enum Operation {
 pub enum Codes {
     /// The codes of RFC 1951, section 3.2.6.
     Fixed,
-    /// Codes made for the stream: in one job on devices of generation 2, by the host between two jobs on those before.
+    /// Codes made for the stream. Devices of generation 2 make them in one job. For generation 1 the host makes them
+    /// between two jobs.
     Dynamic,
     /// The canned codes of a dictionary. The stream has no header.
     Canned(Arc<Preset>),
@@ -56,7 +57,7 @@ pub enum Codes {
 }
 
 impl Codes {
-    /// What a reader of the stream has to know.
+    /// The kind of stream that a reader must know.
     pub fn stream(&self) -> Stream {
         match self {
             Codes::Fixed | Codes::Dynamic => Stream::Plain,
@@ -84,7 +85,7 @@ fn check_canned(preset: &Preset) -> Result<(), JobError> {
     Err(JobError::Unsupported("canned codes for a dictionary without any"))
 }
 
-/// What a stream's reader has to know beforehand.
+/// The kind of a stream, which its reader must know beforehand.
 #[derive(Debug, Clone)]
 pub enum Stream {
     /// Nothing: an ordinary stream.
@@ -103,13 +104,13 @@ const FLAGS: u32 =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) source: u32,
-    /// Of a second input, which lies behind the first at the next line.
+    /// Bytes of a second input, which lies behind the first at the next cache line.
     pub(crate) source2: u32,
     pub(crate) output_max: u32,
 }
 
 impl Sizes {
-    /// Where the second input lies, from the beginning of the first.
+    /// The offset of the second input from the beginning of the first.
     pub(crate) fn source2_at(self) -> usize {
         (self.source as usize).next_multiple_of(64)
     }
@@ -118,19 +119,19 @@ impl Sizes {
 /// Which descriptor of an operation is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The one whose output is wanted.
+    /// The descriptor whose output is wanted.
     Last,
-    /// The one that counts symbols for the host.
+    /// The descriptor that counts symbols for the host.
     Count,
-    /// The one that counts symbols and makes codes.
+    /// The descriptor that counts symbols and makes codes.
     MakeCodes,
-    /// The one that reads back what was compressed.
+    /// The descriptor that reads the compressed stream back.
     Verify,
 }
 
-/// What comes after a descriptor that ended well.
+/// The step after a successful descriptor.
 pub(crate) enum Next {
-    /// Another one.
+    /// Another descriptor.
     Submit(Step, Descriptor),
     /// Nothing: this is the outcome of the operation.
     Done(Outcome),
@@ -150,7 +151,7 @@ impl Place<'_> {
 }
 
 impl Operation {
-    /// Refuses what these queues cannot do.
+    /// Refuses operations that these queues cannot do.
     pub(crate) fn check(&self, can: &Capabilities) -> Result<(), JobError> {
         let opcode = match self {
             Operation::Compress { codes, verify } => {
@@ -204,7 +205,7 @@ impl Operation {
         }
     }
 
-    /// What comes after a descriptor of this step ended with success; `before` is the outcome of the one before.
+    /// The step after a successful descriptor of this step. `before` is the outcome of the descriptor before.
     pub(crate) fn next(
         &self,
         step: Step,
@@ -238,7 +239,7 @@ impl Operation {
         }
     }
 
-    /// The first byte of those states that are only read, and not in the pool, in the page of an address.
+    /// The first byte, in the page of an address, of the shared read-only states outside the pool.
     pub(crate) fn shared_byte(&self, address: u64) -> Option<u64> {
         let fixed = std::ptr::from_ref(crate::preset::fixed()).addr() as u64;
         let find = |preset: &Preset| preset.parts().find_map(|part| first_in_page(part, address));

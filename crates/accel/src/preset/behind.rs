@@ -7,10 +7,10 @@
 //! | 1 | 2,048 | 4,096 | 2 |
 //! | 3 | 4,096 | 8,192 | 4 |
 //!
-//! (Level 2 has the text of level 3 and the table of level 1.) The text ends where its room ends. A hash is that of
-//! three bytes; with each position goes a check of four bits over the two bytes behind them. An entry has the checks
-//! first, then the positions of 12 bits, each with the newest lowest. Source: Intel's QPL library, which builds the
-//! same for the device.
+//! (Level 2 has the text of level 3 and the table of level 1.) The text ends where its room ends. A hash covers three
+//! bytes. Each position has a check of four bits over the two bytes behind those three. An entry holds the checks
+//! first, then the positions of 12 bits, in both cases with the newest lowest. Source: Intel's QPL library, which
+//! builds the same for the device.
 
 use crate::aecs::CompressState;
 
@@ -28,8 +28,7 @@ const TEXT: usize = CompressState::BYTES;
 const HASHES: usize = 1024;
 
 impl BehindState {
-    /// A state with the codes, and the bits to begin with, of another, and this history, of which no more than 4,096
-    /// bytes.
+    /// A state with the codes and the first bits of another state, and with at most 4,096 bytes of this history.
     pub(crate) fn new(codes: &CompressState, history: &[u8]) -> Box<BehindState> {
         let level = if history.len() <= 2048 { 1 } else { 3 };
         let mut state = Box::new(BehindState { bytes: [0; BYTES_MAX], level });
@@ -59,7 +58,7 @@ impl BehindState {
         if self.level == 1 { 2048 } else { 4096 }
     }
 
-    /// What the descriptor's flags call it.
+    /// The level in the descriptor's flags.
     pub(crate) fn level(&self) -> u8 {
         self.level
     }

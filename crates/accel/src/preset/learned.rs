@@ -1,8 +1,7 @@
-//! Having a device read the header of canned codes, and keeping the state that it writes.
+//! Lets a device read the header of canned codes, and keeps the state that it writes.
 //!
-//! The state of a decompressor in the midst of a block has fields that only the device knows. It is asked to write them
-//! itself: the header of a block with these codes is all of its input, and what it would do next is to decode the first
-//! symbol.
+//! The state of a decompressor inside a block has fields that only the device knows, so the device writes them itself.
+//! Its input is only the header of a block with these codes. It stops where it would decode the first symbol.
 
 use ziptier_deflate::CannedLengths;
 
@@ -14,7 +13,7 @@ use crate::device::{Device, SubmitError};
 use crate::error::{JobError, error_of};
 use crate::memory::Pages;
 
-/// Where source, destination and the pair of states lie, behind the completion record.
+/// The offsets of source, destination and the pair of states, behind the completion record.
 const SOURCE: usize = 64;
 const DESTINATION: usize = 1024;
 const STATES: usize = 2048;
@@ -40,7 +39,7 @@ pub(super) fn state_behind_header(
     if outcome.status() != Some(Status::Success) {
         return Err(error_of(&outcome, false));
     }
-    // The second of a pair is written; a device may take the first where it read none.
+    // The device writes the second state of the pair. If it read no state, it may write the first.
     let states = [1, 0].map(|half| {
         let place = pages.at(STATES + half * DecompressState::BYTES).cast::<[u8; DecompressState::BYTES]>();
         // SAFETY: the state lies in the pages, and the job has ended.

@@ -1,4 +1,4 @@
-//! What streams share, as the device wants it: canned codes and preset history.
+//! Canned codes and preset history that streams share, in the device's form.
 
 mod behind;
 mod learned;
@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::JobError;
 pub(crate) use behind::BehindState;
 
-/// Engine states of a dictionary. They are only read by jobs, and shared by all of them. It holds up to 45 KiB.
+/// Engine states of a dictionary. All jobs share the states and only read them. A preset holds up to 45 KiB.
 pub struct Preset {
     /// At the header of a stream's first block, behind the history.
     headed: DecompressState,
@@ -30,14 +30,13 @@ struct Canned {
 }
 
 impl Preset {
-    /// States of history and, if the dictionary has them, canned codes, in which this device reads and writes canned
-    /// blocks. The device is asked for the parts of its state that only it knows.
+    /// States of history and, if the dictionary has them, canned codes, with which this device reads and writes canned
+    /// blocks. The device writes the parts of its state that only it knows.
     pub fn new(dictionary: &Dictionary, device: &dyn Device) -> Result<Preset, JobError> {
         Preset::with(dictionary, |codes| learned::state_behind_header(device, codes))
     }
 
-    /// The same with states that are written without asking a device. Only the model is sure to understand those of
-    /// canned codes.
+    /// The same with states written without a device. Only the model is sure to understand those of canned codes.
     pub fn written(dictionary: &Dictionary) -> Preset {
         let canned = Preset::with(dictionary, |codes| {
             let state = DecompressState::canned(codes.literals(), codes.distances());
@@ -71,7 +70,7 @@ impl Preset {
         self.canned.is_some()
     }
 
-    /// Where its parts lie, which a device reads.
+    /// The addresses of its parts, which a device reads.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
         fn part<T>(part: &T) -> (u64, u64) {
             let start = std::ptr::from_ref(part).addr() as u64;

@@ -1,6 +1,6 @@
-//! Jobs that had not ended when their session was dropped: a device may still write to their buffers.
+//! Keeps jobs that had not ended when their session was dropped, because a device may still write to their buffers.
 //!
-//! Each new session looks whether some have ended, so that their memory and their entries of a dedicated queue come
+//! Each new session releases the jobs that have ended, so that their memory and their entries of a dedicated queue come
 //! back.
 
 use std::sync::{Mutex, TryLockError};
@@ -10,7 +10,7 @@ use super::queues::Queues;
 use crate::home::Home;
 use crate::jobs::JobPool;
 
-/// What is kept of a session that is gone.
+/// The remains of a dropped session.
 pub(super) struct Abandoned {
     pub(super) home: Home,
     pub(super) pool: JobPool,
@@ -22,17 +22,17 @@ pub(super) struct Abandoned {
 
 static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
 
-/// Keeps what a device may still write to.
+/// Keeps memory that a device may still write.
 pub(super) fn keep(abandoned: Abandoned) {
     match ABANDONED.try_lock() {
         Ok(mut all) => all.push(abandoned),
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().push(abandoned),
-        // Somebody else may hold the lock for ever, in a process that was forked meanwhile.
+        // In a forked process, a thread that no longer exists may hold the lock for ever.
         Err(TryLockError::WouldBlock) => std::mem::forget(abandoned),
     }
 }
 
-/// Gives back what has ended.
+/// Releases ended jobs.
 pub(super) fn sweep() {
     let Ok(mut all) = ABANDONED.try_lock() else { return };
     for mut abandoned in std::mem::take(&mut *all) {
@@ -49,7 +49,7 @@ pub(super) fn sweep() {
     }
 }
 
-/// Retires those of these jobs that ended after they were given up, and tells which.
+/// Retires those of these jobs that ended after they were given up, and returns them.
 pub(super) fn release(
     pool: &JobPool,
     slots: &mut [Slot],

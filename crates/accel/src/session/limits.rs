@@ -1,8 +1,8 @@
-//! How much a session holds and how long it waits, and what it has counted.
+//! The limits of a session, and its counters.
 
 use std::time::Duration;
 
-/// How much a session holds, and how long it waits.
+/// The sizes and the waiting time of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs that can be under way.
@@ -11,7 +11,7 @@ pub struct Limits {
     pub source_bytes_max: usize,
     /// The longest output.
     pub output_bytes_max: usize,
-    /// How long a job may take from when it is first waited for.
+    /// The longest time of a job, from the first wait for it.
     pub time_max: Duration,
 }
 
@@ -28,12 +28,12 @@ impl Default for Limits {
     }
 }
 
-/// What a session has counted since it was made.
+/// The counters of a session since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Jobs that were taken.
     pub jobs: u64,
-    /// Descriptors that queues took: more than jobs, where an operation takes several or is tried again.
+    /// Descriptors that queues took. They are more than jobs if an operation takes several or is tried again.
     pub descriptors: u64,
     /// Times that a queue was full.
     pub queue_full: u64,

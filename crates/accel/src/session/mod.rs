@@ -1,4 +1,4 @@
-//! A thread's way to the accelerator: submit jobs, go on, and reap them in the order in which they end.
+//! A thread's session with the accelerator: submit jobs, continue, and reap them in the order in which they end.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,9 +20,9 @@
 //! # Ok::<(), ziptier_accel::JobError>(())
 //! ```
 //!
-//! Every job that was taken ends exactly once: with a result or with a [`JobError`]. Jobs are tried again, whole, where
-//! that helps: after a page fault, once the page is there, and when a queue is full. What can be done about other
-//! errors is the caller's to decide.
+//! Every job that was taken ends exactly once: with a result or with a [`JobError`]. The session repeats a whole job if
+//! that helps: after a page fault, once the page is there, and when a queue is full. The caller handles all other
+//! errors.
 
 mod abandoned;
 mod limits;
@@ -49,20 +49,21 @@ use waiting::{Clock, Patience};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Finished<'a> {
-    /// What the device wrote. Of bit vectors the last byte may count in part, see [`Outcome::output_bits`].
+    /// The bytes that the device wrote. The last byte of a bit vector may be valid in part, see
+    /// [`Outcome::output_bits`].
     pub output: &'a [u8],
-    /// CRC, sums and what else the device tells; of a compression that was verified, those of the compression.
+    /// CRC, sums and other figures of the device. For a verified compression they are those of the compression.
     pub outcome: Outcome,
-    /// Whether a model did it, so that times mean nothing.
+    /// Whether a model did the job, so that times mean nothing.
     pub is_modelled: bool,
 }
 
-/// Page faults after which a job is given up, besides one for each page of its buffers: some may be gone again.
+/// Page faults after which a job is given up, besides one for each page of its buffers. Some pages may go again.
 const FAULTS_SPARE: u32 = 64;
 
 /// A thread's jobs on one or several queues. It holds, for each job, both buffers and 7 KiB.
 ///
-/// A child that is forked meanwhile has no part in it: there, no job is taken, and those under way end with
+/// A forked child cannot use the session. In the child, no job is taken, and jobs under way end with
 /// [`JobError::NoQueue`].
 pub struct Session {
     home: Home,
@@ -74,7 +75,7 @@ pub struct Session {
     free: Vec<u32>,
     /// Taken and not ended.
     under_way: Vec<u32>,
-    /// Ended for the caller, but not for the device: their buffers may still be written to.
+    /// Jobs that ended for the caller, but not for the device. The device may still write their buffers.
     quarantined: Vec<u32>,
     counters: Counters,
 }
@@ -128,12 +129,12 @@ impl Session {
         }
     }
 
-    /// What all of its queues can do.
+    /// The common capabilities of all its queues.
     pub fn capabilities(&self) -> &Capabilities {
         self.queues.capabilities()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -148,10 +149,9 @@ impl Session {
         self.free.len()
     }
 
-    /// Takes a job whose output has at most `output_bytes_max` bytes; `tag` comes back with its result. The source is
-    /// copied.
+    /// Takes a job whose output has at most `output_bytes_max` bytes; The result carries `tag`. The source is copied.
     ///
-    /// An error says that the job was not taken.
+    /// After an error the job was not taken.
     pub fn submit(
         &mut self,
         operation: &Operation,
@@ -163,7 +163,7 @@ impl Session {
         self.submit_filled(operation, tag, source.len(), output_bytes_max, fill)
     }
 
-    /// The same for a source of so many bytes that the closure writes to its place.
+    /// The same for a source of this many bytes that the closure writes in place.
     pub fn submit_filled(
         &mut self,
         operation: &Operation,
@@ -192,7 +192,7 @@ impl Session {
         self.take(operation, tag, [source.len(), mask.len()], output_bytes_max, fill).map(drop)
     }
 
-    /// Hands the jobs that have ended to `done`, with their tags, and says how many they were. It does not wait.
+    /// Hands ended jobs to `done`, with their tags, and returns their number. It does not wait.
     pub fn reap(&mut self, mut done: impl FnMut(u64, Result<Finished<'_>, JobError>)) -> usize {
         self.release_quarantined();
         let before = self.under_way.len();
@@ -232,7 +232,7 @@ impl Session {
         count
     }
 
-    /// Does one job and waits for it. Others go on, and are reaped later.
+    /// Runs one job and waits for it. Other jobs continue, and are reaped later.
     pub fn run<R>(
         &mut self,
         operation: &Operation,
@@ -333,12 +333,12 @@ impl Session {
         unsafe { self.pool.clear(job) };
         let slot = &mut self.slots[job];
         // SAFETY: the descriptor names buffers of the pool, which are the job's until it has ended, and states that the
-        // slot's operation keeps alive. The record is cleared. Nobody touches any of them while `queue` is set.
+        // slot's operation keeps alive. The record is cleared. No code touches any of them while `queue` is set.
         slot.queue = Some(unsafe { self.queues.submit(&slot.descriptor, tries as u32, &mut self.counters) }?);
         Ok(())
     }
 
-    /// Looks at a job that was taken: has it ended, and how? Faults and further steps are seen to.
+    /// Checks whether a job has ended, and returns its end. Handles faults and further steps.
     fn advance(&mut self, job: usize, clock: &mut Clock) -> Option<Result<Outcome, JobError>> {
         if !self.home.is_here() {
             return Some(Err(JobError::NoQueue(forked())));
@@ -396,7 +396,7 @@ impl Session {
         }
     }
 
-    /// Touches the page that a job did not find.
+    /// Touches the page on which a job faulted.
     fn bring_page(&mut self, job: usize, outcome: Outcome) -> Trouble {
         let (address, for_write) = (outcome.fault_address(), outcome.faulted_on_write());
         self.counters.page_faults += 1;
@@ -467,7 +467,7 @@ impl Session {
     }
 }
 
-/// What is to be done about a descriptor that did not end well.
+/// The action after a failed descriptor.
 enum Trouble {
     /// It is submitted again.
     Again,
@@ -475,7 +475,7 @@ enum Trouble {
     Error(JobError),
 }
 
-/// How often each queue is asked while it is full.
+/// The number of times each full queue is tried.
 #[derive(Clone, Copy)]
 enum Tries {
     One = 1,
@@ -483,7 +483,7 @@ enum Tries {
 }
 
 impl Drop for Session {
-    /// Waits for the jobs under way. The buffers of those that do not end in time are kept until they do.
+    /// Waits for the jobs under way. Jobs that do not end in time keep their buffers until they end.
     fn drop(&mut self) {
         let take_pool = |pool: &mut JobPool| std::mem::replace(pool, JobPool::new(1, 1, 1));
         if !self.home.is_here() {

@@ -1,4 +1,4 @@
-//! The queues of a session: they take turns, and those that are lost take no more.
+//! The queues of a session. They take turns, and lost queues get no more jobs.
 
 use std::io;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ const PAUSES: u32 = 8;
 
 pub(super) struct Queues {
     queues: Vec<Queue>,
-    /// Whose turn it is.
+    /// The queue whose turn it is.
     turn: usize,
-    /// What all of them can do.
+    /// The common capabilities of all queues.
     capabilities: Capabilities,
     are_modelled: bool,
 }
@@ -57,7 +57,7 @@ impl Queues {
         &*self.queues[queue].device
     }
 
-    /// Asks each queue, so many times while it is full, and returns the one that took the descriptor.
+    /// Tries each queue, several times while it is full, and returns the queue that took the descriptor.
     ///
     /// # Safety
     ///
@@ -124,7 +124,7 @@ impl Queue {
     }
 }
 
-/// What both can do.
+/// The common capabilities of both.
 fn common(one: Capabilities, other: Capabilities) -> Capabilities {
     Capabilities {
         generation: one.generation.min(other.generation),

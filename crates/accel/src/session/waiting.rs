@@ -1,8 +1,8 @@
-//! Waiting for a device: with pauses at first, then letting others have the processor.
+//! Waits for a device: with pauses at first, then by yielding the processor.
 
 use std::time::Instant;
 
-/// Pauses before the processor is given away: some microseconds.
+/// Pauses before the thread yields the processor: some microseconds.
 const SPINS: u32 = 64;
 
 /// How long somebody has waited.

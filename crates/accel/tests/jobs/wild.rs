@@ -55,7 +55,7 @@ impl Wild<'_> {
         let record = &raw mut *record;
         descriptor.set_completion(record.expose_provenance() as u64);
         // SAFETY: all addresses are those of buffers that live until the end of this function, and the device executes
-        // the job at once; what is not an address of theirs is 0, which it refuses.
+        // the job at once. Any other address is 0, which the device refuses.
         let outcome = unsafe {
             device.submit(&descriptor).unwrap();
             CompletionRecord::poll(record)

@@ -1,5 +1,5 @@
-//! Recorded sysfs trees as text, one entry a line: `path: content` for an attribute, `path -> target` for a link, `path
-//! 0660` for a device node with its permissions.
+//! Recorded sysfs trees as text, one entry a line. `path: content` is an attribute, `path -> target` a link, `path
+//! 0660` a device node with its permissions.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ziptier_accel::discovery::{Discovery, Places};
 
-/// What is found in a tree of that name, by a process that is neither owner nor in the group of any node.
+/// The discovery in a tree of that name, for a process that is neither owner nor in the group of any node.
 pub(crate) fn discovery(name: &str) -> Discovery {
     with_tree(name, |_| {})
 }

@@ -10,7 +10,7 @@ use ziptier_accel::{
     null::NullDevice,
 };
 
-/// What happens to a descriptor.
+/// The answer to a descriptor.
 pub(crate) enum Answer {
     /// Its job ends at once.
     Ends(Outcome),

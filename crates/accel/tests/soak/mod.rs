@@ -1,4 +1,4 @@
-//! A device that fails in every way it can, and a session on two of them. Used by a test and by an example.
+//! A device that fails in every possible way, and a session on two such devices. A test and an example use it.
 
 use std::collections::HashMap;
 use std::ptr::with_exposed_provenance_mut;
@@ -13,7 +13,7 @@ use ziptier_accel::{
     Outcome, Session, Status, Stream, SubmitError,
 };
 
-/// What came out of a soak.
+/// The result of a soak.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Jobs that were taken.
@@ -181,7 +181,7 @@ fn work(queue: &Mutex<Vec<Descriptor>>, is_over: &AtomicBool, mut numbers: Numbe
         } else {
             end(&job, answer, &mut numbers);
         }
-        // Most of what was forgotten is done after all, in the midst of other jobs.
+        // The device ends most forgotten jobs after all, between other jobs.
         if late.len() > 2 && numbers.below(2_000) == 0 {
             let (job, answer) = late.swap_remove(0);
             end(&job, answer, &mut numbers);

@@ -1,13 +1,14 @@
-//! Prints what small blocks give: ratio and speed both ways, beside zstd with a dictionary, libdeflate and zlib.
+//! Prints ratio and both speeds of small blocks, beside zstd with a dictionary, libdeflate and zlib.
 //!
 //! ```text
 //! cargo run --release -p ziptier-deflate --example small_blocks -- FILE_OR_FOLDER... [--bytes 512,1024,4096]
 //! ```
 //!
 //! Files are raw, or compressed by zstd; a folder stands for its files one behind the other. Dictionaries are trained
-//! on 2 MiB of blocks of the first half: 4 KiB and canned codes for ours, 16 KiB for zstd. 1 MiB of blocks of the
-//! second half is measured: CPU time of this thread, the best of several rounds in which all take turns, in MB/s of raw
-//! bytes. A zstd frame is counted without its magic number. The last lines are geometric means over all files.
+//! on 2 MiB of blocks of the first half: 4 KiB and canned codes for this crate, 16 KiB for zstd. 1 MiB of blocks of the
+//! second half is measured, in MB/s of raw bytes. The time is CPU time of this thread, the best of several rounds in
+//! which all codecs take turns. A zstd frame is counted without its magic number. The last lines are geometric means
+//! over all files.
 
 use libdeflate_sys as libdeflate;
 use std::error::Error;
@@ -96,7 +97,7 @@ fn read(path: &Path, bytes: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Blocks of `size` bytes, so many that they have about `bytes` together.
+/// Blocks of `size` bytes, about `bytes` in all.
 fn spread(file: &[u8], size: usize, bytes: usize) -> Vec<&[u8]> {
     let blocks: Vec<&[u8]> = file.chunks_exact(size).collect();
     let limit = (bytes / size).max(1);

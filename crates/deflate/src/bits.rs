@@ -1,6 +1,6 @@
 //! Writing bits, lowest first, into bounded memory.
 
-/// Bytes that a target has beyond its limit, for a whole word is written at once.
+/// Bytes that a target has beyond its limit, because the writer stores whole words.
 pub(crate) const SLACK_BYTES: usize = 8;
 
 /// Writes bits to the beginning of a target.
@@ -12,7 +12,7 @@ pub(crate) struct BitWriter<'a> {
 }
 
 impl<'a> BitWriter<'a> {
-    /// A writer to a target that is [`SLACK_BYTES`] longer than what may be written.
+    /// A writer to a target that is [`SLACK_BYTES`] longer than the permitted output.
     pub(crate) fn new(target: &'a mut [u8]) -> BitWriter<'a> {
         BitWriter { target, at: 0, word: 0, filled: 0 }
     }
@@ -25,7 +25,7 @@ impl<'a> BitWriter<'a> {
         self.filled += count;
     }
 
-    /// Makes room for 56 bits. `false` if the target is full; what was written is then of no use.
+    /// Makes room for 56 bits. `false` if the target is full; the written bytes are then useless.
     #[inline]
     #[must_use]
     pub(crate) fn flush(&mut self) -> bool {

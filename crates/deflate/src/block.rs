@@ -1,4 +1,4 @@
-//! Codes of a block's own, for a writer elsewhere: an accelerator counts symbols, and takes codes and header.
+//! Codes of one block, for an external writer: an accelerator counts symbols, and takes codes and header.
 
 use crate::bits::{BitWriter, SLACK_BYTES};
 use crate::header::{HEADER_BITS_MAX, Header};
@@ -15,7 +15,7 @@ pub struct BlockCodes {
     pub distances: [u8; DISTANCES_ANY],
     /// The header, with the three bits of the block's type; the first bit is the lowest of the first byte.
     pub header: [u8; BlockCodes::HEADER_BYTES],
-    /// How many bits of the header count; the others are 0.
+    /// The number of valid bits of the header; the others are 0.
     pub header_bits: usize,
 }
 
@@ -23,8 +23,8 @@ impl BlockCodes {
     /// Bytes that hold any header.
     pub const HEADER_BYTES: usize = HEADER_BITS_MAX / 8 + 1 + SLACK_BYTES;
 
-    /// Codes for symbols that occur so often; the end of the block is counted once where it was not. No code is longer
-    /// than one look-up of this crate's decoder.
+    /// Codes for symbols with these counts. An uncounted end of the block counts as one. No code is longer than one
+    /// look-up of this crate's decoder.
     pub fn new(literals: &[u32; LITERALS], distances: &[u32; DISTANCES_ANY], is_final: bool) -> BlockCodes {
         let mut counts = *literals;
         counts[END_OF_BLOCK] = counts[END_OF_BLOCK].max(1);
@@ -53,7 +53,8 @@ impl BlockCodes {
         BlockCodes { literals, distances: [5; DISTANCES_ANY], header, header_bits: 3 }
     }
 
-    /// Bits of a block with these codes and so many of each symbol, header included, end included if it was counted.
+    /// Bits of a block with these codes and these counts of symbols. The header is included, and the end if it was
+    /// counted.
     pub fn block_bits(&self, literals: &[u32; LITERALS], distances: &[u32; DISTANCES_ANY]) -> u64 {
         let cost = |counts: &[u32], lengths: &[u8]| -> u64 {
             counts.iter().zip(lengths).map(|(&count, &length)| u64::from(count) * u64::from(length)).sum()

@@ -1,4 +1,4 @@
-//! Codes as an encoder writes them, and what they cost.
+//! Codes as an encoder writes them, and their costs.
 
 use crate::bits::BitWriter;
 use crate::error::Fault;
@@ -74,7 +74,7 @@ impl Codes {
         self.put(target, LENGTHS + ((length - LENGTH_MIN) & 255), distance_symbol(distance), distance);
     }
 
-    /// Adds a literal or a match. Which of them comes next nobody can predict, so that there is no branch for it.
+    /// Adds a literal or a match. The order of literals and matches is unpredictable, so there is no branch.
     #[inline(always)]
     pub(crate) fn put_token(&self, target: &mut BitWriter<'_>, token: Token) {
         let (length, low) = ((token >> 16) as usize, token as usize & 0xFFFF);
@@ -122,7 +122,7 @@ fn for_each_code(lengths: &[u8], mut each: impl FnMut(usize, u32, u32)) {
     code.for_each(|symbol, bits, reversed| each(symbol, reversed as u32, bits as u32));
 }
 
-/// What symbols cost in bits, extra bits included.
+/// The costs of symbols in bits, extra bits included.
 #[derive(Clone)]
 pub(crate) struct Costs {
     pub(crate) literals: [u8; 256],

@@ -1,7 +1,7 @@
 //! The fast decoder: whole blocks, from a slice to a vector.
 //!
-//! Output is made in a window of the decoder's own: in front the history, behind it room for more than any match may
-//! write. So a match is copied in wide steps wherever it lies, and the caller's memory is touched when bytes are right.
+//! The decoder writes output into its own window: in front the history, behind it room for more than any match may
+//! write. So it copies every match in wide steps, and writes to the caller's memory only final bytes.
 
 use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Fault};
@@ -59,11 +59,11 @@ impl<'a> Decoder<'a> {
         Decoder { dictionary, window, has_history: false, tables: None }
     }
 
-    /// Appends what `packed` holds to `out`, and returns its length, `max_bytes` at most.
+    /// Appends the block in `packed` to `out`, and returns its length, at most `max_bytes`.
     ///
-    /// With [`Huffman::Canned`] the block must have been made so, with the codes of this dictionary; otherwise it is
-    /// any raw DEFLATE stream whose distances are within the window. Nothing may follow it. `packed` may be any bytes:
-    /// on an error `out` is as it was, and no more than `max_bytes` were reserved in it.
+    /// With [`Huffman::Canned`] the block must have been written with the canned codes of this dictionary. Otherwise it
+    /// may be any raw DEFLATE stream whose distances are within the window. No bytes may follow the stream. `packed`
+    /// may be any bytes: an error leaves `out` unchanged, and reserves at most `max_bytes` in it.
     ///
     /// # Panics
     ///
@@ -135,7 +135,7 @@ impl<'a> Bits<'a> {
         Bits { input, last, at: 0, word: 0, filled: 0 }
     }
 
-    /// Makes 56 bits available, zeros where the input has ended. `false` if it ended long ago.
+    /// Makes 56 bits available, zeros behind the end of the input. `false` if the input ended long ago.
     #[inline(always)]
     fn refill(&mut self) -> bool {
         let next = match self.input.get(self.at..self.at + 8) {
@@ -199,12 +199,12 @@ impl BitSource for Bits<'_> {
     }
 }
 
-/// The window, and what was made of it.
+/// The window, and the positions in it.
 struct Output<'a> {
     window: &'a mut [u8; ROOM_END + SPILL_BYTES],
     /// Where the next byte goes.
     at: usize,
-    /// Beyond it there is no room, or none is allowed.
+    /// The end of the room, or of the permitted output.
     end: usize,
     /// Bytes before it are in `out`.
     handed_out: usize,
@@ -217,7 +217,7 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// Hands out what was made, and makes room.
+    /// Hands out the decoded bytes, and makes room.
     #[cold]
     fn make_room(&mut self) -> Result<(), Fault> {
         self.hand_out()?;
@@ -309,11 +309,11 @@ impl Run<'_> {
 
     /// Decodes symbols up to the end of a block.
     ///
-    /// Literals and matches alternate unpredictably, so that a branch on them would cost more than the work: every
-    /// look-up writes literals *and* copies a match, either of which may be empty.
+    /// Literals and matches alternate unpredictably, so a branch on them would cost more than the work. Every look-up
+    /// writes literals *and* copies a match, either of which may be empty.
     #[inline(always)]
     fn codes(&mut self, tables: &Tables) -> Result<(), Fault> {
-        // What every symbol changes has to stay in registers: no reference is made to it.
+        // State that every symbol changes has to stay in registers, so the code takes no reference to it.
         let (mut bits, mut at) = (self.bits, self.output.at);
         let result = loop {
             if at > self.output.end {
@@ -356,7 +356,8 @@ impl Run<'_> {
             if distance > at - self.output.first {
                 break Err(Fault::BeforeStart);
             }
-            // Without a match, copy from where nothing was written of late: a load must not wait for stores.
+            // Without a match, copies from bytes that were not written lately, so that the load does not wait for
+            // stores.
             let from = (at - distance) >> no_match;
             copy(window, from, at, length);
             at += length;

@@ -1,4 +1,4 @@
-//! What many blocks share: history and canned codes, with everything that is prepared from them.
+//! Data that many blocks share: history and canned codes, with the tables prepared from them.
 
 use crate::WINDOW_BYTES;
 use crate::matches::HistoryIndex;
@@ -13,16 +13,16 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// A dictionary of bytes that blocks may refer to as if they stood before them, the most useful last. Of more than
-    /// [`WINDOW_BYTES`] the last ones count.
+    /// A dictionary of bytes to which blocks may refer as if the bytes stood before them, the most useful last. Of more
+    /// than [`WINDOW_BYTES`] bytes, only the last ones count.
     pub fn new(history: &[u8]) -> Dictionary {
         let history = &history[history.len().saturating_sub(WINDOW_BYTES)..];
         Dictionary { history: history.into(), index: HistoryIndex::new(history), canned: None }
     }
 
-    /// Trains history and canned codes on samples, which should look like the blocks to come.
+    /// Trains history and canned codes on samples. The samples should look like the blocks to come.
     ///
-    /// Samples of 20 to 500 times `max_bytes` together make sense; they take some 30 ms per MiB, and then 50 ms. The
+    /// Samples of 20 to 500 times `max_bytes` in all make sense. Training takes some 30 ms per MiB, and 50 ms more. The
     /// same samples give the same dictionary. The parts to be stored are [`history`](Self::history) and
     /// [`codes`](Self::codes).
     pub fn train(samples: &[&[u8]], max_bytes: usize) -> Dictionary {

@@ -49,7 +49,7 @@ pub struct Encoder<'a> {
     deep: Option<Deep>,
     optimal: Option<Optimal>,
     parsed: Parsed,
-    /// Of the last stream, if it was one block with codes of its own.
+    /// The entry points of the last stream, if it was one block with its own codes.
     entries: Option<Entries>,
 }
 
@@ -67,8 +67,8 @@ impl<'a> Encoder<'a> {
         Encoder { dictionary, level, window, has_history: false, heads, deep, optimal, parsed, entries: None }
     }
 
-    /// Appends the compressed block to `out` and returns its length, at most `max_bytes`. If it would be longer, `out`
-    /// is left as it was, and that is found out early.
+    /// Appends the compressed block to `out` and returns its length, at most `max_bytes`. If the block would be longer,
+    /// the encoder stops early and leaves `out` unchanged.
     ///
     /// # Panics
     ///
@@ -89,8 +89,8 @@ impl<'a> Encoder<'a> {
         length
     }
 
-    /// The same with codes of the block's own, and with entry points behind the stream where they pay: for
-    /// [`PartsDecoder`], and for every other decoder that stops at the end of the stream.
+    /// As [`Encoder::compress`] with the block's own codes, and with entry points behind the stream if they pay.
+    /// [`PartsDecoder`] reads such a stream, and so does every decoder that stops at the end of the stream.
     ///
     /// [`PartsDecoder`]: crate::PartsDecoder
     pub fn compress_with_entries(
@@ -155,7 +155,7 @@ impl<'a> Encoder<'a> {
         (!is_first).then(|| HistoryIndex::new(self.window.history()))
     }
 
-    /// Cuts the segment into what `sink` gets. `false` if that is full.
+    /// Cuts the segment into tokens for `sink`. `false` if `sink` is full.
     fn parse(&mut self, index: &HistoryIndex, costs: &Costs, sink: &mut impl Sink) -> bool {
         match (&mut self.deep, &mut self.optimal) {
             (Some(deep), _) => deep.parse(&self.window, costs, sink),
@@ -210,7 +210,7 @@ impl<'a> Encoder<'a> {
         let canned = self.dictionary.codes().map(|_| &self.dictionary.canned().costs);
         self.parse_tokens(index, canned.unwrap_or(&fixed.costs));
         if self.level >= Level::Dense {
-            // What the codes will be like is known only now.
+            // The codes are known only now.
             let (literals, distances) = self.parsed.counts.lengths();
             self.parse_tokens(index, &Costs::new(&literals, &distances));
         }
@@ -251,7 +251,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Writes all parts but the last; the tokens of that, and where the others are unless one is too long.
+/// Writes all parts but the last. Returns the tokens of the last part, and the entry points unless a part is too long.
 fn write_parts<'t>(
     target: &mut BitWriter<'_>,
     codes: &Codes,
@@ -281,7 +281,7 @@ fn write_tokens(target: &mut BitWriter<'_>, codes: &Codes, tokens: &[Token]) -> 
     })
 }
 
-/// Writes what was parsed at once.
+/// A sink that writes tokens at once.
 struct Writing<'a, 'b> {
     target: &'a mut BitWriter<'b>,
     codes: &'a Codes,
@@ -301,7 +301,7 @@ impl Sink for Writing<'_, '_> {
     }
 }
 
-/// A parsed segment. It is counted while it is parsed, where it is known what each token is.
+/// A parsed segment. Symbols are counted during the parse, when the kind of each token is known.
 struct Parsed {
     tokens: Vec<Token>,
     counts: Counts,

@@ -1,10 +1,10 @@
-//! Entry points: where the parts of a stream begin, in a trailer behind it.
+//! Entry points: a trailer behind a stream states where its parts begin.
 //!
-//! A DEFLATE stream is decoded symbol by symbol, each look-up waiting for the one before. Who knows where its second,
-//! third and fourth quarter begin decodes all four side by side. The format has no place for that, so it stands behind
-//! the end of the stream, where a reader that stops at that end does not look. It is a hint: the
-//! [decoder](crate::PartsDecoder) takes a part only if the one before ends where it begins, so that whatever the
-//! trailer says, the bytes are those of the stream.
+//! A DEFLATE stream is decoded symbol by symbol, and each look-up waits for the one before. A decoder that knows the
+//! starts of the second, third and fourth quarter decodes all four side by side. The format has no field for these
+//! starts, so they stand behind the end of the stream. A reader that stops at that end does not see them. The trailer
+//! is a hint. The [decoder](crate::PartsDecoder) accepts a part only if the part before ends at its start. So whatever
+//! the trailer says, the bytes are those of the stream.
 //!
 //! A part is a number of *steps*: a literal is one, a match two. A stream with a trailer is one block with codes of its
 //! own, of at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS).
@@ -40,7 +40,7 @@ pub(crate) const PART_STEPS_MAX: usize = SEGMENT_BYTES / PARTS + 8;
 /// 2^64 divided by the golden ratio (Knuth's multiplicative hashing).
 const CHECK_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What the trailer says.
+/// The contents of the trailer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entries {
     marks: u16,
@@ -48,14 +48,14 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Divides the stream, `None` if its trailer is not worth it.
+    /// Divides the stream; `None` if a trailer does not pay.
     pub(crate) fn divide(steps: usize) -> Option<Entries> {
         let quarter = steps / PARTS;
         let worth = steps >= STEPS_MIN && quarter + PARTS <= PART_STEPS_MAX;
         worth.then_some(Entries { marks: quarter as u16, bits: [0; PARTS - 1] })
     }
 
-    /// Steps in front of a part; once that is [passed](Self::pass), exactly.
+    /// Steps in front of a part: exact once the part is [passed](Self::pass).
     pub(crate) fn begin(&self, part: usize) -> usize {
         let is_late = part > 0 && self.marks >> (QUARTER_BITS as usize + part - 1) & 1 == 1;
         part * self.quarter() + usize::from(is_late)
@@ -65,8 +65,8 @@ impl Entries {
         usize::from(self.marks) & ((1 << QUARTER_BITS) - 1)
     }
 
-    /// Notes that part `part` begins after so many steps, [`begin`](Self::begin) or one more, and the part before it
-    /// has so many bits. `false` if they are too many.
+    /// Notes that part `part` begins after `steps` steps, [`begin`](Self::begin) or one more, and the bits of the part
+    /// before. `false` if the bits are too many.
     pub(crate) fn pass(&mut self, part: usize, steps: usize, bits: usize) -> bool {
         self.marks |= u16::from(steps > self.begin(part)) << (QUARTER_BITS as usize + part - 1);
         self.bits[part - 1] = bits as u16;
@@ -87,8 +87,7 @@ impl Entries {
         bytes
     }
 
-    /// The stream and what the trailer behind it says, if bytes look like that. One stream in 65,536 without a trailer
-    /// does.
+    /// The stream and its trailer, if the last bytes look like a trailer. One stream in 65,536 without a trailer does.
     pub(crate) fn split(packed: &[u8]) -> Option<(&[u8], Entries)> {
         let (stream, trailer) = packed.split_last_chunk::<TRAILER_BYTES>()?;
         let (word, found) = trailer.split_first_chunk::<8>()?;
@@ -103,9 +102,9 @@ fn check(word: u64) -> u16 {
     (word.wrapping_mul(CHECK_FACTOR) >> 48) as u16
 }
 
-/// The stream without the trailer that may be behind it, for a reader that expects nothing there.
+/// The stream without a possible trailer, for a reader that expects no bytes behind the stream.
 ///
-/// One stream in 65,536 without a trailer looks as if it had one; its last ten bytes are then missing, which every
+/// One stream in 65,536 without a trailer looks as if it had one. The result then lacks the last ten bytes, which every
 /// reader notices.
 pub fn stream_of(packed: &[u8]) -> &[u8] {
     Entries::split(packed).map_or(packed, |(stream, _)| stream)

@@ -1,17 +1,17 @@
-//! What can be wrong with a compressed block.
+//! Errors of compressed blocks.
 
 use std::fmt;
 
 /// The error of decompressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Where it was noticed, in bytes from the beginning of the input.
+    /// The position of the fault, in bytes from the beginning of the input.
     pub position: usize,
-    /// What it is.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a stream.
+/// The fault of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -21,7 +21,7 @@ pub enum Fault {
     BytesAfterEnd,
     /// The output would be longer than the caller allows.
     OutputTooLong,
-    /// A block of the fourth type, which there is not.
+    /// A block of the fourth type, which does not exist.
     BlockType,
     /// The two lengths of a stored block disagree.
     StoredLength,

@@ -46,8 +46,8 @@ impl Header {
             stored_lengths: 0,
             bits: 0,
         };
-        // The format lets a run go on from one code into the other. Intel's accelerator has errors for that, so none
-        // does.
+        // The format lets a run continue from one code into the other. Intel's accelerator reports that as an error, so
+        // no run does so here.
         header.run_lengths(literals);
         header.run_lengths(distances);
         header.measure();
@@ -159,7 +159,7 @@ pub(crate) trait BitSource {
     /// Takes bits, of which so many are available.
     fn take(&mut self, bits: u32);
 
-    /// Takes a number of so many bits, if they can be had.
+    /// Takes a number of `count` bits, if they are available.
     #[inline]
     fn number(&mut self, bits: u32) -> Option<usize> {
         while self.available() < bits {
@@ -235,7 +235,7 @@ impl HeaderReader {
     fn read_length(&mut self, source: &mut impl BitSource, all: usize, stored: usize) -> Result<bool, Fault> {
         let at = self.read - stored;
         let (symbol, code_bits, extra) = loop {
-            // Bits that are not there look like zeros; the entry found is right if its code does not need them.
+            // Missing bits look like zeros. The entry is right if its code does not need them.
             let entry = self.table[source.word() as usize & 127];
             let (symbol, code_bits) = (entry & 31, u32::from(entry >> 5));
             let extra = symbol.checked_sub(16).map_or(0, |repeat| REPEAT_EXTRA[usize::from(repeat) % 3]);

@@ -8,11 +8,11 @@ pub(crate) const BITS_MAX: usize = 15;
 /// The most symbols of an alphabet: literals and lengths, with the two that only the fixed code has.
 pub(crate) const SYMBOLS_MAX: usize = 288;
 
-/// Sets the length of each symbol's code from how often it occurs; symbols that do not occur get none.
+/// Sets the length of each symbol's code from its count. Symbols with count 0 get no code.
 ///
-/// The lengths are those of a Huffman code, made shorter where they exceed `bits_max` until the code is complete; a
-/// single symbol gets one bit. Source of the method: Moffat and Katajainen, "In-place calculation of minimum-redundancy
-/// codes" (1995).
+/// The lengths are those of a Huffman code. Lengths above `bits_max` are cut to it, and others grow until the code is
+/// complete. A single symbol gets one bit. Source of the method: Moffat and Katajainen, "In-place calculation of
+/// minimum-redundancy codes" (1995).
 pub(crate) fn limited_lengths(counts: &[u32], bits_max: usize, lengths: &mut [u8]) {
     lengths.fill(0);
     let mut order = [0u64; SYMBOLS_MAX];
@@ -120,7 +120,7 @@ fn for_each_used(lengths: &[u8], mut each: impl FnMut(usize, usize)) {
     }
 }
 
-/// The symbols of a code in canonical order, and what is wrong with it.
+/// The symbols of a code in canonical order.
 pub(crate) struct Canonical {
     /// How many codes have each length.
     pub(crate) of_length: [u16; BITS_MAX + 1],
@@ -131,8 +131,8 @@ pub(crate) struct Canonical {
 }
 
 impl Canonical {
-    /// Sorts the symbols of a code. `over` is the fault of a code that has too many short codes; one that has too few
-    /// is `incomplete`, unless it is a single code of one bit, or none at all.
+    /// Sorts the symbols of a code. `over` is the fault of too many short codes, `incomplete` that of too few. A single
+    /// code of one bit, or none at all, is valid.
     pub(crate) fn new(lengths: &[u8], over: Fault, incomplete: Fault) -> Result<Canonical, Fault> {
         let mut of_length = [0u16; BITS_MAX + 1];
         for_each_used(lengths, |_, length| of_length[length] += 1);

@@ -1,10 +1,11 @@
 //! Raw DEFLATE (RFC 1951) for small blocks.
 //!
-//! A block of 512 bytes spends more on its Huffman header than on its data, and has little to repeat. Here both are
-//! shared: a [`Dictionary`] holds *preset history*, which every block may refer to as if it stood before it, and
-//! *canned codes*, which all its blocks are written with. Such a block has no header, its decoder builds no tables, and
-//! an accelerator can do the same, for the window is its 4 KiB. Behind the bits of [`CannedLengths::header`] a canned
-//! block is an ordinary stream; blocks with fixed codes or their own always are.
+//! A block of 512 bytes spends more on its Huffman header than on its data, and has little to repeat. Here blocks share
+//! both through a [`Dictionary`]. Its *preset history* is text to which every block may refer as if it stood before the
+//! block. Its *canned codes* write all its blocks. Such a block has no header, and its decoder builds no tables.
+//! Intel's accelerator can read and write such blocks, because the window is its 4 KiB. Behind the bits of
+//! [`CannedLengths::header`] a canned block is an ordinary stream. Blocks with fixed codes or their own codes always
+//! are.
 //!
 //! ```
 //! use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level};
@@ -24,8 +25,9 @@
 //! # Ok::<(), ziptier_deflate::DecodeError>(())
 //! ```
 //!
-//! This crate is for blocks up to some 16 KiB. Larger ones work, but gain from a window of 32 KiB, which it has not: a
-//! stream that refers further back than [`WINDOW_BYTES`] is an error. It knows no checksum and no frame.
+//! This crate is for blocks up to some 16 KiB. Larger blocks work, but would gain from a window of 32 KiB, which this
+//! crate lacks. A stream that refers further back than [`WINDOW_BYTES`] is an error. The crate has no checksum and no
+//! frame.
 //!
 //! # Map
 //!
@@ -80,7 +82,7 @@ pub const WINDOW_BYTES: usize = 4096;
 pub enum Huffman {
     /// The codes of RFC 1951, section 3.2.6.
     Fixed,
-    /// Codes made for each block and stored in front of it; where they do not pay, the fixed ones or none.
+    /// Codes made for each block and stored in front of it. If they do not pay, the fixed codes or a stored block.
     Dynamic,
     /// The codes of the dictionary, shared by all its blocks. The block has no header, and ends with its end-of-block
     /// symbol.

@@ -14,7 +14,7 @@ pub(crate) const HASH_BITS: u32 = 12;
 /// Positions by hash.
 pub(crate) type Heads = [u16; 1 << HASH_BITS];
 
-/// What a dictionary prepares: where each hash occurs last in its history, and before that.
+/// The index that a dictionary prepares: the last and the earlier positions of each hash in its history.
 pub(crate) struct HistoryIndex {
     pub(crate) heads_of_3: Box<Heads>,
     pub(crate) heads_of_4: Box<Heads>,
@@ -58,9 +58,9 @@ pub(crate) fn hash_of_4(word: u32) -> usize {
 /// History, a segment, and padding: what is compared.
 pub(crate) struct Window {
     bytes: Box<[u8; WINDOW_BYTES + SEGMENT_BYTES + PADDING_BYTES]>,
-    /// Where history begins.
+    /// The start of the history.
     pub(crate) first: usize,
-    /// Where the segment ends.
+    /// The end of the segment.
     pub(crate) end: usize,
 }
 
@@ -111,8 +111,8 @@ impl Window {
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes"))
     }
 
-    /// How many bytes at `from` and `at` (the greater one) agree, at most the longest match and up to the segment's
-    /// end.
+    /// The number of equal bytes at `from` and `at` (the greater one), at most the longest match and up to the
+    /// segment's end.
     #[inline(always)]
     pub(crate) fn common(&self, from: usize, at: usize) -> usize {
         let most = (self.end - at).min(LENGTH_MAX);

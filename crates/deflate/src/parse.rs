@@ -8,7 +8,7 @@ use crate::symbols::{LENGTH_MAX, LENGTH_MIN, distance_symbol};
 /// A literal below 65,536, or a match: its length from bit 16 on, its distance below.
 pub(crate) type Token = u32;
 
-/// Takes literals and matches in their order. `false` says that it is full.
+/// Takes literals and matches in their order. `false` means that the sink is full.
 pub(crate) trait Sink {
     fn literal(&mut self, literal: u8) -> bool;
     fn repeat(&mut self, length: usize, distance: usize) -> bool;
@@ -22,10 +22,10 @@ pub(crate) struct Greedy<'a> {
     pub(crate) costs: &'a Costs,
 }
 
-/// What literals beyond the first four are taken to cost.
+/// The assumed cost of literals beyond the first four.
 const MORE_LITERAL_BITS: u32 = 5;
 
-/// A match of this length is taken without looking at the next byte.
+/// A match of this length is taken without a search at the next byte.
 const LAZY_LENGTH_MAX: usize = 16;
 
 impl Greedy<'_> {
@@ -117,13 +117,13 @@ pub(crate) struct Deep {
     chain: Box<Chain>,
 }
 
-/// Of 12 bits, half of the places that are looked at in a block of 4 KiB are others: 46 instead of 41 us.
+/// With 12 bits, half of the candidates in a block of 4 KiB have another hash, which takes 46 instead of 41 us.
 const DEEP_HASH_BITS: u32 = 14;
 
 /// Places that are looked at for each position.
 const DEEP_PLACES: usize = 12;
 
-/// From this length on, nothing better is looked for.
+/// From this length on, the search ends.
 const DEEP_LENGTH_MAX: usize = 32;
 
 impl Deep {
@@ -185,8 +185,8 @@ impl Deep {
         usize::from(from)
     }
 
-    /// Enters the position, and gives length and place of the longest match that is longer than `length` and worth its
-    /// bits; a length of 0 if there is none.
+    /// Enters the position, and returns length and place of the longest match. The match must be longer than `length`
+    /// and worth its bits; otherwise the length is 0.
     #[inline(always)]
     fn longest(
         &mut self,
@@ -204,7 +204,7 @@ impl Deep {
             if from < least {
                 break;
             }
-            // What is longer agrees in the four bytes that end behind the best length.
+            // A longer match agrees in the four bytes that end behind the best length.
             if window.word(from + best.0 - 3) == window.word(at + best.0 - 3) && window.word(from) == word {
                 let found = window.common(from, at);
                 if found > best.0 {
@@ -260,7 +260,7 @@ pub(crate) struct Optimal {
     depth: usize,
 }
 
-/// From this length on, no other match is looked for inside a match.
+/// From this length on, no other match is searched inside a match.
 const NICE_LENGTH: usize = 128;
 
 impl Optimal {

@@ -1,12 +1,12 @@
 //! The decoder of streams with [entry points](crate::entries): four parts side by side.
 //!
-//! First the symbols: each part is a *lane*, and every turn of one loop takes three steps of each. A step is the same
-//! for a literal, a length and a distance, without a branch: look up, store the literal, store the symbol's bits in a
-//! slot, advance by one or by none of them. Then the matches: literals and slots of all parts, in order, become the
-//! block.
+//! 1. The symbols. Each part is a *lane*, and every turn of one loop takes three steps of each lane. A step is the same
+//! for a literal, a length and a distance, without a branch. It looks the symbol up, stores the literal, stores the
+//! symbol's bits in a slot, and advances the literals, the slots, or neither.
+//! 2. The matches. Literals and slots of all parts, in order, become the block.
 //!
-//! It answers for no stream but those with a trailer that holds, and for those only if every part ended where the next
-//! one began. All others are for another decoder, which says what is wrong with them.
+//! The decoder accepts only streams with a valid trailer, and only if every part ended where the next one began. All
+//! other streams are for another decoder, which names their fault.
 
 use crate::decoder::Bits;
 use crate::entries::{Entries, LITERAL_BITS, PART_STEPS_MAX, PARTS};
@@ -19,16 +19,16 @@ use crate::symbols::{
 use crate::tables::{DISTANCE_BITS, fill};
 use std::mem::MaybeUninit;
 
-/// Entries of one table. That of distances is as long as that of literals, so that a look-up is the same in both.
+/// Entries of one table. The table of distances is as long as that of literals, so that a look-up is the same in both.
 const TABLE: usize = 1 << LITERAL_BITS;
 
-/// Steps between two looks at the input: two lengths and a distance, or two distances and a length, have no more than
-/// 53 bits, of 57 that are there.
+/// Steps between two reads of the input. Two lengths and a distance, or two distances and a length, have at most 53
+/// bits, and 57 are available.
 const STEPS: usize = 3;
 const _: () = assert!(2 * (DISTANCE_BITS + 10) + LITERAL_BITS + 5 <= 57);
 const _: () = assert!(DISTANCE_BITS + 10 + 2 * (LITERAL_BITS + 5) <= 57);
 
-/// Where a lane's literals or slots may end, beyond its steps: what a turn writes in vain, and wide copies.
+/// Entries of a lane's literals or slots beyond its steps, for superfluous writes of a turn and for wide copies.
 const PADDING: usize = 64;
 const LANE: usize = PART_STEPS_MAX + PADDING;
 
@@ -39,8 +39,8 @@ const WIDE_BYTES: usize = 16;
 const RUN_BYTES: usize = 32;
 const _: () = assert!(PADDING >= 2 * RUN_BYTES);
 
-/// An entry: bits 0-5 what to take from the stream, 6-9 how many of those are the code, 16-27 a literal, or the base of
-/// a length or distance, and these:
+/// An entry: bits 0-5 are the bits to take from the stream, 6-9 the number of code bits among them. Bits 16-27 are a
+/// literal, or the base of a length or distance. Further bits:
 const IS_LENGTH: u32 = TABLE as u32;
 const LITERAL_SHIFT: u32 = 28;
 const IS_END: u32 = 1 << 30;
@@ -51,24 +51,24 @@ const IS_SPECIAL: u32 = 1 << 31;
 #[derive(Default)]
 pub struct PartsDecoder(Box<Work>);
 
-/// What is made of a stream.
+/// The decoded symbols of a stream.
 struct Work {
     /// Of literals and lengths, then of distances.
     tables: [u32; 2 * TABLE],
     literals: [[u8; LANE]; PARTS],
-    /// Of a lane, from [`PART_STEPS_MAX`] down: the bits of a length, then those of its distance, and so on; each with
-    /// the literals of the lane in front of it.
+    /// The slots of each lane, from [`PART_STEPS_MAX`] down: the bits of a length, then those of its distance, and so
+    /// on. Each slot also has the number of the lane's literals in front of it.
     slots: [[[u32; 2]; LANE]; PARTS],
 }
 
-/// Where a part is.
+/// The state of a part.
 #[derive(Clone, Copy)]
 struct Lane {
     /// The next bit of the input.
     bit: usize,
     /// Literals so far.
     literals: usize,
-    /// Where the table of the next step begins.
+    /// The start of the table of the next step.
     table: usize,
 }
 
@@ -79,10 +79,10 @@ impl Default for Work {
 }
 
 impl PartsDecoder {
-    /// Fills the target with the block of a stream and its trailer. `false` says nothing of the bytes but that another
-    /// decoder must read them; what the target then holds is undefined.
+    /// Fills the target with the block of a stream with a trailer. `false` means only that another decoder must read
+    /// the bytes. The contents of the target are then undefined.
     ///
-    /// With `true` all of the target was written, and holds what any decoder makes of the stream.
+    /// With `true` the whole target was written, and holds the same block as from any other decoder.
     pub fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
         self.0.lanes(packed).is_some_and(|ends| self.0.execute(&ends, target))
     }
@@ -165,7 +165,7 @@ impl Work {
         Some(entry)
     }
 
-    /// So many turns of three steps of every lane.
+    /// Runs `turns` turns of three steps of every lane.
     #[inline(never)]
     fn turns(&mut self, packed: &[u8], lanes: &mut [Lane; PARTS], turns: usize) -> Option<()> {
         assert!(turns * STEPS <= PART_STEPS_MAX);
@@ -187,9 +187,8 @@ impl Work {
                     // SAFETY: `lane.table` is 0 or `IS_LENGTH`, which is `TABLE`.
                     let entry =
                         unsafe { *self.tables.get_unchecked(lane.table + (word as usize & (TABLE - 1))) };
-                    // SAFETY: there are as many literals as steps at most, and twelve more for each special one; after
-                    // a turn with such a step there is no other. So the index is within the lane and the padding behind
-                    // it.
+                    // SAFETY: there are at most as many literals as steps, and twelve more for a special step. No turn
+                    // follows one with a special step. So the index is within the lane and the padding behind it.
                     unsafe {
                         let slot = PART_STEPS_MAX - step + lane.literals;
                         *self.slots[part].get_unchecked_mut(slot) = [word as u32, lane.literals as u32];
@@ -247,7 +246,7 @@ fn value(entry: u32, bits: u32) -> usize {
     ((entry >> 16) + (taken >> (entry >> 6 & 15))) as usize
 }
 
-/// The target, and what was made of it.
+/// The target, and the position in it.
 struct Output {
     start: *mut u8,
     at: usize,
@@ -255,7 +254,7 @@ struct Output {
 }
 
 impl Output {
-    /// Appends so many literals, then a match. `false` if there is no room or nothing to repeat.
+    /// Appends `run` literals, then a match. `false` if there is no room or nothing to repeat.
     ///
     /// # Safety
     ///
@@ -270,8 +269,8 @@ impl Output {
         if distance > begin {
             return false;
         }
-        // SAFETY: the output has room for both and a wide copy behind them; what is repeated lies in front of the
-        // match, a wide copy or more away.
+        // SAFETY: the output has room for both and a wide copy behind them. The repeated bytes lie in front of the
+        // match, at least a wide copy away.
         unsafe {
             let to = self.start.add(self.at);
             let mut copied = 0;
@@ -314,11 +313,11 @@ impl Output {
         if end > self.end || distance > begin || distance == 0 {
             return false;
         }
-        // SAFETY: the output has room for both, and what is repeated was written.
+        // SAFETY: the output has room for both, and the repeated bytes were written.
         unsafe {
             self.start.add(self.at).copy_from_nonoverlapping(literals, run);
             let mut at = begin;
-            // In steps of what lies between: it doubles.
+            // Copies in steps of the distance, which doubles.
             while at < end {
                 let step = (at - begin + distance).min(end - at);
                 self.start.add(at).copy_from_nonoverlapping(self.start.add(begin - distance), step);
@@ -467,7 +466,7 @@ mod tests {
             assert_eq!(with, without);
             assert_eq!(unpacked(&with, raw.len()), None);
         }
-        // A limit that the stream keeps, and the trailer would not.
+        // A limit that fits the stream without the trailer.
         let (raw, mut packed) = (text(4000), Vec::new());
         let length = encoder.compress(Huffman::Dynamic, &raw, &mut packed, raw.len());
         let mut tight = Vec::new();

@@ -1,7 +1,7 @@
 //! The decoder that can stop after any byte of its input or output, and resume.
 //!
-//! It takes no byte of the input before it needs it, so that it stops right behind the stream. For whole blocks
-//! [`Decoder`](crate::Decoder) is several times as fast.
+//! The decoder takes each byte of the input only when needed, so that it stops right behind the stream. For whole
+//! blocks [`Decoder`](crate::Decoder) is several times as fast.
 
 use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Fault};
@@ -48,20 +48,20 @@ pub struct ResumableDecoder<'a> {
     /// Bytes of the input taken so far.
     taken: usize,
     history: Box<[u8; WINDOW_BYTES]>,
-    /// Where the next byte goes in the history, which is a ring.
+    /// The position of the next byte in the history, which is a ring.
     at: usize,
     /// Bytes of the history that there are.
     known: usize,
 }
 
-/// What was done with the pieces.
+/// The progress in the pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the input that were taken.
     pub read: usize,
     /// Bytes of the output that were written.
     pub written: usize,
-    /// Why it stopped.
+    /// The reason of the stop.
     pub status: Status,
 }
 
@@ -168,8 +168,8 @@ impl<'a> ResumableDecoder<'a> {
         }
     }
 
-    /// Decodes until a piece or the stream ends. After [`Status::Done`] it takes and writes nothing more; after an
-    /// error it cannot go on.
+    /// Decodes until a piece or the stream ends. After [`Status::Done`] it takes and writes nothing more. After an
+    /// error it cannot continue.
     pub fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<Progress, DecodeError> {
         let mut pieces = Pieces { input, read: 0, word: self.word, filled: self.filled, output, written: 0 };
         let result = self.run(&mut pieces);

@@ -9,7 +9,7 @@ use crate::symbols::{DISTANCES, DISTANCES_ANY, LITERALS};
 use crate::tables::Tables;
 use std::sync::LazyLock;
 
-/// Codes with everything that both directions need of them.
+/// Codes with the tables for both directions.
 pub(crate) struct SharedCodes {
     pub(crate) codes: Codes,
     pub(crate) costs: Costs,
@@ -101,8 +101,8 @@ impl CannedLengths {
         Ok(lengths)
     }
 
-    /// The header of a final block with these codes: bytes, and how many bits of them count. A canned block behind
-    /// these bits is an ordinary DEFLATE stream.
+    /// The header of a final block with these codes: bytes, and the number of valid bits. A canned block behind these
+    /// bits is an ordinary DEFLATE stream.
     pub fn header(&self) -> (Vec<u8>, usize) {
         let mut bytes = vec![0; HEADER_BITS_MAX / 8 + 1 + SLACK_BYTES];
         let mut target = BitWriter::new(&mut bytes);

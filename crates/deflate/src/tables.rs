@@ -1,8 +1,8 @@
 //! Look-up tables for decoding.
 //!
 //! A look-up takes the next [`LITERAL_BITS`] or [`DISTANCE_BITS`] bits of the stream. Longer codes continue in a second
-//! table. Tables that serve many blocks are *paired*: what follows a literal within the same bits is in its entry, so
-//! that one look-up gives up to two literals and the length of a match.
+//! table. Tables that serve many blocks are *paired*: the entry of a literal also holds the next symbols within the
+//! same bits. So one look-up gives up to two literals and the length of a match.
 //!
 //! An entry for literals and lengths:
 //!
@@ -30,8 +30,8 @@ const LENGTH_BAKED_MAX: usize = 127;
 /// Bits of a look-up of distances.
 pub(crate) const DISTANCE_BITS: usize = 8;
 
-/// Entries that any code of 288 symbols needs at most, rounded up: a second table has no more than three bits, and a
-/// complete one no more than two entries for each of its symbols.
+/// The most entries that a code of 288 symbols needs, rounded up. A second table has at most three bits, and a complete
+/// one at most two entries for each of its symbols.
 const LITERAL_ENTRIES: usize = 5_000;
 
 /// Likewise for 32 symbols: 402.
@@ -43,7 +43,7 @@ pub(crate) const SPECIAL: u32 = 3 << 6;
 /// A distance entry that is none.
 pub(crate) const NO_DISTANCE: u32 = 1 << 6;
 
-/// What an entry means that is no literals and no match: the number in bits 8-9.
+/// The meaning of an entry that is neither literals nor a match: the number in bits 8-9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
     /// The block ends.
@@ -76,7 +76,8 @@ impl Special {
 #[derive(Clone)]
 pub(crate) struct Tables {
     pub(crate) literals: [u32; LITERAL_ENTRIES],
-    /// Entries: bits 0-5 bits to take, 8-11 how many of them are the code, bit 6 [`NO_DISTANCE`], 16-31 the base.
+    /// Entries: bits 0-5 are the bits to take, 8-11 the number of code bits among them, bit 6 [`NO_DISTANCE`], 16-31
+    /// the base.
     pub(crate) distances: [u32; DISTANCE_ENTRIES],
 }
 
@@ -106,7 +107,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Joins the entries of literals with what follows within the bits of the same look-up.
+    /// Joins the entries of literals with the next symbols within the bits of the same look-up.
     pub(crate) fn pair(&mut self) {
         let single: [u32; 1 << LITERAL_BITS] = std::array::from_fn(|at| self.literals[at]);
         let joined = |at: usize, entry: u32| {
@@ -139,8 +140,8 @@ pub(crate) fn match_length(entry: u32) -> usize {
     (entry >> 24 & 127) as usize
 }
 
-/// 32 if no match follows in an ordinary entry, otherwise 0: what turns other numbers into 0 by a shift. (A condition
-/// would be made a branch, and as good as never be predicted.)
+/// 32 if no match follows in an ordinary entry, otherwise 0. Shifting by this number turns other numbers into 0. (A
+/// condition would become a branch that is hardly ever predicted.)
 #[inline(always)]
 pub(crate) fn shift_without_match(entry: u32) -> u32 {
     entry >> 26 & 32
@@ -149,7 +150,7 @@ pub(crate) fn shift_without_match(entry: u32) -> u32 {
 /// An ordinary entry with neither literal nor match.
 pub(crate) const NO_MATCH: u32 = 1 << 31;
 
-/// What an entry with [`NO_DISTANCE`] means, in bits 8-9.
+/// The meaning of an entry with [`NO_DISTANCE`], in bits 8-9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoDistance {
     Longer = 0,
@@ -253,7 +254,7 @@ pub(crate) fn fill<const BITS: usize>(
     }
 }
 
-/// Bits of a second table that begins with a code of `length`: so many that the codes behind it fill it.
+/// Bits of a second table that begins with a code of `length`. The next codes fill a table of that size.
 fn table_bits(left_of_length: &[u16], length: usize, first_bits: usize) -> usize {
     let mut bits = length - first_bits;
     let mut free = 1i32 << bits;

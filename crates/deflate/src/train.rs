@@ -7,7 +7,7 @@ use crate::shared::{CANNED_DISTANCE_BITS, CANNED_LITERAL_BITS, CannedLengths, Sh
 use crate::symbols::{DISTANCES, LITERALS};
 use crate::{Level, WINDOW_BYTES};
 
-/// Bytes of samples that codes are made from: an optimal parse of all would take seconds.
+/// Bytes of samples for making codes. An optimal parse of all samples would take seconds.
 const PARSED_BYTES: usize = 256 << 10;
 
 /// Parses for the costs of the codes that the parse before gave.
@@ -55,11 +55,11 @@ const PART_RUNS: usize = PART_BYTES - RUN_BYTES + 1;
 /// Bits of a run's hash.
 const HASH_BITS: u32 = 18;
 
-/// Chooses at most `max_bytes`, and no more than the window, that occur in many samples, the most useful last.
+/// Chooses at most `max_bytes`, and no more than the window, of bytes that occur in many samples, the most useful last.
 ///
-/// The samples are cut into as many epochs as parts are wanted; of each the part is taken whose runs, not counting
-/// those taken already, occur in most samples. Source of the method: COVER (Liao, Petri, Moffat, Wirth, "Effective
-/// Construction of Relative Lempel-Ziv Dictionaries", WWW 2016), with counts by hash.
+/// The samples are cut into as many epochs as parts are wanted. Of each epoch, the part is taken whose new runs occur
+/// in most samples. Source of the method: COVER (Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
+/// Lempel-Ziv Dictionaries", WWW 2016), with counts by hash.
 pub(crate) fn train_history(samples: &[&[u8]], max_bytes: usize) -> Vec<u8> {
     let max_bytes = max_bytes.min(WINDOW_BYTES);
     let mut worth = count_runs(samples);
@@ -88,7 +88,7 @@ pub(crate) fn train_history(samples: &[&[u8]], max_bytes: usize) -> Vec<u8> {
     history.split_off(history.len().saturating_sub(max_bytes))
 }
 
-/// In how many samples beyond the first each run occurs.
+/// The number of samples beyond the first in which each run occurs.
 fn count_runs(samples: &[&[u8]]) -> Vec<u32> {
     let mut counts = vec![0u32; 1 << HASH_BITS];
     let mut last_seen = vec![0u32; 1 << HASH_BITS];
@@ -105,11 +105,11 @@ fn count_runs(samples: &[&[u8]]) -> Vec<u32> {
 
 struct Scratch {
     hashes: Vec<usize>,
-    /// How often each run occurs in the part that is looked at.
+    /// The number of times each run occurs in the current part.
     inside: Vec<u16>,
 }
 
-/// The most useful part of the bytes, if any is; what its runs are worth is then taken from `worth`.
+/// The most useful part of the bytes, if any is useful. The worth of its runs is then taken from `worth`.
 fn best_part<'a>(bytes: &'a [u8], worth: &mut [u32], scratch: &mut Scratch) -> Option<&'a [u8]> {
     let Scratch { hashes, inside } = scratch;
     hashes.clear();

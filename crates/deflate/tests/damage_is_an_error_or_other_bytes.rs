@@ -31,8 +31,8 @@ fn cut_short_it_is_an_error() {
     }
 }
 
-/// Every bit of 1,000 blocks, also against zlib: what it refuses we refuse, what it reads within the window we read
-/// alike.
+/// Flips every bit of 1,000 blocks, also against zlib. This crate must refuse every stream that zlib refuses, and read
+/// every stream within the window as zlib does.
 #[test]
 fn with_any_bit_flipped_it_stays_within_its_limit() {
     let files = some_files();

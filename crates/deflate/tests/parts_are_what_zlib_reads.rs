@@ -1,5 +1,5 @@
-//! Four parts that are decoded side by side could be four parts of something else. Whatever the bytes of stream and
-//! trailer are, the decoder of parts answers with what zlib makes of the stream, or not at all.
+//! Four parts that are decoded side by side could be parts of another block. Whatever the bytes of stream and trailer,
+//! the decoder of parts must give zlib's result or refuse.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ fn parts(decoder: &mut PartsDecoder, packed: &[u8], raw_bytes: usize) -> Option<
     is_whole.then(|| target.iter().map(|byte| unsafe { byte.assume_init() }).collect())
 }
 
-/// What zlib makes of a stream, whatever follows it, if that has so many bytes.
+/// Zlib's result for a stream, whatever follows it, if the result has `raw_bytes` bytes.
 fn by_zlib(packed: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     zlib::inflate_start(packed, b"", raw_bytes).map(|(raw, _)| raw).filter(|raw| raw.len() == raw_bytes)
 }

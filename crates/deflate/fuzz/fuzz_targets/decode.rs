@@ -1,4 +1,5 @@
-//! Any bytes as a stream: both decoders agree, whatever the pieces, and with zlib on all that lies within the window.
+//! Decodes any bytes as a stream. Both decoders must agree, whatever the pieces, and agree with zlib on all streams
+//! within the window.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as a block, and any as history: what is packed comes back, here and in zlib, and zlib's comes back here.
+//! Packs any bytes as a block, with any history. The packed block must come back here and in zlib, and zlib's block
+//! must come back here.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Blocks with entry points come back; of any bytes behind any trailer the decoder of parts makes what zlib makes, or
-//! says nothing.
+//! Blocks with entry points must come back. From any bytes with any trailer, the decoder of parts must give zlib's
+//! result or refuse.
 
 #![no_main]
 

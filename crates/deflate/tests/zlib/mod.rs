@@ -9,12 +9,12 @@ use std::ffi::{c_int, c_uint, c_void};
 /// Negative for raw streams.
 const WINDOW_BITS: c_int = -12;
 
-/// What a stream holds, if it is sound, ends with its input, and holds no more than `max_bytes`.
+/// The contents of a stream, if it is sound, ends with its input, and holds at most `max_bytes`.
 pub(crate) fn inflate(packed: &[u8], history: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
     inflate_start(packed, history, max_bytes).filter(|(_, left)| *left == 0).map(|(out, _)| out)
 }
 
-/// The same of a stream that other bytes may follow, and how many do.
+/// The same for a stream with bytes behind it, and the number of those bytes.
 pub(crate) fn inflate_start(packed: &[u8], history: &[u8], max_bytes: usize) -> Option<(Vec<u8>, usize)> {
     let mut out = vec![0u8; max_bytes + 1];
     // SAFETY: the stream has an allocator; history, input and output are valid for the lengths given

@@ -1,10 +1,9 @@
 //! Intel's In-Memory Analytics Accelerator (IAA) from user space, and a software model of it.
 //!
 //! A work queue of the device takes 64-byte [descriptors](Descriptor), which name buffers by their virtual addresses.
-//! The device writes a [completion record](CompletionRecord) into memory when a job is done. An executor of descriptors
-//! is a
-//! [`Device`]: a work queue of the machine, or the model, which does the same in software on a thread of its own. What
-//! comes from the model is labelled *modelled* wherever it is printed.
+//! The device writes a [completion record](CompletionRecord) into memory when a job is done. The trait [`Device`]
+//! stands for everything that executes descriptors. It is a work queue of the machine, or the model, which does the same
+//! in software on its own thread. Every output of the model is labelled *modelled*.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The decoder of streams with [entry points](crate::entries): four parts side by side.
 //!
 //! 1. The symbols. Each part is a *lane*, and every turn of one loop takes three steps of each lane. A step is the same
-//! for a literal, a length and a distance, without a branch. It looks the symbol up, stores the literal, stores the
-//! symbol's bits in a slot, and advances the literals, the slots, or neither.
+//!    for a literal, a length and a distance, without a branch. It looks the symbol up, stores the literal, stores the
+//!    symbol's bits in a slot, and advances the literals, the slots, or neither.
 //! 2. The matches. Literals and slots of all parts, in order, become the block.
 //!
 //! The decoder accepts only streams with a valid trailer, and only if every part ended where the next one began. All

@@ -1,13 +1,14 @@
-//! A block cache that survives: behind RocksDB's own in memory, on files, in front of the SST files.
+//! A block cache in files that survives restarts. It stands behind RocksDB's own cache in memory, and in front of the
+//! SST files.
 //!
-//! A log of segment files of a fixed total length, used in turn, the oldest again when all are full; what was read
-//! since it was written moves on then. Blocks are packed, each entry names its key and has a checksum that holds for
-//! its place alone, so that the index, which is in memory, comes back by reading the segments, or from a file of a
-//! clean stop.
+//! The cache is a log of segment files of a fixed total length. When all segments are full, the cache overwrites the
+//! oldest, and moves its entries on if they were read since they were written. Blocks are packed. Each entry names its
+//! key and has a checksum that is valid only at its place. The index is in memory. It comes back by reading the
+//! segments, or from a file written at a clean stop.
 //!
-//! RocksDB's keys never stand for other bytes, so nothing is ever updated, and no entry need be durable: whatever is
-//! lost or damaged is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of
-//! that; both go through [`ziptier_media::disk`].
+//! The bytes of a RocksDB key never change, so no entry is ever updated. No entry need be durable: a lost or damaged
+//! entry is a miss. `ziptier_media::segments` is made for bodies that must not be lost, and differs in all of that.
+//! Both go through [`ziptier_media::disk`].
 //!
 //! ```
 //! use ziptier_rocksdb::cache::{Cache, Kind, Settings};
@@ -61,19 +62,19 @@ const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// A cache in a folder. All methods may be called from any thread.
 ///
-/// Dropping it writes what is left and the index.
+/// Dropping the cache writes the buffered blocks and the index.
 pub struct Cache {
     shared: Arc<Shared>,
     settings: Settings,
-    /// The process that opened it. One that is forked has none of its threads.
+    /// The process that opened the cache. A forked child has none of its threads.
     process: u32,
     writer: Option<JoinHandle<()>>,
     _lock: Box<dyn DirLock>,
-    /// Behind the lock, so that it goes after it.
+    /// Declared behind the lock, so that it is dropped after the lock.
     shares: Option<open::Shares>,
 }
 
-/// What callers and the writing thread share.
+/// State that callers and the writing thread share.
 struct Shared {
     folder: Folder,
     slots: Vec<Slot>,
@@ -89,7 +90,7 @@ struct Shared {
     packer: Packer,
 }
 
-/// What a thread keeps between blocks.
+/// The scratch that a thread keeps between blocks.
 struct Scratch {
     pages: AlignedBytes,
     bytes: Vec<u8>,
@@ -120,12 +121,13 @@ fn hash_of(key: &[u8]) -> u64 {
 }
 
 impl Cache {
-    /// What it was opened with.
+    /// The settings of the cache.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether a block should be [put](Cache::put): it is not there, and `force` is set or it came before.
+    /// Whether a block should be [put](Cache::put): the cache lacks it, and `force` is set or the block was evicted
+    /// before.
     pub fn wants(&self, key: &[u8], force: bool) -> bool {
         let hash = hash_of(key);
         if self.shared.index.contains(hash) {
@@ -138,7 +140,7 @@ impl Cache {
         is_admitted
     }
 
-    /// Stores a block, if there is room for it now; whether it did. The key has 255 bytes at most.
+    /// Stores a block, if there is room now, and returns whether it did. The key has at most 255 bytes.
     pub fn put(&self, key: &[u8], kind: Kind, block: &[u8]) -> bool {
         let shared = &self.shared;
         if block.len() > shared.block_bytes_max() || key.len() > usize::from(u8::MAX) {
@@ -192,7 +194,7 @@ impl Cache {
         }
     }
 
-    /// What was done since it was opened.
+    /// The counters since the cache was opened.
     pub fn counters(&self) -> &Counters {
         let counters = &self.shared.counters;
         counters.entries.set(self.shared.index.len());
@@ -205,7 +207,7 @@ impl Cache {
 impl Drop for Cache {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The files are the parent's, and whoever held a lock when it forked still holds it here.
+            // The files belong to the parent. A lock that a thread held at the fork is held for ever in this child.
             std::mem::forget((self.writer.take(), self.shares.take()));
             return;
         }
@@ -244,19 +246,19 @@ impl Shared {
         place.is_some()
     }
 
-    /// Nothing more is written. What is in files is still read.
+    /// The cache writes nothing more, and still reads its files.
     fn fail(&self, error: &DiskError) {
         self.tail().fail();
         self.idle.notify_all();
         if self.counters.stopped.get() == 0 {
             self.counters.stopped.set(1);
             let sentence = "the block cache stores nothing more, and serves what it has";
-            // Not `eprintln!`, which would end the thread where nothing can be written there.
+            // Not `eprintln!`, which would panic if standard error cannot be written.
             let _ = writeln!(std::io::stderr(), "ziptier: {sentence}: {error}");
         }
     }
 
-    /// Brings a block into the scratch. Whatever is damaged is forgotten.
+    /// Reads a block into the scratch. A damaged entry is forgotten.
     fn read(&self, key: &[u8], scratch: &mut Scratch) -> Option<Kind> {
         let hash = hash_of(key);
         // Once more, if the segment was used again while it was read.
@@ -321,7 +323,7 @@ impl Shared {
     }
 }
 
-/// What stands where a block should be.
+/// The finding at the place of a block.
 enum Read {
     Block(Kind),
     /// An entry of a key with the same hash.

@@ -1,4 +1,4 @@
-//! One compression manager at work: which generation new files get, and what becomes of each block.
+//! The work of one compression manager: it chooses the generation of new files, and packs and unpacks each block.
 
 use crate::contexts::Contexts;
 use crate::counters::Counters;
@@ -12,7 +12,7 @@ use ziptier_codec::block::{BlockError, Engine, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
-/// RocksDB's number of what a block's bytes are.
+/// RocksDB's number of a block's format.
 pub type BlockType = u8;
 
 /// `kZlibCompression`: a varint length, then raw DEFLATE.
@@ -28,10 +28,10 @@ pub const ZSTD: BlockType = 0x81;
 /// generation.
 pub const CANNED: BlockType = 0x82;
 
-/// The most bytes that a thread keeps to unpack tokens in one pass; larger blocks are passed over twice.
+/// The most bytes that a thread keeps for unpacking tokens in one pass. Larger blocks take two passes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
-/// What a block came to.
+/// The result of packing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
     /// So many bytes of a type were written.
@@ -40,23 +40,23 @@ pub enum Packed {
     Declined,
 }
 
-/// What a new file is to be packed with.
+/// The guidance for packing a new file.
 pub enum Guidance {
     /// No dictionary.
     Plain,
-    /// A dictionary made of samples of the file, of so many bytes at most.
+    /// A dictionary made of samples of the file, of at most this many bytes.
     Sample(usize),
-    /// This one.
+    /// This generation.
     Use(Arc<Generation>),
 }
 
 /// Why a block cannot be unpacked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// What is wrong with it.
+    /// The block is damaged, with the reason.
     #[error("{0}")]
     Damaged(String),
-    /// An engine failed, for want of memory or of a device, which says nothing against the block.
+    /// An engine failed for lack of memory or of a device. This says nothing against the block.
     #[error("{0}; the block itself may be sound, so try again")]
     Engine(String),
 }
@@ -82,12 +82,12 @@ pub struct Codec {
 /// The engines of standard formats.
 struct Standard {
     deflate: Contexts,
-    /// What a device failed at.
+    /// Contexts on the CPU for blocks at which a device failed.
     deflate_on_cpu: Contexts,
     lz4: Contexts,
 }
 
-/// What a thread keeps between blocks.
+/// The scratch that a thread keeps between blocks.
 #[derive(Default)]
 struct Scratch {
     encoder: Encoder,
@@ -102,7 +102,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lets `work` have the thread's scratch. A thread that ends has none any more, and destructors may still read: they
+/// Gives `work` the thread's scratch. An ending thread has no scratch any more, but destructors may still read: they
 /// get a new one.
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
@@ -114,8 +114,8 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     result
 }
 
-/// zstd without a dictionary, for all managers of the process: RocksDB opens one for each file where the database has
-/// none.
+/// zstd without a dictionary, for all managers of the process. If a database names no manager, RocksDB opens one for
+/// each file.
 fn shared_zstd() -> Result<Arc<Contexts>, String> {
     static ZSTD: Mutex<Option<Arc<Contexts>>> = Mutex::new(None);
     let mut zstd = ZSTD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ impl Codec {
         Ok(Codec { zstd, standard, lifecycle: Lifecycle::new(Way::of(&settings)), counters, settings })
     }
 
-    /// What blocks of a file with RocksDB's type `preferred` become; `None` leaves them to RocksDB.
+    /// The type for blocks of a file with RocksDB's type `preferred`. `None` leaves them to RocksDB.
     ///
     /// With `force` every type is taken for ours.
     pub fn takes(&self, preferred: BlockType, force: bool) -> Option<BlockType> {
@@ -156,16 +156,16 @@ impl Codec {
         }
     }
 
-    /// Whether this unpacks blocks of a standard type itself: DEFLATE, in a third to a half of the time that RocksDB
-    /// takes for it or on a device, and LZ4 where that was asked for. Blocks with a dictionary of RocksDB's are not
-    /// among them.
+    /// Whether this codec unpacks blocks of a standard type itself. It does so for DEFLATE, on a device or in a third
+    /// to a half of RocksDB's time, and for LZ4 if that was asked for. Blocks with a dictionary of RocksDB are left to
+    /// RocksDB.
     pub fn unpacks_standard(&self, packed_as: BlockType) -> bool {
         self.standard.is_some()
             && (packed_as == ZLIB || packed_as == LZ4 && self.settings.output == Output::Lz4)
     }
 
-    /// What the next file is to be packed with: one that may not be sampled, because all of it would be kept meanwhile,
-    /// takes the generation that there is.
+    /// The guidance for the next file. A file that may not be sampled, because RocksDB would keep all of it meanwhile,
+    /// gets the present generation.
     pub fn guidance(&self, may_sample: bool) -> Guidance {
         if self.settings.private().is_some() { self.lifecycle.guidance(may_sample) } else { Guidance::Plain }
     }
@@ -175,7 +175,7 @@ impl Codec {
         self.lifecycle.adopt(generation);
     }
 
-    /// The generation for a file, from samples of its blocks; `None` where it would cost more than it saves.
+    /// The generation for a file, from samples of its blocks; `None` if it would cost more than it saves.
     pub fn train(&self, blocks: &[&[u8]]) -> Option<Arc<Generation>> {
         self.lifecycle.train(blocks, self.alone(None).1)
     }
@@ -183,7 +183,7 @@ impl Codec {
     /// Packs a block with the generation that the file carries, and lets `take` have the result, of `max_bytes` at
     /// most.
     ///
-    /// Nothing that an engine fails at is an error here: the block is declined, and counted.
+    /// A failure of an engine is no error here. The block is declined, and counted.
     pub fn pack(
         &self,
         packed_as: BlockType,
@@ -225,8 +225,8 @@ impl Codec {
         }
     }
 
-    /// By what the generation shares, unless its samples say that the block alone would be shorter by more than it is
-    /// slower, and it is.
+    /// Packs by the dictionaries of the generation. If its samples suggest that the block alone is shorter by more than
+    /// it is slower, tries that, too.
     fn append_private(
         &self,
         generation: Option<&Generation>,
@@ -257,7 +257,7 @@ impl Codec {
         Some(shared)
     }
 
-    /// Appends a block by what the generation shares, if it has that.
+    /// Appends a block packed by the generation's dictionaries, if it has them.
     fn append_shared(
         &self,
         generation: &Generation,
@@ -277,8 +277,7 @@ impl Codec {
         }
     }
 
-    /// What packs blocks of a private format that are better off without tokens or canned codes, and the type that they
-    /// get.
+    /// The contexts and the type for blocks of a private format that are better without tokens or canned codes.
     fn alone<'a>(&'a self, generation: Option<&'a Generation>) -> (BlockType, &'a Contexts) {
         match (self.lifecycle.way(), &self.standard) {
             (Way::Canned, Some(standard)) => (ZLIB, &standard.deflate),
@@ -286,7 +285,7 @@ impl Codec {
         }
     }
 
-    /// Appends a block so that `bytes` has at most `max_bytes`; whether it did.
+    /// Appends a block so that `bytes` has at most `max_bytes`, and returns whether it did.
     fn append_block(&self, contexts: &Contexts, raw: &[u8], bytes: &mut Vec<u8>, max_bytes: usize) -> bool {
         let room = max_bytes.saturating_sub(bytes.len());
         match contexts.with(|codec| codec.compress(raw, bytes, room)) {
@@ -320,13 +319,13 @@ impl Codec {
         same
     }
 
-    /// The most bytes that a block can hold by what follows its length: whoever is told of more need not make room for
-    /// them.
+    /// The most bytes to which a packed block can unpack. A block that states more is damaged, so the caller need not
+    /// make room.
     pub fn raw_bytes_max(packed_as: BlockType, packed: &[u8]) -> usize {
         let per_byte = match packed_as {
             // A whole number at least for a token.
             TOKENS => TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1,
-            // Two bits at least for a match of 258 bytes.
+            // A match of 258 bytes takes at least two bits.
             ZLIB | CANNED => 258 * 4,
             LZ4 => 255,
             // Each inner block says how much it holds.
@@ -336,7 +335,7 @@ impl Codec {
         packed.len().saturating_mul(per_byte)
     }
 
-    /// Unpacks what follows a block's length, which is `raw_bytes`, and lets `take` have the block.
+    /// Unpacks the bytes behind a block's length, `raw_bytes`, and hands the block to `take`.
     pub fn unpack(
         &self,
         packed_as: BlockType,
@@ -407,8 +406,8 @@ impl Codec {
                 self.counters.failed();
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }
-            // Nor do engines that read 4 KiB back, for RocksDB's own zlib refers up to 16 KiB back; and the last bytes
-            // of a stream may look like entry points.
+            // An error of an engine with a window of 4 KiB does not condemn the block, either, because RocksDB's own
+            // zlib refers up to 16 KiB back. The last bytes of a stream may also look like entry points.
             (Err(BlockError::Damaged { .. }), Some(on_cpu)) if packed_as == ZLIB => {
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }

@@ -1,7 +1,7 @@
 //! Contexts of an engine, kept from block to block.
 //!
-//! RocksDB promises no thread anything: a block may be packed on any background thread and read on any other, with no
-//! working area to keep a context in. So contexts wait in a pool that grows to as many as ever worked at once.
+//! RocksDB may pack a block on any background thread and read it on any other, and gives no working area for a context.
+//! So contexts wait in a pool, which grows to as many as ever worked at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use ziptier_codec::block::{BlockCodec, BlockError, Engine};
@@ -22,7 +22,7 @@ impl Contexts {
         &*self.engine
     }
 
-    /// Lets `work` have a context that nobody else has meanwhile. One that a panic went through is dropped.
+    /// Gives `work` a context for its exclusive use. A context is dropped after a panic.
     pub(crate) fn with<T>(
         &self,
         work: impl FnOnce(&mut dyn BlockCodec) -> Result<T, BlockError>,
@@ -39,8 +39,8 @@ impl Contexts {
 
     fn open(&self) -> Result<Box<dyn BlockCodec>, BlockError> {
         let context = self.engine.open()?;
-        // SAFETY: only the lifetime changes. The context borrows from the engine behind the `Arc`, which does not move,
-        // and which is dropped after the pool; `with` hands a context out for the time of a borrow of `self` alone.
+        // SAFETY: only the lifetime changes. The context borrows from the engine behind the `Arc`, which does not move
+        // and is dropped after the pool. `with` hands a context out only for the time of a borrow of `self`.
         Ok(unsafe { std::mem::transmute::<Box<dyn BlockCodec + '_>, Box<dyn BlockCodec>>(context) })
     }
 }

@@ -1,4 +1,4 @@
-//! What all managers of this process have done, so that users see who does the work.
+//! Counters of all managers of this process, so that users see which engine does the work.
 
 use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
 use std::fmt;
@@ -24,7 +24,7 @@ impl Flow {
 }
 
 impl Flow {
-    /// Nothing is said of what never happened.
+    /// Counters that are zero are left out.
     fn write(&self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         if self.blocks.load(Ordering::Relaxed) == 0 {
             return Ok(());
@@ -59,19 +59,19 @@ pub struct Counters {
     declined_blocks: AtomicU64,
     declined_bytes: AtomicU64,
     failures: AtomicU64,
-    /// Engines of standard formats that are in use, so that it shows who works: software, a device, or a model.
+    /// Engines of standard formats in use, to show the worker: software, a device, or a model.
     engines: Mutex<Vec<Weak<dyn Engine>>>,
 }
 
 static OF_PROCESS: LazyLock<Arc<Counters>> = LazyLock::new(Arc::default);
 
 impl Counters {
-    /// Those of the process.
+    /// The counters of the process.
     pub fn of_process() -> Arc<Counters> {
         Arc::clone(&OF_PROCESS)
     }
 
-    /// Tells of the engine as long as it lives.
+    /// Lists the engine while it lives.
     pub(crate) fn add_engine(&self, engine: &Arc<dyn Engine>) {
         let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         engines.retain(|engine| engine.strong_count() > 0);
@@ -106,7 +106,7 @@ impl Counters {
     }
 }
 
-/// What models did and cost, if there were any: who measures the process takes their part off.
+/// Writes the work and the costs of models, if any, so that a measurement of the process can subtract them.
 fn write_modelled(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let usage = ModelUsage::now();
     if usage.jobs == 0 {

@@ -1,8 +1,8 @@
 //! A generation: the dictionaries that many files share.
 //!
-//! Each file carries its generation, so that it can be read alone; who reads files finds by a hash of the bytes that a
-//! generation is there already, so that a database with a thousand files holds a few. That matters for speed: eight
-//! token tables at once miss the caches and triple the time of a decode.
+//! Each file carries its generation, so that it can be read alone. A reader finds a loaded generation by a hash of its
+//! bytes, so a database with a thousand files holds only a few generations. That matters for speed: eight token tables
+//! at once miss the caches and triple the time of a decode.
 //!
 //! # As bytes
 //!
@@ -38,7 +38,7 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 20;
 const CHECKSUM_BYTES: usize = 4;
 
-/// The longest stored generation, and the longest token dictionary: beyond it lies none that this crate makes.
+/// The longest stored generation, and the longest token dictionary. This crate makes none that is longer.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Token dictionaries are packed once and carried by every file: 106 KB become about 40.
@@ -51,7 +51,7 @@ pub struct Generation {
     blocks: Blocks,
 }
 
-/// What blocks besides tokens are packed by.
+/// The dictionary for blocks other than tokens.
 enum Blocks {
     /// Nothing that is shared.
     Alone,
@@ -61,7 +61,7 @@ enum Blocks {
     Canned(Canned),
 }
 
-/// Contexts of a dictionary with canned codes, for every way that managers of this process use it in.
+/// Contexts of a dictionary with canned codes, for every setting that managers of this process use.
 pub(crate) struct Canned {
     dictionary: Arc<block::Dictionary>,
     on_cpu: Arc<Contexts>,
@@ -94,7 +94,7 @@ impl Generation {
         bytes.starts_with(&SIGNATURE)
     }
 
-    /// The generation of these dictionaries, which share it with whoever has the same.
+    /// The generation of these dictionaries, shared with all users of the same bytes.
     pub(crate) fn new(
         tokens: Option<&token::Dictionary>,
         blocks: Option<&block::Dictionary>,
@@ -121,8 +121,8 @@ impl Generation {
         Generation::load_hashed(bytes, xxhash_rust::xxh3::xxh3_128(bytes))
     }
 
-    /// Files may come from strangers, who can make two dictionaries with one hash: bytes are the same, or they are
-    /// another generation.
+    /// Files may come from strangers, who can make two dictionaries with one hash. So the bytes are compared, and
+    /// different bytes are another generation.
     fn load_hashed(bytes: &[u8], hash: u128) -> Result<Arc<Generation>, GenerationError> {
         let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         let in_use = in_use.get_or_insert_default();
@@ -232,7 +232,7 @@ impl Canned {
         Ok(Contexts::new(engine))
     }
 
-    /// Contexts on the CPU, which read whatever a device wrote.
+    /// Contexts on the CPU, which read everything that a device wrote.
     pub(crate) fn on_cpu(&self) -> &Contexts {
         &self.on_cpu
     }

@@ -1,5 +1,5 @@
-//! What ziptier does in an unmodified RocksDB, without RocksDB's classes: these are C++, in `ziptier-rocksdb-plugin`,
-//! and call what is here.
+//! Ziptier's work in an unmodified RocksDB, without RocksDB's classes. The classes are C++ in `ziptier-rocksdb-plugin`,
+//! and call this crate.
 //!
 //! ```
 //! use ziptier_rocksdb::codec::{Codec, Packed, TOKENS};

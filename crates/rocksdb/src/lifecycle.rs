@@ -1,15 +1,15 @@
-//! When a database gets a new generation of dictionaries, and what a block is packed with, in any private format.
+//! Decides when a database gets a new generation of dictionaries, and how each block is packed, in any private format.
 //!
-//! A database that has a generation goes on with it. Otherwise the first file is sampled, and the generation that is
-//! made of it serves the files after it without sampling and buffering. When files shrink less than the samples did,
-//! the next file is sampled anew; what comes of it must save a twentieth against the old one on the same samples, or
-//! the old one stays and is asked about again after twice as many bytes.
+//! A database with a generation keeps it. Otherwise the manager samples the first file, and the new generation serves
+//! later files without sampling and buffering. When files shrink less than the samples did, the manager samples the
+//! next file. The new generation must save a twentieth against the old one on the same samples. Otherwise the old one
+//! stays, and is reviewed again after twice as many bytes.
 //!
-//! Where files are small, a dictionary is a good part of one. So each file is sampled as a whole and *weighed*: the
-//! bytes of the dictionary and what it leaves of some of the blocks, beside what they are alone. The file gets the
-//! dictionary where that pays, and tokens are fewer and narrower the smaller files are. These blocks are gathered over
-//! the files, and when there are four times as many as the generation was made of, a new one is made of them all: it
-//! knows more families of records, and all files share it.
+//! In small files, a dictionary is a good part of the file. So the manager samples each small file as a whole and
+//! *weighs* it. It compares the dictionary plus some blocks packed with it to the same blocks packed alone. The file
+//! gets the dictionary if that pays. The smaller the files, the fewer and narrower the tokens. The manager gathers
+//! these blocks over the files. With four times as many as the generation was made of, it makes a new generation of
+//! them all. That one knows more families of records, and all files share it.
 
 mod trial;
 
@@ -23,43 +23,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trial::{Trial, Weighed};
 use ziptier_codec::token::Effort;
 
-/// What is asked of a file: enough for tokens of 14 bits.
+/// Bytes of samples of a file: enough for tokens of 14 bits.
 const SAMPLE_BYTES: usize = 2 << 20;
 
 /// A file with fewer samples than this is too small for any dictionary.
 const SAMPLE_BYTES_MIN: usize = 32 << 10;
 
-/// A generation for small files is made anew when so many times the bytes that it was made of have been gathered.
+/// A generation for small files is made anew when this many times its bytes of samples have been gathered since.
 const GROWTH: usize = 3;
 
-/// Of each small file, one byte in so many is gathered.
+/// Of each small file, one byte in this many is gathered.
 const GATHERED_SHARE: usize = 8;
 
 /// Tokens may be longer than zstd's bytes by this many per cent: they unpack four times faster.
 const WORTH_PCT: usize = 25;
 
-/// The same for canned codes against codes of the block's own: there are no tables to build.
+/// The same for canned codes against the block's own codes: canned codes need no tables to be built.
 const WORTH_PCT_CANNED: usize = 10;
 
-/// Of so many blocks that the dictionary suits worse, one is tried without while that keeps losing.
+/// Of this many blocks that the dictionary suits badly, one is tried alone while such tries keep losing.
 const TRY_EVERY: u32 = 8;
 
-/// Losses in a row after which it is tried less often.
+/// Losses in a row after which tries become rarer.
 const LOSSES_MAX: u32 = 8;
 
-/// Raw bytes after which a generation is looked at again.
+/// Raw bytes after which a generation is reviewed.
 const REVIEW_BYTES: u64 = 64 << 20;
 
-/// The same for one that was found in a file.
+/// The same for a generation that was found in a file.
 const REVIEW_BYTES_PROVISIONAL: u64 = 8 << 20;
 
-/// The ways in which a private format packs a block: by what files share, or *alone*, by a format that is slower to
+/// The ways in which a private format packs a block: by shared dictionaries, or *alone*, in a format that is slower to
 /// read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Way {
     /// By tokens, alone by zstd.
     Tokens(Effort),
-    /// By deflate with canned codes, alone with codes of its own.
+    /// Shared: deflate with canned codes. Alone: deflate with the block's own codes.
     Canned,
 }
 
@@ -79,7 +79,7 @@ impl Way {
         }
     }
 
-    /// The most bytes at which a block is better alone than by so many of what is shared.
+    /// The most bytes at which a block is better alone than with `shared_bytes` bytes by shared dictionaries.
     pub(crate) fn bytes_worth(self, shared_bytes: usize) -> usize {
         let pct = match self {
             Way::Tokens(_) => WORTH_PCT,
@@ -88,8 +88,9 @@ impl Way {
         shared_bytes * 100 / (100 + pct)
     }
 
-    /// The most bytes of a file that is packed by what it shares, given what it takes alone and how much of it is
-    /// better shared: tokens may cost a sixth of what they serve, which other files save.
+    /// The most bytes of a file by shared dictionaries that are worth it. They depend on the file's bytes alone and on
+    /// the part that is better shared. Tokens may cost a sixth of the part that they serve, because other files save
+    /// it.
     pub(crate) fn file_bytes_worth(self, alone_bytes: usize, suited: usize, blocks: usize) -> usize {
         match self {
             Way::Tokens(_) => alone_bytes + alone_bytes * suited / (blocks * 6).max(1),
@@ -102,7 +103,7 @@ impl Way {
 pub(crate) struct Lifecycle {
     way: Way,
     state: Mutex<State>,
-    /// Raw and packed bytes since the generation was looked at last.
+    /// Raw and packed bytes since the last review of the generation.
     raw_bytes: AtomicU64,
     packed_bytes: AtomicU64,
     /// Bytes that 1,024 bytes of the samples took alone; 0 if none were seen.
@@ -136,7 +137,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Adds the first blocks, up to so many bytes and at least one.
+    /// Adds the first blocks, up to `bytes_max` bytes and at least one block.
     fn add(&mut self, blocks: &[&[u8]], bytes_max: usize) {
         let end = self.new_bytes + bytes_max;
         for &block in blocks {
@@ -173,7 +174,7 @@ impl Lifecycle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the next file is to be packed with.
+    /// The guidance for the next file.
     pub(crate) fn guidance(&self, may_sample: bool) -> Guidance {
         let state = self.state();
         match &state.current {
@@ -185,8 +186,8 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the generation is to be looked at again: files shrink less than the samples by a tenth, or it was found
-    /// in a file.
+    /// Whether the generation needs a review: files shrink less than the samples by a tenth, or the generation was
+    /// found in a file.
     fn is_due(&self, state: &State) -> bool {
         let raw = self.raw_bytes.load(Ordering::Relaxed);
         let packed_per_1024 = self.packed_bytes.load(Ordering::Relaxed) * 1024 / raw.max(1);
@@ -194,8 +195,8 @@ impl Lifecycle {
         raw >= state.review_after && (was_found || packed_per_1024 * 10 > state.packed_per_1024 * 11)
     }
 
-    /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. How
-    /// it does is not known, so that it is looked at soon.
+    /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. Its
+    /// worth is not known, so it is reviewed soon.
     pub(crate) fn adopt(&self, generation: &Arc<Generation>) {
         let mut state = self.state();
         if state.current.is_none() && generation.serves(self.way.private()) {
@@ -205,14 +206,14 @@ impl Lifecycle {
         }
     }
 
-    /// Notes what became of a block.
+    /// Notes the result of a block.
     pub(crate) fn packed(&self, raw_bytes: usize, packed_bytes: usize) {
         self.raw_bytes.fetch_add(raw_bytes as u64, Ordering::Relaxed);
         self.packed_bytes.fetch_add(packed_bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether a block that takes so many bytes of what is shared is likely to be so much shorter alone that it is
-    /// worth trying.
+    /// Whether a block of `shared_bytes` bytes by shared dictionaries is likely to be so much shorter alone that a try
+    /// pays.
     pub(crate) fn suspects(&self, shared_bytes: usize, raw_bytes: usize) -> bool {
         let expected = raw_bytes * self.alone_per_1024.load(Ordering::Relaxed) as usize / 1024;
         if self.way.bytes_worth(shared_bytes) <= expected {
@@ -267,8 +268,8 @@ impl Lifecycle {
         chosen.worthy()
     }
 
-    /// Takes note of a file that was sampled. The generation that there is, and what samples a new one is to be made of
-    /// beside the file's own, if one is to be made.
+    /// Takes note of a sampled file. Returns the present generation. If a new one is due, also returns its further
+    /// samples beside the file's own.
     fn begin(&self, trial: &Trial<'_>) -> (Option<Arc<Generation>>, Option<Samples>) {
         let mut state = self.state();
         self.raw_bytes.store(0, Ordering::Relaxed);

@@ -1,12 +1,11 @@
-//! Where to cut a block of RocksDB, so that the token encoder works on several rows at once and meets the same
-//! beginnings again.
+//! Cuts a block of RocksDB into rows, so that the token encoder codes several rows at once and finds common beginnings.
 //!
 //! A data block is entries and then restart points, four bytes each, and their number. An entry is three varints (bytes
 //! shared with the key before, other bytes of the key, bytes of the value), the rest of the key, and the value. Rows
-//! are cut before and after each value. What does not look like a block of entries is cut into equal pieces: rows are a
-//! hint to the encoder, and any cut decodes to the same bytes.
+//! are cut before and after each value. Any other block is cut into equal pieces. Rows are only a hint to the encoder:
+//! any cut decodes to the same bytes.
 
-/// Bytes of a row where nothing is known of the block.
+/// Bytes of a row of an unknown block.
 const PIECE_BYTES: usize = 512;
 
 /// Cuts `block` into rows, which together are the block.
@@ -16,7 +15,7 @@ pub fn cut<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) {
     rows.extend(rest.chunks(PIECE_BYTES));
 }
 
-/// Cuts the entries; what stays behind them, or `None` (and no row) if this is no block of entries.
+/// Cuts the entries, and returns the rest. `None` (and no row) if this is no block of entries.
 fn cut_entries<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
     let footer_at = block.len().checked_sub(4)?;
     // The two highest bits say how the block is indexed.
@@ -38,7 +37,7 @@ fn cut_entries<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) -> Option<&'a [u8]
     Some(&block[entries_end..])
 }
 
-/// Where the value of the entry at `at` begins and ends.
+/// The start and the end of the value of the entry at `at`.
 fn parse_entry(entries: &[u8], at: usize) -> Option<(usize, usize)> {
     let (_shared, at) = varint(entries, at)?;
     let (key_bytes, at) = varint(entries, at)?;

@@ -1,4 +1,4 @@
-//! What a user of the compression manager can choose.
+//! The options of the compression manager.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{DeviceSource, Engine, Huffman, ModelOptions, Path, Setting};
 use ziptier_codec::format::Format;
 
-/// The level of canned codes, where none is asked for: lazy, which costs about what zstd does.
+/// The default level of canned codes: lazy, which costs about as much as zstd.
 const CANNED_LEVEL: i32 = 5;
 
-/// What the manager makes of blocks.
+/// The output format of the manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
-    /// `deflate` where `compression` is zlib, `lz4` where it is LZ4; all else is left to RocksDB. Any RocksDB reads the
-    /// files.
+    /// `deflate` if `compression` is zlib, `lz4` if it is LZ4. All other blocks are left to RocksDB. Any RocksDB reads
+    /// the files.
     #[default]
     Auto,
     /// Raw DEFLATE, RocksDB's zlib format; with canned codes a format of its own.
     Deflate,
     /// LZ4 blocks, RocksDB's LZ4 format.
     Lz4,
-    /// Tokens, and zstd where tokens do not pay: files need the plugin.
+    /// Tokens, and zstd if tokens do not pay. Reading the files needs the plugin.
     Token,
 }
 
@@ -50,7 +50,7 @@ pub enum Private {
 
 /// The options of a compression manager, as its users write them.
 ///
-/// `Default` is what an empty option string means.
+/// `Default` equals an empty option string.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Settings {
     /// `format`.
@@ -59,11 +59,11 @@ pub struct Settings {
     pub path: Path,
     /// `huffman`.
     pub huffman: Huffman,
-    /// `level`; `None` is the format's default. Tokens have 1, the fast parse, and 2, the dense one; deflate with
-    /// canned codes has 1 (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). Of `lz4` those
-    /// below 0 are accelerated, 1 is LZ4's default, and 2 to 12 are LZ4-HC; of `auto` a level is deflate's.
+    /// `level`; `None` is the format's default. Tokens have level 1, the fast parse, and 2, the dense one. Deflate with
+    /// canned codes has 1 (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). For `lz4`, levels
+    /// below 0 are accelerated, 1 is LZ4's default, and 2 to 12 are LZ4-HC. For `auto`, the level is deflate's.
     pub level: Option<i32>,
-    /// `verify`: every block that was packed is unpacked and compared before it is handed over.
+    /// `verify`: the manager unpacks every packed block and compares it before handing it over.
     pub verify: bool,
     /// `model`: modelled devices instead of those of the machine.
     pub model: Option<ModelOptions>,
@@ -115,7 +115,7 @@ impl Settings {
         self.level.unwrap_or(1)
     }
 
-    /// The standard format that a level is of: that of LZ4 where all blocks are LZ4's.
+    /// The standard format to which the level applies: LZ4 if all blocks are LZ4.
     fn levels(&self) -> Format {
         if self.output == Output::Lz4 { Format::Lz4 } else { Format::Deflate }
     }
@@ -159,7 +159,8 @@ impl Settings {
         }
     }
 
-    /// How blocks with canned codes are written, and read: as was asked if they are what this writes, else in software.
+    /// The setting for blocks with canned codes: the requested one if the manager writes such blocks, otherwise
+    /// software.
     pub(crate) fn canned(&self) -> Setting {
         if self.private() != Some(Private::Canned) {
             return Setting::new(Format::Deflate).with_path(Path::Software);
@@ -169,8 +170,9 @@ impl Settings {
     }
 }
 
-/// The engine of a setting: on the path `auto` the machine's devices, if it has any that this process may use. On the
-/// CPU ordinary DEFLATE has entry points behind its streams, which RocksDB ignores: its zlib stops at their end.
+/// The engine of a setting. On the path `auto` it uses the machine's devices, if this process may use any. On the CPU,
+/// ordinary DEFLATE gets entry points behind its streams. RocksDB ignores them, because its zlib stops at the end of
+/// the stream.
 pub(crate) fn engine(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
     let engine = device_or_cpu(setting)?;
     let is_ordinary = setting.huffman == Huffman::Dynamic && setting.dictionary.is_none();

@@ -1,5 +1,5 @@
-//! Any bytes as a block of every type, with and without a generation: an error, or a block of exactly the length asked
-//! for. What was packed comes back, and with bits flipped it crashes nobody.
+//! Decodes any bytes as a block of every type, with and without a generation. The result must be an error, or a block
+//! of exactly the requested length. A packed block must come back, and with flipped bits it must not crash the decoder.
 
 #![no_main]
 
@@ -23,9 +23,9 @@ struct Input {
     packed_as: u8,
     raw_bytes: u32,
     is_long: bool,
-    /// Pack `bytes` first instead of taking them as they are.
+    /// Whether to pack `bytes` first instead of decoding them as they are.
     pack: bool,
-    /// Tokens get the check that they must have.
+    /// Whether tokens get a correct check.
     seal: bool,
     flips: Vec<(u16, u8)>,
     bytes: Vec<u8>,

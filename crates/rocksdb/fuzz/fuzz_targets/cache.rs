@@ -1,5 +1,5 @@
-//! Any bytes as the files of a block cache, with checksums put right or not: it opens or says why not, gives blocks or
-//! misses, and goes on. What is stored after that comes back, and after another start, too.
+//! Opens any bytes as the files of a block cache, with checksums corrected or not. The cache must open or state the
+//! reason, return blocks or misses, and continue. Blocks stored afterwards must come back, also after another start.
 
 #![no_main]
 
@@ -45,11 +45,11 @@ struct Index {
     is_sealed: bool,
     version: Option<u32>,
     segments: Option<u32>,
-    /// What is written of each segment.
+    /// The written bytes of each segment.
     written: Vec<u64>,
     /// Table, tag, place.
     entries: Vec<(u8, u32, u64)>,
-    /// A table says that it has so many.
+    /// The number of entries that a table claims to have.
     claim: Option<(u8, u32)>,
     cut: u8,
 }

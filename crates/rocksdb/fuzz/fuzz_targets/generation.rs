@@ -1,7 +1,7 @@
-//! Any bytes as the generation that a file carries: an error, or one that packs, unpacks and is the same when it is
-//! loaded again.
+//! Loads any bytes as the generation of a file. The result must be an error, or a generation that packs, unpacks and is
+//! the same when it is loaded again.
 //!
-//! The checksum is put right, half of the tokens are supplied, and lengths may be claimed that are not.
+//! The target corrects the checksum and supplies half of the tokens. Stated lengths may be false.
 
 #![no_main]
 
@@ -20,8 +20,8 @@ enum Tokens {
     None,
     Any(Vec<u8>),
     Packed(Vec<u8>),
-    /// Behind the 256 single bytes, tokens that share so many bytes with the one before, and go on with so many of
-    /// these.
+    /// The 256 single bytes, and more tokens. Each shares some bytes with the token before, and continues with some of
+    /// the given bytes.
     Sealed { bits: u8, more: Vec<(u8, u8, [u8; 16])> },
 }
 
@@ -94,7 +94,7 @@ impl Blocks {
             Blocks::Sealed { format, magic, codes, content } => {
                 let mut content = content.clone();
                 if *magic {
-                    // That of zstd's own dictionaries, and a number that is not zero.
+                    // The magic number of zstd's own dictionaries, and a dictionary number other than zero.
                     content.splice(0..0, [0x37, 0xA4, 0x30, 0xEC, 1, 0, 0, 0]);
                 }
                 let count = content.len() as u32;

@@ -1,7 +1,7 @@
-//! Any bytes as a log that another process writes: a walk ends within them, sees no less as they grow, and as much in
-//! many steps as in one.
+//! Walks any bytes as a log that another process writes. A walk must end within the bytes and never see less as they
+//! grow. Many steps must see as much as one.
 //!
-//! Records get the checks and the number that the log's have, unless they are to have others; so do their lengths.
+//! Records get correct checks, the log's number and correct lengths, unless the input asks for others.
 
 #![no_main]
 
@@ -81,7 +81,7 @@ fuzz_target!(|input: Input| {
     }
     let end = advance(&mut walk, &bytes);
     assert_eq!(end, advance(&mut Walk::new(NUMBER), &bytes));
-    // What lies behind a log that is whole up to there is none of its business.
+    // Bytes behind the whole part of a log must not matter.
     let mut room = bytes[..end as usize].to_vec();
     room.resize(room.len() + 2 * BLOCK_BYTES, 0);
     assert_eq!(end, advance(&mut Walk::new(NUMBER), &room));

@@ -1,9 +1,9 @@
-//! Whose a folder is: one that is named by mistake keeps all it has.
+//! Checks the owner of a folder, so that a folder named by mistake loses nothing.
 //!
-//! A file with a name of the cache's is taken for the cache's, and removed when its turn comes, if it begins with its
-//! signature. A crash leaves files of which nothing was written; they are the cache's in a folder that has another
-//! proof: its mark in `LOCK`, made durable before any other file is, or a file with a signature, where an older version
-//! made the folder.
+//! A file with a name of the cache belongs to the cache if it begins with the signature. Such a file may be overwritten
+//! or removed. A crash may leave files without any written bytes. They belong to the cache if the folder has another
+//! proof. The proof is the mark in `LOCK`, durable before any other file, or a file with a signature if an older
+//! version made the folder.
 
 use super::open::restrict;
 use super::settings::CacheError;
@@ -15,10 +15,10 @@ use ziptier_media::disk::{Caching, DirLock, Disk, DiskError, read_full_at, write
 const LOCK_NAME: &str = "LOCK";
 const MARK: Signature = *b"ziptrlck";
 
-/// What every file of the cache begins with.
+/// The first bytes of every file of the cache.
 pub(super) type Signature = [u8; 8];
 
-/// Whose a file is, by its first bytes.
+/// The owner of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Cache,
@@ -27,7 +27,7 @@ enum Whose {
     Other,
 }
 
-/// Locks a folder for the cache. One that is not the cache's is refused, and nothing in it is changed.
+/// Locks a folder for the cache. Refuses a folder that does not belong to the cache, and changes nothing in it.
 pub(super) fn take(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, CacheError> {
     let names = disk.list(dir)?;
     if names.iter().any(|name| name == "CURRENT") {
@@ -37,14 +37,13 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DirLock>, Cach
     let lock = disk.lock_dir(dir)?;
     restrict(&dir.join(LOCK_NAME), 0o600);
     if !is_marked {
-        // A disk without room for it is no reason to do without the cache: the first segment that is written proves as
-        // much.
+        // A full disk is no reason to refuse the cache: the first written segment is also a proof.
         let _ = mark(disk, dir);
     }
     Ok(lock)
 }
 
-/// Whether the folder has the mark, if every file with a name of the cache's is the cache's.
+/// Whether the folder has the mark. An error if a file with a name of the cache does not belong to the cache.
 fn check(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<bool, CacheError> {
     let foreign = |name: &str| CacheError::Foreign { path: dir.join(name) };
     let lock = whose(disk, &dir.join(LOCK_NAME), MARK)?;
@@ -71,7 +70,7 @@ fn check(disk: &dyn Disk, dir: &Path, names: &[String]) -> Result<bool, CacheErr
     }
 }
 
-/// Whose a file is; `None` if there is none.
+/// The owner of a file; `None` if there is no file.
 fn whose(disk: &dyn Disk, path: &Path, signature: Signature) -> Result<Option<Whose>, DiskError> {
     let file = match disk.open(path, Caching::Cached) {
         Err(error) if error.is_not_found() => return Ok(None),

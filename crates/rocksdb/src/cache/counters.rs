@@ -1,4 +1,4 @@
-//! What a cache did, counted.
+//! The counters of a cache.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ counters! {
     stored_raw_bytes,
     /// The bytes that they took.
     stored_packed_bytes,
-    /// Blocks that were read since and moved on when their segment was used again.
+    /// Blocks that were read since they were written, and moved on when their segment was overwritten.
     kept,
     /// Blocks that came for the first time and were turned away.
     turned_away,

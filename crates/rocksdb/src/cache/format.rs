@@ -3,7 +3,7 @@
 use super::claim::Signature;
 use super::index::UNIT_BYTES;
 
-/// Bytes before the first entry, and what every write begins and ends at a multiple of.
+/// Bytes before the first entry. Every write begins and ends at a multiple of this.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Bytes of an entry before its key.
@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 const HEADER_CRC_AT: usize = 40;
 const ENTRY_MAGIC: [u8; 4] = *b"zblk";
 
-/// What a segment file says of itself.
+/// The header of a segment file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) slot: u32,
@@ -23,7 +23,7 @@ pub(super) struct Header {
     pub(super) segment_bytes: u64,
     /// Ascends with every segment that was begun.
     pub(super) sequence: u64,
-    /// Drawn anew whenever the file is used again; what was in it before fails its check from then on.
+    /// Drawn anew whenever the file is used again, so that its former entries fail their check.
     pub(super) salt: u64,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Entry<'a> {
     pub(super) packed: &'a [u8],
 }
 
-/// What RocksDB wants to know again of the bytes it gave: its numbers, opaque here.
+/// RocksDB's numbers for a block, opaque here, which it gets back with the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kind {
     /// `CompressionType` of the bytes, 0 for uncompressed ones.
@@ -116,7 +116,7 @@ impl<'a> Entry<'a> {
         out.resize(start + (out.len() - start).next_multiple_of(UNIT_BYTES), 0);
     }
 
-    /// The entry at the start of `bytes` and its length, if it is whole, and lies where it was written.
+    /// The entry at the start of `bytes` and its length, if the entry is whole and lies at its own place.
     pub(super) fn decode(bytes: &'a [u8], salt: u64, offset: usize) -> Option<(Entry<'a>, usize)> {
         if bytes.len() < ENTRY_HEADER_BYTES || bytes[..4] != ENTRY_MAGIC {
             return None;
@@ -152,7 +152,8 @@ fn checksum(content: &[u8], salt: u64, offset: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&place), content)
 }
 
-/// Every whole entry of a segment: from one to the next and, where one is damaged, wherever another begins.
+/// Visits every whole entry of a segment, one after the other. Behind a damaged entry, continues wherever another one
+/// begins.
 ///
 /// `bytes` are those from `offset` on. Returns the offset behind the last entry.
 pub(super) fn walk(

@@ -1,4 +1,4 @@
-//! Who was here before: flash wears by every write, so a block is stored when it is evicted for the second time.
+//! Remembers evicted keys. Every write wears flash, so a block is stored when it is evicted for the second time.
 //!
 //! A table of 32-bit marks, in sets of four: a key's hash names its set, and the newest mark of a set comes first. Four
 //! marks and not one, because two blocks that are evicted in turns would push out each other's mark for ever.
@@ -9,8 +9,8 @@ pub(super) struct Ghosts {
     sets: Vec<[AtomicU32; 4]>,
 }
 
-/// Bytes of the cache for which the table has one set: with blocks of 4 KiB a mark for each block that the cache can
-/// hold, and a few for those that it turned away.
+/// Bytes of the cache per set of the table. With blocks of 4 KiB there is a mark for each block that the cache can
+/// hold, and a few for blocks that it turned away.
 const BYTES_PER_SET: u64 = 4096;
 
 impl Ghosts {
@@ -20,7 +20,7 @@ impl Ghosts {
         Ghosts { sets: (0..sets).map(|_| Default::default()).collect() }
     }
 
-    /// Whether the key came before; it has from now on.
+    /// Whether the key came before. Notes the key.
     ///
     /// Two threads in one set may lose a mark to each other: its block is turned away once more.
     pub(super) fn knows(&self, hash: u64) -> bool {

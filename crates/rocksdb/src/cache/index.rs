@@ -1,15 +1,15 @@
-//! Where each key's entry lies: 12 bytes of key and place in a table that is 70 to 88 % full, so 14 to 17 bytes per
+//! The places of all entries. Key and place take 12 bytes in a table that is 70 to 88 % full, so 14 to 17 bytes per
 //! entry.
 //!
-//! A key is known by 38 bits of its hash. Two keys that share them share one place, of which the later entry has it;
-//! the earlier is found no more. Whoever reads an entry compares the key that stands there.
+//! The index identifies a key by 38 bits of its hash. If two keys share them, the later entry replaces the earlier,
+//! which is no longer found. A reader of an entry compares the stored key.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Tables with a lock of their own.
 const SHARDS: usize = 64;
 
-/// Bytes that offsets and lengths of entries are multiples of.
+/// Offsets and lengths of entries are multiples of this.
 pub(super) const UNIT_BYTES: usize = 16;
 
 /// The longest segment: an offset has 24 bits.
@@ -21,7 +21,7 @@ pub(super) const SLOTS_MAX: u64 = 0xffff;
 const EMPTY: u64 = u64::MAX;
 const READ: u64 = 1;
 
-/// Where an entry lies: segment, offset and length, and whether it was read there.
+/// The place of an entry: segment, offset and length, and whether the entry was read there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -76,7 +76,7 @@ impl Index {
         lock(&self.shards[(hash >> 58) as usize])
     }
 
-    /// The place of a key's entry, which is read from now on.
+    /// The place of a key's entry. Marks the entry as read.
     pub(super) fn get(&self, hash: u64) -> Option<Place> {
         let mut table = self.shard(hash);
         let at = table.find(hash as u32)?;
@@ -98,14 +98,14 @@ impl Index {
         found.inspect(|&at| table.remove_at(at)).is_some()
     }
 
-    /// Removes the key's entry if it still lies at `place`; whether it did.
+    /// Removes the key's entry if it still lies at `place`, and returns whether it did.
     pub(super) fn remove_at(&self, hash: u64, place: Place) -> bool {
         let mut table = self.shard(hash);
         let found = table.find(hash as u32).filter(|&at| Place(table.places[at]).without_mark() == place);
         found.inspect(|&at| table.remove_at(at)).is_some()
     }
 
-    /// Forgets every entry of a segment; the places of those that were read there.
+    /// Forgets every entry of a segment, and returns the places of entries that were read there.
     pub(super) fn evict(&self, slot: u32) -> Vec<Place> {
         let mut read = Vec::new();
         for shard in &self.shards {
@@ -126,7 +126,7 @@ impl Index {
         self.shards.iter().map(|shard| lock(shard).tags.capacity() * 12).sum()
     }
 
-    /// Number of tables, for whoever writes them down one by one.
+    /// Number of tables, for writing them one by one.
     pub(super) const TABLES: usize = SHARDS;
 
     /// Tags and places of one table.

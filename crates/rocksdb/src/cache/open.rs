@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use ziptier_media::aligned::AlignedBytes;
 use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk};
 
-/// The shared caches of this process, by their folder. One that nobody has any more stays until it is closed.
+/// The shared caches of this process, by their folder. A cache without users stays here until it is closed.
 static OPEN: Mutex<Vec<(PathBuf, Weak<Cache>)>> = Mutex::new(Vec::new());
 
 /// A cache has left [`OPEN`].
@@ -37,7 +37,7 @@ impl Drop for Shares {
 pub fn counters_of_all() -> Option<Counters> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let caches: Vec<Arc<Cache>> = open.iter().filter_map(|(_, cache)| cache.upgrade()).collect();
-    // The last one may go away below.
+    // The last reference to a cache may be dropped below.
     drop(open);
     let sum = Counters::default();
     caches.iter().for_each(|cache| sum.add_all(cache.counters()));
@@ -63,7 +63,7 @@ impl Cache {
                 open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            // Nobody else may have it any more: closing it takes the table.
+            // The guard is dropped first: if this was the last reference, closing the cache locks the table.
             drop(open);
             let is_same = cache.settings == *settings;
             return if is_same { Ok(cache) } else { Err(CacheError::OtherOptions { path }) };
@@ -75,7 +75,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Opens the cache of a folder, which is made if it is missing; nobody else may have it open.
+    /// Opens the cache of a folder, and makes a missing folder. No other process may have the cache open.
     ///
     /// Without an index from a clean stop all segments are read.
     pub fn open(settings: &Settings) -> Result<Cache, CacheError> {
@@ -123,14 +123,14 @@ impl Cache {
         Ok(Cache { shared, settings, process, writer: Some(thread), _lock: lock, shares: None })
     }
 
-    /// Called when nobody writes any more.
+    /// Called when no thread writes any more.
     pub(super) fn write_index(&self) {
         let Shared { folder, slots, index, .. } = &*self.shared;
         let filled = slots.iter().enumerate().map(|(at, slot)| slot.filled(at as u32));
         let mut segments: Vec<Filled> = filled.filter(|segment| segment.written > 0).collect();
         segments.sort_by_key(|segment| segment.sequence);
         let bytes_max = self.settings.index_bytes_max();
-        // Without it the segments are read.
+        // Without the file, the next start reads the segments.
         let _ = snapshot::write(&*folder.disk, &folder.dir, &segments, index, bytes_max);
     }
 }
@@ -153,7 +153,7 @@ impl Shared {
         self.counters.restored.set(self.index.len());
     }
 
-    /// Goes on with the newest segment that holds entries; one that was begun for the time after it is ready.
+    /// Continues the newest segment that holds entries. A segment that was begun as its successor is ready.
     fn resume(&self, order: &VecDeque<u32>) {
         let is_empty = |slot: u32| self.slots[slot as usize].filled(slot).written <= format::PAGE_BYTES;
         let mut newest = order.iter().rev().copied();
@@ -168,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Enters every whole entry of a segment; what is written ends behind the last of them.
+    /// Enters every whole entry of a segment. The written part ends behind the last one.
     fn scan(&self, segment: &Filled, pages: &mut AlignedBytes) {
         let slot = &self.slots[segment.slot as usize];
         let start = format::PAGE_BYTES;
@@ -190,13 +190,13 @@ fn make_dir(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Takes all rights from other users: blocks are here in plain text, even those of a database whose files are
-/// encrypted. A file system that knows no rights is no reason to do without the cache.
+/// Takes all rights from other users, because blocks lie here in plain text, even if the database's files are
+/// encrypted. A file system without rights is no reason to refuse the cache.
 pub(super) fn restrict(path: &Path, mode: u32) {
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode));
 }
 
-/// The segments of a folder, the oldest first, and how long they are. Files that cannot be gone on with are removed.
+/// The segments of a folder, the oldest first, and how long they are. Removes unusable files.
 fn find_segments(
     disk: &dyn Disk,
     dir: &Path,

@@ -22,7 +22,8 @@ impl Packer {
         Ok(Packer { codec, lz4: open(Setting::new(Format::Lz4))?, zstd: open(zstd)? })
     }
 
-    /// Appends the packed block, or leaves `out` as it is and says [`Packing::Raw`] where a sixteenth is not saved.
+    /// Appends the packed block. If packing saves less than a sixteenth, leaves `out` unchanged and returns
+    /// [`Packing::Raw`].
     pub(super) fn pack(&self, raw: &[u8], out: &mut Vec<u8>) -> Packing {
         let (contexts, packing) = match self.codec {
             Codec::Lz4 => (&self.lz4, Packing::Lz4),

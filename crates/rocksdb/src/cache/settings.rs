@@ -1,4 +1,4 @@
-//! What a user of the cache can choose, and why a cache cannot be opened.
+//! The options of the cache, and the errors of opening it.
 
 use super::index::{SEGMENT_BYTES_MAX, SLOTS_MAX};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum Codec {
 /// Which blocks are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Admission {
-    /// Those that are evicted from memory for the second time, and those that RocksDB insists on.
+    /// Blocks that are evicted from memory for the second time, and blocks that RocksDB forces.
     #[default]
     Ghost,
     /// All.
@@ -31,7 +31,7 @@ pub enum Admission {
 pub struct Settings {
     /// `path`: a folder of the cache's own, made if it is missing.
     pub path: PathBuf,
-    /// `capacity`: all files together have at most so many bytes; 8 MiB at least.
+    /// `capacity`: the most bytes of all files together; at least 8 MiB.
     pub capacity_bytes: u64,
     /// `codec`.
     pub codec: Codec,
@@ -39,7 +39,7 @@ pub struct Settings {
     pub admission: Admission,
     /// `direct`: past the system's page cache.
     pub direct: bool,
-    /// `buffer`: bytes of memory for what was not written yet; what comes while it is full is not stored.
+    /// `buffer`: bytes of memory for unwritten blocks. Blocks that come while the buffer is full are not stored.
     pub buffer_bytes: usize,
 }
 
@@ -50,7 +50,7 @@ pub const CAPACITY_BYTES_MIN: u64 = 8 << 20;
 const SEGMENT_BYTES_USUAL: u64 = 64 << 20;
 
 impl Settings {
-    /// A cache in a folder, of a capacity, and all else as an empty option string means it.
+    /// Settings with a folder and a capacity, and the defaults of an empty option string.
     pub fn new(path: impl Into<PathBuf>, capacity_bytes: u64) -> Settings {
         Settings {
             path: path.into(),
@@ -87,7 +87,7 @@ impl Settings {
         (self.capacity_bytes / 64).next_power_of_two().clamp(1 << 20, SEGMENT_BYTES_USUAL)
     }
 
-    /// How many segments of so many bytes there may be; the rest of the capacity is for the file of the index.
+    /// The most segments of `segment_bytes` bytes. The rest of the capacity is for the file of the index.
     pub(super) fn slots(&self, segment_bytes: u64) -> u64 {
         (self.capacity_bytes - self.index_bytes_max()) / segment_bytes
     }
@@ -108,7 +108,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether segments of this length, found in the folder, can be gone on with.
+    /// Whether the cache can continue with existing segments of this length.
     pub(super) fn takes_segments_of(&self, segment_bytes: u64) -> bool {
         segment_bytes.is_multiple_of(super::format::PAGE_BYTES as u64)
             && (1 << 16..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
@@ -116,7 +116,7 @@ impl Settings {
     }
 }
 
-/// Why a cache cannot be opened. The database can do without.
+/// The reason why a cache cannot be opened. The database works without the cache.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -126,14 +126,14 @@ pub enum CacheError {
     /// No folder was named.
     #[error("the block cache on disk needs a folder; name one by `path=DIR`")]
     NoPath,
-    /// An option has a value that it does not have.
+    /// An option has an unknown value.
     #[error("the block cache on disk has no `{name}={value}`; choose one of {choices}")]
     Option {
         /// The option.
         name: String,
         /// Its value.
         value: String,
-        /// What there is.
+        /// The possible values.
         choices: &'static str,
     },
     /// The capacity is out of range.
@@ -142,7 +142,7 @@ pub enum CacheError {
          {most_bytes} bytes"
     )]
     Capacity {
-        /// What was asked for.
+        /// The requested capacity.
         asked_bytes: u64,
         /// The most.
         most_bytes: u64,
@@ -165,7 +165,7 @@ pub enum CacheError {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder has a file of somebody else's with a name of the cache's.
+    /// The folder has a foreign file with a name of the cache.
     #[error(
         "{} was not written by the block cache, which has a file of that name; name another folder, or move that \
          file away",

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     written: AtomicUsize,
 }
 
-/// What a slot's file holds.
+/// The contents of a slot's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Filled {
     pub(super) slot: u32,
@@ -96,7 +96,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Begins a slot's file anew, made and allocated if there is none. What was in it before is void.
+    /// Begins a slot's file anew, and makes and allocates a missing file. Its former contents become void.
     pub(super) fn begin(&self, slots: &[Slot], number: u32, sequence: u64) -> Result<(), DiskError> {
         let slot = &slots[number as usize];
         if slot.file.get().is_none() {
@@ -136,7 +136,7 @@ pub(super) fn read_header(
     Ok((file, page))
 }
 
-/// A number that nobody outside can know.
+/// A number that no client can know.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,4 +1,5 @@
-//! The index in a file, written when a cache is closed. One that is damaged, or is not of these segments, is no index.
+//! The index in a file, written when a cache is closed. A file that is damaged, or belongs to other segments, is
+//! ignored.
 
 use super::claim::Signature;
 use super::format::{u32_at, u64_at};
@@ -19,7 +20,7 @@ const HEADER_BYTES: usize = 16;
 const SEGMENT_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 12;
 
-/// Writes the index of these segments, if it takes at most `bytes_max`. A crash leaves it or nothing.
+/// Writes the index of these segments, if it takes at most `bytes_max`. A crash leaves the whole file or none.
 pub(super) fn write(
     disk: &dyn Disk,
     dir: &Path,
@@ -60,10 +61,11 @@ pub(super) fn write(
     disk.rename(&dir.join(NEW_NAME), &dir.join(NAME))
 }
 
-/// Reads the index of these segments, of which `written` is not known yet, and removes its file: it is true only once.
+/// Reads the index of these segments, whose `written` is not known yet. Removes the file, because its contents are
+/// valid only once.
 ///
-/// Returns the bytes written of each segment, in their order; `None` leaves the index empty. One of more than
-/// `bytes_max` is none that [`write`] made.
+/// Returns the written bytes of each segment, in order. `None` leaves the index empty. [`write`] never makes a file of
+/// more than `bytes_max` bytes.
 pub(super) fn take(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,5 +1,5 @@
-//! What was stored and is not written yet: a segment that is filled in memory, and chunks of it that wait for their
-//! turn.
+//! Holds stored blocks that are not yet written: a segment that is filled in memory, and chunks of it that wait for the
+//! writer.
 
 use super::format::{self, PAGE_BYTES};
 use super::index::Place;
@@ -42,7 +42,7 @@ pub(super) struct Tail {
     open: Option<Chunk>,
     sealed: VecDeque<Arc<Chunk>>,
     sealed_bytes: usize,
-    /// A segment that was begun, for when the open one is full.
+    /// A segment that was begun as the successor of the open one.
     pub(super) ready: Option<u32>,
     /// Whether slots are left that were never used.
     pub(super) is_growing: bool,
@@ -65,7 +65,7 @@ impl Tail {
         }
     }
 
-    /// Goes on with a segment behind what was written in it.
+    /// Continues a segment behind its written bytes.
     pub(super) fn resume(&mut self, slot: u32, start: usize) {
         let start = start.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
         if start < self.segment_bytes {
@@ -115,7 +115,7 @@ impl Tail {
         true
     }
 
-    /// Hands what is in memory to the writer.
+    /// Hands the bytes in memory to the writer.
     fn seal(&mut self) {
         if let Some(chunk) = self.open.take_if(|open| open.filled > 0) {
             self.sealed_bytes += chunk.pages().len();
@@ -143,7 +143,7 @@ impl Tail {
         }
     }
 
-    /// Whether another segment should be begun: at once where that costs no entry, else when the open one is three
+    /// Whether another segment should be begun: at once if that costs no entry, otherwise when the open one is three
     /// quarters full.
     pub(super) fn wants_segment(&self) -> bool {
         let is_far =
@@ -169,7 +169,7 @@ impl Tail {
         self.open.as_ref().and_then(|open| open.get(place)).or_else(sealed)
     }
 
-    /// Takes nothing more, and forgets what waits.
+    /// Refuses further entries, and drops waiting ones.
     pub(super) fn fail(&mut self) {
         self.has_failed = true;
         self.sealed.clear();

@@ -1,4 +1,4 @@
-//! What is stored comes back or is a miss, whatever happens to the files.
+//! A stored block comes back or is a miss, whatever happens to the files.
 
 use super::*;
 use std::fs;
@@ -197,7 +197,7 @@ fn no_flipped_bit_is_returned() {
         let is_signed = bytes[..8] == damaged.1[..8];
         fs::write(&damaged.0, bytes).unwrap();
         let cache = match Cache::open(&settings) {
-            // Nobody can tell that it is the cache's.
+            // No proof is left that the folder belongs to the cache.
             Err(CacheError::Foreign { path }) if path == damaged.0 && !is_signed => continue,
             cache => cache.unwrap(),
         };
@@ -479,7 +479,8 @@ fn a_cache_that_is_being_closed_is_waited_for() {
         stored += 5;
         let last = Arc::downgrade(&cache);
         std::thread::scope(|scope| {
-            // Whoever asks for counters may be the one to close it, and so may one who wants it with other options.
+            // A thread that asks for counters may be the one that closes the cache. So may a thread that wants it with
+            // other options.
             scope.spawn(counters_of_all);
             scope.spawn(|| drop(Cache::open_shared(&other).ok()));
             scope.spawn(|| drop(cache));
@@ -496,7 +497,7 @@ fn a_cache_that_is_being_closed_is_waited_for() {
     }
 }
 
-/// The cache does without what the disk refuses, and says once that it does.
+/// The cache works without what the disk refuses, and reports that once.
 #[test]
 fn a_failing_disk_makes_a_smaller_cache_or_none() {
     for fault in [Fault::Full, Fault::Io] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ziptier_media::aligned::AlignedBytes;
 use ziptier_media::disk::DiskError;
 
-/// What is stored is written after this long at the latest.
+/// Stored blocks are written after this time at the latest.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Writer {
@@ -112,7 +112,7 @@ impl Writer {
 
     /// Begins the next segment: a new file while there is room for one, then the oldest again.
     fn begin(&mut self) -> Result<(), DiskError> {
-        // What a file claimed may be the last number; segments of equal age are no harm.
+        // A file may claim the last number. Segments of equal age do no harm.
         self.sequence = self.sequence.saturating_add(1);
         if let Some(slot) = self.fresh.pop() {
             match self.shared.folder.begin(&self.shared.slots, slot, self.sequence) {
@@ -120,7 +120,7 @@ impl Writer {
                     self.offer(slot);
                     return Ok(());
                 }
-                // A full disk leaves a smaller cache, if that is one at all.
+                // On a full disk the cache stays smaller, if it has at least two segments.
                 Err(DiskError::Full { .. }) if self.order.len() >= 2 => self.fresh.clear(),
                 Err(error) => return Err(error),
             }

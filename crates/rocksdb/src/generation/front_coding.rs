@@ -1,7 +1,7 @@
-//! A token dictionary in which each token says how many bytes it shares with the one before.
+//! A token dictionary in which each token states how many bytes it shares with the token before.
 //!
 //! The list of tokens begins with the most used and is sorted behind them ([`Dictionary::sorted_behind`]), so that most
-//! tokens share half of their bytes: packed by zstd, such a list takes two thirds of what the plain one takes.
+//! tokens share half of their bytes. Packed by zstd, such a list takes two thirds of the plain one.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 16;
 const COUNT_AT: usize = 12;
 const CHECKSUM_BYTES: usize = 4;
 
-/// The tokens of a stored dictionary, and what is before and behind its list; nothing if it is none.
+/// The tokens of a stored dictionary, and the bytes before and behind its list.
 struct Parts<'a> {
     header: &'a [u8],
     count: usize,
@@ -52,7 +52,7 @@ pub(super) fn front_coded(stored: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The stored dictionary again; nothing if that would be longer than `bytes_max` or the bytes are no front-coded
-/// dictionary. What is in it is not checked.
+/// dictionary. The contents are not checked.
 pub(super) fn restored(coded: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let Parts { header, count, list, checksum } = Parts::of(coded)?;
     let (shared, rest) = list.split_at_checked(count)?;

@@ -1,4 +1,4 @@
-//! What reads of several keys leave: values where RocksDB has them, and records in order.
+//! Results of reads of several keys: values in RocksDB's memory, and records in order.
 
 use std::ffi::c_char;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub struct Values {
     pub(super) errors: Vec<*mut c_char>,
 }
 
-// SAFETY: what is pinned belongs to this alone, and may be freed by any thread; keys and errors are empty between
+// SAFETY: the pinned values belong only to this object, and any thread may free them. Keys and errors are empty between
 // calls.
 unsafe impl Send for Values {}
 
@@ -52,7 +52,7 @@ impl Drop for Values {
     }
 }
 
-/// Records in key order, from where a scan began.
+/// Records in key order, from the start of a scan.
 #[derive(Debug)]
 pub struct Scan<'a> {
     pub(super) functions: &'static Functions,
@@ -64,7 +64,7 @@ impl Scan<'_> {
     /// Calls `take` with the next record, key and value; false if there is none.
     ///
     /// # Errors
-    /// What RocksDB says, such as corruption.
+    /// RocksDB's error, such as corruption.
     pub fn next(&mut self, take: impl FnOnce(&[u8], &[u8])) -> Result<bool, Error> {
         let at = self.at.as_ptr();
         // SAFETY: the iterator is ours.

@@ -12,7 +12,7 @@ use super::calls::{c_string, checked, made, taken};
 use super::functions::{Db, Family, Functions, Options, ReadOptions, Slice, WriteOptions};
 use super::library::Library;
 
-/// What a put has reached when it returns.
+/// The durability of a put on return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteLog {
     /// The memtable alone.
@@ -56,7 +56,8 @@ impl std::fmt::Debug for Functions {
     }
 }
 
-// SAFETY: RocksDB lets any number of threads use a database and share options that nobody changes, as nobody does here.
+// SAFETY: RocksDB lets any number of threads use a database and share options that do not change. No code here changes
+// them.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
@@ -74,13 +75,13 @@ fn set_table(functions: &Functions, options: *mut Options, table: Table) {
 
 impl Database {
     /// Opens the database in `folder` with options as an OPTIONS file has them, separated by semicolons: of databases
-    /// and column families alike. Those of tables are given apart, since a block cache cannot be taken away by a
-    /// string: with `block_based_table_factory={no_block_cache=true}` version 11.8 writes that down, and keeps the
-    /// cache of 32 MiB that it had.
+    /// and column families alike. Options of tables are given apart, because no string can remove a block cache. With
+    /// `block_based_table_factory={no_block_cache=true}`, version 11.8 records that option and keeps its cache of 32
+    /// MiB.
     ///
     /// # Errors
-    /// What RocksDB says, and [`Error::Ignored`] if it dropped the compression manager without a word, as it does with
-    /// unknown ones.
+    /// RocksDB's error, and [`Error::Ignored`] if it silently dropped the compression manager, as it does with unknown
+    /// ones.
     pub fn open(
         library: &'static Library,
         folder: &Path,
@@ -133,7 +134,7 @@ impl Database {
         }
     }
 
-    /// The newest OPTIONS file of the database: what is in force, and the version of RocksDB (`rocksdb_version`).
+    /// The newest OPTIONS file of the database: the options in force, and the version of RocksDB (`rocksdb_version`).
     ///
     /// # Errors
     /// The folder or the file cannot be read.
@@ -158,7 +159,7 @@ impl Database {
     /// Stores a value, replacing the old one.
     ///
     /// # Errors
-    /// What RocksDB says; after some errors the database takes no more writes.
+    /// RocksDB's error. After some errors the database takes no more writes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let (at, write) = (self.at.as_ptr(), self.write.as_ptr());
@@ -179,7 +180,7 @@ impl Database {
     }
 
     /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits
-    /// what `value` has room for is copied once.
+    /// into the capacity of `value` is copied once.
     ///
     /// # Errors
     /// What RocksDB says, such as corruption.
@@ -265,7 +266,7 @@ impl Database {
     /// Writes all memtables to SST files, and waits for that.
     ///
     /// # Errors
-    /// What RocksDB says.
+    /// RocksDB's error.
     pub fn flush(&self) -> Result<(), Error> {
         // SAFETY: it takes nothing and gives an object that is ours, which waits unless it is told otherwise.
         let options = made(unsafe { (self.functions.flush_options_create)() });
@@ -279,7 +280,7 @@ impl Database {
     /// background.
     ///
     /// # Errors
-    /// What RocksDB says.
+    /// RocksDB's error.
     pub fn compact(&self) -> Result<(), Error> {
         self.flush()?;
         // SAFETY: null stands for before the first and after the last key.
@@ -287,10 +288,10 @@ impl Database {
         self.wait()
     }
 
-    /// Waits until nothing is left to do in the background.
+    /// Waits until no background work is left.
     ///
     /// # Errors
-    /// What RocksDB says; also an error that background work met before.
+    /// RocksDB's error, also one that background work met before.
     pub fn wait(&self) -> Result<(), Error> {
         // SAFETY: it takes nothing and gives an object that is ours.
         let options = made(unsafe { (self.functions.wait_options_create)() });

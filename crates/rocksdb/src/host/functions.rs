@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uchar};
 
-/// An object of RocksDB that is only known by its address.
+/// An object of RocksDB that is known only by its address.
 macro_rules! opaque {
     ($($name:ident)*) => {$(
         #[repr(C)]
@@ -22,7 +22,7 @@ pub(super) struct Slice {
     pub(super) size: usize,
 }
 
-/// Where a function leaves an error: null, or a string for `rocksdb_free`.
+/// The place for a function's error: null, or a string for `rocksdb_free`.
 pub(super) type Status = *mut *mut c_char;
 
 macro_rules! functions {

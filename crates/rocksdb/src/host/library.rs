@@ -16,17 +16,17 @@ use super::functions::Functions;
 pub const LIBRARY_VARIABLE: &str = "ZIPTIER_ROCKSDB_LIBRARY";
 
 const LIBRARY_NAME: &str = "librocksdb.so";
-/// Where `make setup-rocksdb` puts it, seen from the folder of the executable.
+/// The path at which `make setup-rocksdb` puts the library, from the folder of the executable.
 const BESIDE_EXECUTABLE: &str = "../rocksdb/librocksdb.so";
 /// ziptier's classes, beside the executable.
 const PLUGIN_NAME: &str = "libziptier_rocksdb.so";
-/// Bytes of a sentence that it may say, and of what is asked for again where it is longer.
+/// Room for a message of the library. If a text is longer, the call is repeated with more room.
 const MESSAGE_BYTES: usize = 64 << 10;
 
 /// RocksDB, loaded. It is never unloaded: its threads and its registered classes outlive every database.
 pub struct Library {
     pub(super) functions: Functions,
-    /// Where it came from.
+    /// The path of the loaded file.
     path: PathBuf,
 }
 
@@ -37,12 +37,12 @@ impl std::fmt::Debug for Library {
 }
 
 impl Library {
-    /// The RocksDB of this process: the file `asked` for (an empty name counts as none), else `librocksdb.so` wherever
-    /// the system's loader finds it, else where `make setup-rocksdb` puts it. Loaded by the first call; later ones
-    /// return the same, whatever they ask for.
+    /// The RocksDB of this process. It is the file `asked` (an empty name counts as none), else `librocksdb.so` as the
+    /// system's loader finds it, else the file of `make setup-rocksdb`. The first call loads it. Later calls return the
+    /// same library, whatever `asked` is.
     ///
     /// # Errors
-    /// [`Error::Missing`], with what was tried. The next call tries again.
+    /// [`Error::Missing`], with the attempts. The next call tries again.
     pub fn load(asked: Option<&Path>) -> Result<&'static Library, Error> {
         static LOADED: Mutex<Option<&Library>> = Mutex::new(None);
         let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -68,7 +68,7 @@ impl Library {
         Err(Error::Missing { tried: tried.join("; ") })
     }
 
-    /// Loads the file for itself alone first, so that a library that does not serve leaves no names behind.
+    /// Loads the file with local names first, so that an unsuitable library leaves no names behind.
     fn open(path: &Path) -> Result<Functions, String> {
         // SAFETY: the file is what the machine's owner installed or named as RocksDB, whose initialisers register its
         // classes.
@@ -81,12 +81,12 @@ impl Library {
         Ok(functions)
     }
 
-    /// Where RocksDB was loaded from.
+    /// The path from which RocksDB was loaded.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Registers ziptier's classes with this RocksDB, so that option strings can name them. Doing it again changes
+    /// Registers ziptier's classes with this RocksDB, so that option strings can name them. Another call changes
     /// nothing.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Library {
             .map_err(|reason| Error::Plugin { path: plugin.path, reason })
     }
 
-    /// What ziptier's classes did so far in this process, one `name value` to a line.
+    /// Counters of ziptier's classes in this process, one `name value` to a line.
     ///
     /// # Errors
     /// As for [`Library::load_plugin`].
@@ -121,7 +121,7 @@ impl Library {
     /// use.
     ///
     /// # Errors
-    /// As for [`Library::load_plugin`], and what RocksDB says.
+    /// As for [`Library::load_plugin`], and RocksDB's error.
     pub fn inspect(&self, folder: &Path) -> Result<Vec<Packing>, Error> {
         self.load_plugin()?;
         type Inspect = unsafe extern "C" fn(*const c_char, *mut c_char, usize, *mut usize) -> c_int;
@@ -141,8 +141,8 @@ impl Library {
         }
     }
 
-    /// What other formats would make of the database in `folder`, from a sample of about `sample_bytes` of its records,
-    /// which is only read. `tell` hears how much of the work is done, and how much there is.
+    /// Estimates other formats for the database in `folder`, from a sample of about `sample_bytes` of its records. Only
+    /// reads the database. `tell` gets the amounts of done and of total work.
     ///
     /// # Errors
     /// As for [`Library::inspect`].
@@ -186,12 +186,12 @@ impl Library {
         }
     }
 
-    /// Rewrites the database in `folder`, which nobody has open, so that it needs no plugin: with RocksDB's own
-    /// `compression`, by its name in options (`kZSTD`), where the private format was asked for.
+    /// Rewrites the database in `folder` so that it needs no plugin. RocksDB's own `compression`, by its name in
+    /// options (`kZSTD`), replaces the private format. No process may have the database open.
     ///
     /// # Errors
-    /// As for [`Library::load_plugin`], and what RocksDB says: with the plugin the database is as readable as it was.
-    /// What was refused was not changed; what stopped in the midst says so.
+    /// As for [`Library::load_plugin`], and RocksDB's error. With the plugin the database stays readable. A refused
+    /// database is unchanged. If the rewrite stops halfway, the error says so.
     pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
         self.load_plugin()?;
         type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
@@ -210,7 +210,7 @@ impl Library {
 pub struct Packing {
     /// The column family.
     pub family: String,
-    /// What the files call it: the manager's compatibility name and the types in hexadecimal, such as `ZiptierV1;80;`.
+    /// The name in the files: the manager's compatibility name and the types in hexadecimal, such as `ZiptierV1;80;`.
     pub compression: String,
     /// Files.
     pub files: u64,
@@ -238,7 +238,7 @@ impl Packing {
     }
 }
 
-/// What other formats would make of a database.
+/// Estimates of other formats for a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Estimate {
     /// Bytes of all its SST files.
@@ -249,14 +249,14 @@ pub struct Estimate {
     pub formats: Vec<EstimatedFormat>,
 }
 
-/// What one format would make of a database.
+/// The estimate of one format for a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EstimatedFormat {
     /// Its name.
     pub name: String,
     /// Bytes of all SST files.
     pub bytes: u64,
-    /// CPU time to compress the sample, without the making of dictionaries.
+    /// CPU time to compress the sample, without making dictionaries.
     pub compress: Duration,
     /// CPU time to decompress the sample.
     pub read: Duration,
@@ -285,7 +285,7 @@ impl Estimate {
     }
 }
 
-/// `libziptier_rocksdb.so`, beside the executable. It is never unloaded: what it registered must stay.
+/// `libziptier_rocksdb.so`, beside the executable. It is never unloaded, because its registered classes must stay.
 struct Plugin {
     loaded: std::mem::ManuallyDrop<Loaded>,
     path: PathBuf,
@@ -312,7 +312,7 @@ impl Plugin {
     }
 }
 
-/// What a function wrote into the room it was given: a result, or a reason if it did not return 0.
+/// The text that a function wrote: its result, or the reason if it did not return 0.
 fn answered(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<String, String> {
     let mut message = vec![0u8; MESSAGE_BYTES];
     match call(message.as_mut_ptr().cast(), message.len()) {
@@ -321,7 +321,7 @@ fn answered(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<String, St
     }
 }
 
-/// What a function writes that returns how many bytes the whole takes, however many these are.
+/// The whole text of a function that returns the length of the text, however long.
 fn whole(mut write: impl FnMut(*mut c_char, usize) -> usize) -> String {
     let mut text = vec![0u8; MESSAGE_BYTES];
     loop {
@@ -341,7 +341,7 @@ fn sentence(message: &[u8]) -> String {
     }
 }
 
-/// The loader's own words, which name the file and come as the cause.
+/// The loader's message, which names the file and stands in the cause.
 fn in_words(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }

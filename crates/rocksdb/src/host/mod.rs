@@ -1,9 +1,9 @@
-//! RocksDB itself, found and loaded at run time: whoever builds this crate needs no RocksDB.
+//! RocksDB itself, found and loaded at run time. Building this crate needs no RocksDB.
 //!
-//! It is driven through its C API, whose functions `functions` declares by hand, and everything that the C API has no
-//! function for goes through option strings, as in an OPTIONS file. [`Library::load`] finds it,
-//! [`Library::load_plugin`] adds ziptier's classes to it, and [`Database`] is a small safe wrapper of what a benchmark
-//! needs; those who want all of RocksDB take the crate `rocksdb`.
+//! The module uses RocksDB's C API, whose functions `functions` declares by hand. Settings without a C function go
+//! through option strings, as in an OPTIONS file. [`Library::load`] finds RocksDB, and [`Library::load_plugin`] adds
+//! ziptier's classes. [`Database`] is a small safe wrapper for a benchmark; for all of RocksDB, use the crate
+//! `rocksdb`.
 //!
 //! ```no_run
 //! use ziptier_rocksdb::host::{Database, Library, Table, WriteLog};
@@ -29,7 +29,7 @@ pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing}
 
 use std::path::PathBuf;
 
-/// Why RocksDB was not loaded or did not do what it was asked for.
+/// The reason why RocksDB was not loaded, or refused an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,31 +38,31 @@ pub enum Error {
         "RocksDB is not installed ({tried}); `make setup-rocksdb` fetches it, or name its file in {LIBRARY_VARIABLE}"
     )]
     Missing {
-        /// What was looked for, and what the loader said.
+        /// The files that were tried, and the loader's message.
         tried: String,
     },
     /// ziptier's own library was not found, or refused the RocksDB that it found.
     #[error("ziptier's classes for RocksDB were not loaded from {path}: {reason}")]
     Plugin {
-        /// Where it was looked for.
+        /// The path that was tried.
         path: PathBuf,
-        /// What the loader or the library said.
+        /// The message of the loader or the library.
         reason: String,
     },
     /// RocksDB returned an error.
     #[error("RocksDB could not {action}: {status}")]
     Status {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// RocksDB's words.
         status: String,
     },
-    /// RocksDB took a string of options and dropped one of them, as it does with classes that nobody registered.
+    /// RocksDB took a string of options and dropped one of them, as it does with unregistered classes.
     #[error("RocksDB ignored the compression manager {asked}: its options say {found}")]
     Ignored {
         /// The manager that was asked for.
         asked: String,
-        /// What the database has instead.
+        /// The manager that the database has instead.
         found: String,
     },
     /// A name or string that has a zero byte in it.
@@ -74,9 +74,9 @@ pub enum Error {
     /// The folder of a database cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// What was read.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Some blocks of a file, packed in every way: what a dictionary saves beside what it costs.
+//! Packs some blocks of a file in every way, to compare the savings of a dictionary with its cost.
 
 use super::{SAMPLE_BYTES, SAMPLE_BYTES_MIN, Way};
 use crate::contexts::Contexts;
@@ -10,8 +10,7 @@ use ziptier_codec::block;
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-/// Bytes of samples for each token: with fewer, files after the one that was sampled pay for tokens which they do not
-/// use.
+/// Bytes of samples for each token. With fewer, files after the sampled one pay for unused tokens.
 const SAMPLE_BYTES_PER_TOKEN: usize = 48;
 
 /// Widths of tokens: the fewest are for files of 0.1 MB. More than the most made strangers larger at 16 KiB, and files
@@ -21,10 +20,10 @@ const TOKEN_BITS: RangeInclusive<u32> = 10..=14;
 /// Bytes of a zstd dictionary.
 const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 
-/// Bytes of history behind canned codes: the most there is.
+/// Bytes of history behind canned codes: the most possible.
 const CANNED_HISTORY_BYTES: usize = 4 << 10;
 
-/// One token in so many keeps its place among the most used, which share cache lines; the others are sorted, so that
+/// One token in this many keeps its place among the most used, which share cache lines. The others are sorted, so that
 /// the dictionary packs better.
 const HOT_SHARE: usize = 16;
 
@@ -32,7 +31,7 @@ const HOT_SHARE: usize = 16;
 const TRIAL_BLOCKS: RangeInclusive<usize> = 8..=64;
 const TRIAL_SHARE: usize = 8;
 
-/// A zstd dictionary is tried where there are so many times its bytes of samples.
+/// A zstd dictionary is tried if the samples have this many times its bytes.
 const SAMPLES_PER_ZSTD_DICTIONARY: usize = 20;
 
 /// Some blocks, packed in every way.
@@ -49,14 +48,14 @@ pub(super) struct Trial<'a> {
     way: Way,
 }
 
-/// A generation, and what it does for a file.
+/// A generation, and its effect on a file.
 pub(super) struct Weighed {
     pub(super) generation: Arc<Generation>,
     /// Packed bytes of 1,024 of the chosen blocks.
     pub(super) packed_per_1024: u64,
     /// Bytes of the file with the generation in it.
     pub(super) file_bytes: usize,
-    /// Whether that is worth it, compared with a file of blocks that are packed alone.
+    /// Whether the generation pays, compared with a file of blocks that are packed alone.
     pub(super) is_worth: bool,
 }
 
@@ -72,7 +71,7 @@ pub(super) fn is_for_small_files(generation: &Generation) -> bool {
     generation.tokens().is_some_and(|tokens| tokens.bits() < *TOKEN_BITS.end())
 }
 
-/// The widest tokens of which there are not too many for samples of so many bytes.
+/// The widest tokens whose number is not too large for samples of `sample_bytes` bytes.
 fn token_bits(sample_bytes: usize) -> u32 {
     let fits = |bits: &u32| sample_bytes >> *bits >= SAMPLE_BYTES_PER_TOKEN;
     TOKEN_BITS.rev().find(fits).unwrap_or(*TOKEN_BITS.start())
@@ -93,8 +92,8 @@ impl<'a> Trial<'a> {
         self.sample_bytes < SAMPLE_BYTES * 3 / 4
     }
 
-    /// The blocks that were not chosen, if they are most of all: what was trained on them is judged by blocks that it
-    /// has not seen.
+    /// The blocks that were not chosen, if they are the majority. A dictionary trained on them is then judged by unseen
+    /// blocks.
     pub(super) fn others<'b>(&self, blocks: &'b [&'b [u8]]) -> impl Iterator<Item = &'b [u8]> {
         let step = self.step;
         blocks.iter().enumerate().filter(move |(at, _)| step < 3 || at % step != 0).map(|(_, block)| *block)
@@ -105,7 +104,7 @@ impl<'a> Trial<'a> {
         self.alone.iter().sum::<usize>() * 1024 / self.raw_bytes.max(1)
     }
 
-    /// What each chosen block takes in tokens.
+    /// The bytes of each chosen block in tokens.
     fn token_bytes(&self, tokens: &Dictionary, effort: Effort) -> Vec<usize> {
         let (mut encoder, mut cut, mut coded) = (Encoder::new(), Vec::new(), Vec::new());
         let coded_bytes = self.chosen.iter().map(|block| {
@@ -117,7 +116,7 @@ impl<'a> Trial<'a> {
         coded_bytes.collect()
     }
 
-    /// How many of the chosen blocks are not better alone.
+    /// The number of chosen blocks that are not better alone.
     fn suited(&self, shared: &[usize]) -> usize {
         let pairs = shared.iter().zip(&self.alone);
         pairs.filter(|(shared, alone)| self.way.bytes_worth(**shared) <= **alone).count()
@@ -172,7 +171,7 @@ impl<'a> Trial<'a> {
         self.is_a_tenth(suited).then(|| self.weighed(generation))
     }
 
-    /// What a generation does for the file.
+    /// Weighs a generation for the file.
     pub(super) fn weighed(&self, generation: Arc<Generation>) -> Weighed {
         let alone = generation.zstd().map(|contexts| bytes_by(contexts, &self.chosen));
         let alone = alone.as_ref().unwrap_or(&self.alone);
@@ -198,7 +197,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// What each block takes; its own length where it does not shrink.
+/// The packed bytes of each block; its own length if it does not shrink.
 fn bytes_by(contexts: &Contexts, blocks: &[&[u8]]) -> Vec<usize> {
     let mut out = Vec::new();
     let bytes = blocks.iter().map(|block| {

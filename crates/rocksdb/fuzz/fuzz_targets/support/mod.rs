@@ -1,4 +1,4 @@
-//! Generations laid out by hand, so that every field can be another one, and what any block is asked.
+//! Generations laid out by hand, so that every field can be changed, and the checks of a block.
 
 #![allow(dead_code, reason = "each target needs a part of it")]
 
@@ -38,7 +38,7 @@ pub fn packed(tokens: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Any bytes as a block of a type: an error, or exactly as many bytes as were asked for.
+/// Unpacks any bytes as a block of a type. The result must be an error, or exactly the requested number of bytes.
 pub fn unpack(
     codec: &Codec,
     packed_as: BlockType,

@@ -2,8 +2,8 @@
 //!
 //! A work queue of the device takes 64-byte [descriptors](Descriptor), which name buffers by their virtual addresses.
 //! The device writes a [completion record](CompletionRecord) into memory when a job is done. The trait [`Device`]
-//! stands for everything that executes descriptors. It is a work queue of the machine, or the model, which does the same
-//! in software on its own thread. Every output of the model is labelled *modelled*.
+//! stands for everything that executes descriptors. It is a work queue of the machine, or the model, which does the
+//! same in software on its own thread. Every output of the model is labelled *modelled*.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -14,17 +14,17 @@ use crate::spec::RunSpec;
 /// All rounds of one configuration.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    /// What was run.
+    /// The specification of the run.
     pub spec: RunSpec,
-    /// Who coded, if anybody, and so on: see the measurements. One per round.
+    /// The measurements, one per round. They also name the engine that coded, if any.
     pub rounds: Vec<Measurement>,
-    /// Names of the log files of the rounds, where results are kept.
+    /// Names of the log files of the rounds, if results are kept.
     pub logs: Vec<String>,
     /// Whether the target is the harness itself.
     pub is_harness: bool,
 }
 
-/// What was to be measured, and cannot be on this machine.
+/// A configuration that this machine cannot measure.
 #[derive(Debug, Clone)]
 pub struct Unavailable {
     /// The first of its runs.
@@ -44,11 +44,11 @@ impl std::fmt::Display for Unavailable {
 pub struct Outcome {
     /// In the order of the plan.
     pub configurations: Vec<Configuration>,
-    /// What has no row of figures, because this machine lacks its engine.
+    /// Configurations without figures, because this machine lacks their engine.
     pub unavailable: Vec<Unavailable>,
-    /// Why it ended early, if it did; what was measured until then is kept.
+    /// The reason of an early end, if any. Earlier measurements are kept.
     pub failure: Option<Error>,
-    /// Where files were written.
+    /// The folder of the written files.
     pub folder: Option<std::path::PathBuf>,
 }
 
@@ -62,13 +62,13 @@ impl Outcome {
             .sum()
     }
 
-    /// Whether a row that holds data out is of a target that learnt from them all the same.
+    /// Whether some target learnt from held-out data.
     pub fn has_retrained(&self) -> bool {
         self.configurations.iter().flat_map(|one| &one.rounds).any(Measurement::has_retrained)
     }
 
-    /// The exit status of the command: that of the failure, or 1 if any answer was wrong or a row is not what it says,
-    /// or 0.
+    /// The exit status of the command: that of the failure; 1 if any answer was wrong or a row is not what it claims;
+    /// otherwise 0.
     pub fn exit_status(&self) -> u8 {
         match &self.failure {
             Some(failure) => failure.exit_status(),
@@ -145,14 +145,14 @@ fn rounds(
     Ok(())
 }
 
-/// One line on a terminal that says what is going on; nothing anywhere else.
+/// A progress line on a terminal; nothing elsewhere.
 pub(crate) struct ProgressLine {
     shown: bool,
     runs: usize,
     run: usize,
     what: String,
     start: Instant,
-    /// From the start to the end of the last run that is done.
+    /// Seconds from the start to the end of the last finished run.
     done_seconds: f64,
     expected_seconds: f64,
 }
@@ -198,8 +198,8 @@ impl ProgressLine {
     }
 }
 
-/// How long is left when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so far:
-/// each takes as long as those before, or as expected if there are none.
+/// The remaining seconds, when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so
+/// far. Each run is assumed to take as long as the earlier ones, or as expected if there are none.
 fn seconds_left(
     done: usize,
     runs: usize,

@@ -1,9 +1,9 @@
 //! One bypass run: reads of a few hot keys, which jump in the middle, and latency over time.
 //!
-//! A store that keeps hot data uncompressed answers a skewed workload faster once it has noticed which data is hot.
-//! This run shows how much faster, how soon, and what happens when other data becomes hot. One thread reads without a
-//! pause, in intervals of equal length; each has its own percentiles, and what the target counted of reads from raw,
-//! coded and packed bytes.
+//! A store that keeps hot data uncompressed answers a skewed workload faster once it knows the hot data. This run shows
+//! how much faster, how soon, and the effect of other data becoming hot. One thread reads without a pause, in intervals
+//! of equal length. Each interval has its own percentiles, and the target's counts of reads from raw, coded and packed
+//! bytes.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
 use crate::worker::{Buffers, Mistakes, Worker};
 
-/// A phase lasts for the seconds of the run, and for at least so many intervals: with 5,000 operations each, that is
-/// twice what the published bypass needed to recover.
+/// A phase lasts for the seconds of the run, and for at least this many intervals. With 5,000 operations each, that is
+/// twice the recovery time of the published bypass.
 const INTERVALS_MIN: usize = 200;
-/// Intervals for which there is room before memory is measured.
+/// Intervals whose room is allocated before memory is measured.
 const INTERVALS_RESERVED: usize = 1 << 16;
 
 /// One bypass run.
@@ -53,7 +53,7 @@ pub struct Interval {
     pub reads_packed: Option<u64>,
 }
 
-/// What a bypass run measured.
+/// The measurement of a bypass run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BypassSeries {
     /// In order of time.
@@ -66,7 +66,7 @@ pub struct BypassSeries {
     pub raw_bytes: u64,
     /// Answers that were wrong, in the whole run.
     pub mismatches: u64,
-    /// What the first of them was.
+    /// The first wrong answer.
     pub first_mismatch: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl BypassSpec {
     }
 }
 
-/// Does the run that `spec` describes with a target of type `T`, and tells its phases to `progress`.
+/// Runs `spec` with a target of type `T`, and reports its phases to `progress`.
 pub(crate) fn run<T: Target>(
     spec: &BypassSpec,
     meters: &Meters,

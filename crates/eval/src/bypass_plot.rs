@@ -1,6 +1,7 @@
-//! The plot of a bypass suite: one row of panels per run, median latency with the share of raw reads on the left, the
-//! 99th percentile on the right, over the reads since the jump: some before it, and as many after it as tell how soon
-//! latency is back. Panels of one column share their axes, so that runs compare by eye.
+//! The plot of a bypass suite: one row of panels per run, over the reads since the jump. The left panel shows median
+//! latency with the share of raw reads, the right panel the 99th percentile. A row begins some reads before the jump
+//! and ends when the recovery of latency is visible. Panels of one column share their axes, so that runs compare by
+//! eye.
 
 use kuva::TickFormat;
 use kuva::backend::svg::SvgBackend;
@@ -19,7 +20,7 @@ const P50: &str = "#005AB5";
 const P99: &str = "#8C3C8C";
 const RAW: &str = "#8A8A8A";
 const JUMP: &str = "#C8390F";
-/// Reads that are shown before the jump, and after it; more if latency was not back by half of these.
+/// Reads shown before and after the jump. More are shown if latency had not recovered by half of them.
 const READS_BEFORE: f64 = 250_000.0;
 const READS_AFTER: f64 = 750_000.0;
 const THOUSAND: f64 = 1_000.0;

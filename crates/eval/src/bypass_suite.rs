@@ -17,7 +17,7 @@ use crate::row::Row;
 use crate::spec::{RunSpec, TrainOn};
 use crate::workload::Workload;
 
-/// What the user asked of the bypass suite.
+/// The user's request for the bypass suite.
 #[derive(Debug, Clone)]
 pub struct BypassPlan {
     /// The runs; empty lists mean every target that compresses, with each of its codecs.
@@ -29,11 +29,11 @@ pub struct BypassPlan {
 /// The result of a bypass suite.
 #[derive(Debug)]
 pub struct BypassOutcome {
-    /// What was run, and what it measured.
+    /// The runs and their measurements.
     pub runs: Vec<(BypassSpec, BypassSeries)>,
-    /// Why it ended early, if it did; what was measured until then is kept.
+    /// The reason of an early end, if any. Earlier measurements are kept.
     pub failure: Option<Error>,
-    /// Where files were written.
+    /// The folder of the written files.
     pub folder: Option<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ impl BypassPlan {
         self.plan.expected_seconds(runs) + runs as f64 * self.plan.seconds
     }
 
-    /// What the suite is about to do, and how long that takes.
+    /// The announcement of the suite's work and its expected time.
     pub fn announcement(&self, registry: &Registry) -> Result<String, Error> {
         let runs = self.runs(registry)?.len();
         let seconds = self.expected_seconds(runs);

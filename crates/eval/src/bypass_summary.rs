@@ -1,16 +1,16 @@
-//! What a bypass run comes to: how far latency falls, and how soon it is back after the jump.
+//! The summary of a bypass run: the fall of latency, and the time of its recovery after the jump.
 
 use crate::bypass::{BypassSeries, BypassSpec, Interval};
 use crate::row::{Cell, Row};
 
-/// The interval that tells the latency before the store has noticed anything, which may be soon; the very first is left
+/// The interval with the latency before the store knows the hot data, which may be soon. The first interval is left
 /// out, because it also waits for caches.
 const COLD: std::ops::Range<usize> = 1..2;
 /// The last part of a phase, in which it has settled.
 const SETTLED_SHARE: usize = 4;
 /// Right after the jump.
 const AFTER_JUMP: usize = 3;
-/// Latency is back when so many intervals in a row are within this factor of the settled one.
+/// Latency has recovered when this many intervals in a row are within the factor below of the settled one.
 const BACK: f64 = 1.1;
 const BACK_INTERVALS: usize = 3;
 
@@ -25,10 +25,10 @@ pub struct BypassSummary {
     pub p50_jump_us: f64,
     /// Median latency at the end of the second phase.
     pub p50_hot_again_us: f64,
-    /// How far it fell in the first phase, in per cent of the cold one.
+    /// The fall of latency in the first phase, in per cent of the cold latency.
     pub fall_pct: f64,
-    /// Reads, from the jump on, until the median latency is within 10 % of the hot one again, and stays there for three
-    /// intervals; 0 if it never left.
+    /// Reads from the jump until the median latency is within 10 % of the hot one again, and stays there for three
+    /// intervals. 0 if latency never left that range.
     pub recovery_operations: Option<u64>,
     /// The same in seconds.
     pub recovery_seconds: Option<f64>,
@@ -62,8 +62,8 @@ impl BypassSummary {
     }
 }
 
-/// The mean of the middle third: as deaf to outliers as a median, and finer than the steps of a clock, which many
-/// intervals share.
+/// The mean of the middle third. It is as robust as a median, and finer than the steps of a clock, which many intervals
+/// share.
 fn typical(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let cut = values.len() / 3;

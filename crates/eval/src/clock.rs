@@ -1,16 +1,16 @@
-//! The clock of latencies: the processor's counter, which is read in a few nanoseconds, or the system's clock where the
-//! counter cannot be believed. How fast the counter runs is found out once, in an instant, and wrongly if the thread
-//! that does it loses its processor in that instant.
+//! The clock of latencies: the processor's counter, which is read in a few nanoseconds, or the system's clock if the
+//! counter is not trustworthy. The rate of the counter is measured once, at one moment. The result would be wrong if
+//! the measuring thread lost its processor at that moment.
 
 use std::time::{Duration, Instant};
 
-/// For how long the counter is compared with the system's clock.
+/// The time for which the counter is compared with the system's clock.
 const COMPARED: Duration = Duration::from_millis(10);
 /// How far the counter may be off.
 const OFF_MAX: f64 = 0.01;
-/// A longer wait begins asleep and is spun to its end, since the system may wake a sleeper a little late.
+/// A longer wait begins with a sleep and ends with spinning, because the system may wake a sleeper late.
 const SPUN_NS_MAX: u64 = 1_000_000;
-/// A sleeper looks so often whether it is still wanted.
+/// The interval at which a sleeper checks whether to stop.
 const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// Tells how many nanoseconds lie between two readings.
@@ -24,7 +24,7 @@ pub(crate) enum Clock {
     Simulated(std::sync::Arc<std::sync::atomic::AtomicU64>),
 }
 
-/// What a reading of the simulated clock takes, so that waiting for a moment ends.
+/// The time of a reading of the simulated clock, so that waiting for a moment ends.
 #[cfg(test)]
 const SIMULATED_READING_NS: u64 = 20;
 

@@ -1,8 +1,8 @@
-//! The suite that compares codecs: every codec and engine at hand, over the workloads and thread counts of the
+//! The suite that compares codecs. It runs every available codec and engine over the workloads and thread counts of the
 //! published evaluation, with background packing off and on.
 //!
-//! Nothing here names a codec: each target's registration lists its own, so one that is added there is measured from
-//! then on.
+//! This module names no codec. Each target's registration lists its codecs, so the suite also measures a codec that is
+//! added there.
 
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -10,7 +10,7 @@ use crate::registry::Registry;
 /// Thread counts of the published evaluation.
 const THREADS: [u64; 4] = [4, 8, 16, 32];
 
-/// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
+/// The plan of the suite: `asked`, with its open parts (empty lists) filled in.
 pub fn codec_suite(asked: Plan, registry: &Registry) -> Plan {
     let mut plan = Plan { compares_codecs: true, names_unavailable: true, ..asked };
     if plan.targets.is_empty() {

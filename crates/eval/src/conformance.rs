@@ -1,7 +1,8 @@
-//! What every target must do: the suite that its author runs, and that a smoke test runs again.
+//! The conformance suite of targets. The author of a target runs it, and a smoke test runs it again.
 //!
-//! The oracle is the model. One thread first creates, reads, overwrites, deletes and scans in a random order, and every
-//! answer is compared; then several threads do the same at once, each writing keys of its own and reading everybody's.
+//! The oracle is the model. First one thread creates, reads, overwrites, deletes and scans in a random order, and the
+//! suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads the keys
+//! of all.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ const RAW_BYTES: u64 = KEYS * 200;
 /// Of each thread: several at a key, so that threads meet.
 const MIXED_OPERATIONS: u64 = 2_000;
 
-/// Runs the suite with a codec; the error says what was wrong first.
+/// Runs the suite with a codec. The error names the first fault.
 pub fn check<T: Target>(codec: &str) -> Result<(), String> {
     for shape in [KeyShape::Decimal, KeyShape::Random] {
         for bytes in [ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 }] {

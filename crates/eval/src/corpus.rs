@@ -1,4 +1,4 @@
-//! Where value bytes come from: a file, a folder, a compressed file, a member of an archive, or a generator.
+//! The source of value bytes: a file, a folder, a compressed file, a member of an archive, or a generator.
 
 use std::fs;
 use std::io::Read;
@@ -21,9 +21,9 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// Reads a file, a folder (its files one after the other, by name), a `.zst`, a named member of a zip
-    /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has one member only), or generates about `generated_bytes` bytes for
-    /// `json`, `log`, `timeseries` and `random:ETA`, with `period` bytes per value.
+    /// Reads a file, a folder (its files one after the other, by name), a `.zst`, or a named member of a zip
+    /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has only one member). For `json`, `log`, `timeseries` and `random:ETA`
+    /// it generates about `generated_bytes` bytes, with `period` bytes per value.
     pub fn read(name: &str, generated_bytes: usize, period: usize) -> Result<Self, Error> {
         let bytes = match Generator::parse(name)? {
             Some(generator) => generator.bytes(generated_bytes, period, 1),

@@ -1,5 +1,5 @@
-//! Throughput of a database's codecs over processors, and of modelled devices over their number, as the published
-//! Figure 6 has it: how many processors does a codec need for what built-in zstd does with all of them?
+//! Throughput of a database's codecs over processors, and of modelled devices over their number, as in the published
+//! Figure 6. The question is how many processors a codec needs for the throughput of built-in zstd on all of them.
 
 use crate::bench::{Configuration, Outcome};
 use crate::database_suite::{REFERENCE, in_words, label, setting};
@@ -8,7 +8,7 @@ use crate::report::{aligned, grouped, tsv, wrapped};
 use crate::row::{Cell, Row, median};
 use crate::spec::RunSpec;
 
-/// What was measured with so many processors.
+/// The measurement with a number of processors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
     processors: usize,
@@ -37,8 +37,8 @@ fn processors(spec: &RunSpec) -> usize {
     }
 }
 
-/// How many processors reach `qps`, on straight lines between the points and from nothing at none; nothing if no point
-/// reaches it.
+/// The number of processors that reach `qps`, on straight lines between the points, beginning at zero. `None` if no
+/// point reaches `qps`.
 fn processors_for(points: &[Point], qps: f64) -> Option<f64> {
     let mut before = Point { processors: 0, qps: 0.0, range: (0.0, 0.0) };
     for &point in points {
@@ -67,7 +67,7 @@ impl Curve<'_> {
 }
 
 impl<'a> Scaling<'a> {
-    /// The scalings of everything that was measured with several numbers of processors or devices, setting by setting.
+    /// The scalings of all codecs measured with several numbers of processors or devices, setting by setting.
     pub(crate) fn all(outcome: &'a Outcome) -> Vec<Scaling<'a>> {
         let mut all: Vec<Scaling<'_>> = Vec::new();
         for configuration in &outcome.configurations {
@@ -98,7 +98,7 @@ impl<'a> Scaling<'a> {
         self.curves.iter().any(|curve| curve.points.len() > 1 || curve.is_modelled())
     }
 
-    /// What built-in zstd does with all processors.
+    /// The point of built-in zstd with all processors.
     fn line(&self) -> Option<Point> {
         let zstd = self.curves.iter().find(|curve| curve.spec.codec == REFERENCE)?;
         zstd.points.last().copied()
@@ -110,7 +110,8 @@ impl<'a> Scaling<'a> {
         Some(processors_for(&curve.points, line.qps)? / line.processors as f64)
     }
 
-    /// The share of the processors of zstd's that `spec` needs for as many operations, by what was measured with fewer.
+    /// The share of zstd's processors that `spec` needs for as many operations, by the measurements with fewer
+    /// processors.
     pub(crate) fn share_of(all: &[Scaling<'a>], spec: &RunSpec) -> Option<f64> {
         let scaling = all.iter().find(|scaling| setting(scaling.curves[0].spec) == setting(spec))?;
         let curve = scaling.curves.iter().find(|curve| label(curve.spec) == label(spec))?;

@@ -1,10 +1,10 @@
 //! The suite that compares the codecs of a database on disk as Intel's evaluation of RocksDB did ("Intel In-Memory
-//! Analytics Accelerator Plugin for RocksDB", Figures 4 and 5): reads and an 80:20 mix after a sequential fill, values
-//! of 32 and 256 bytes, blocks of 4 and 16 KiB.
+//! Analytics Accelerator Plugin for RocksDB", Figures 4 and 5). It runs reads and an 80:20 mix after a sequential fill,
+//! with values of 32 and 256 bytes and blocks of 4 and 16 KiB.
 //!
 //! Every figure is a ratio to a built-in codec in the same setting and the same round. Throughput is operations per
-//! CPU-second of the whole process, background work included, so that it means something on a machine that others use.
-//! Size is that of the database as it was loaded.
+//! CPU-second of the whole process, background work included. So it is comparable on a machine that others use. Size is
+//! that of the database as it was loaded.
 
 use crate::bench::{Configuration, Outcome};
 #[cfg(feature = "plots")]
@@ -29,7 +29,7 @@ const FIGURE_4: (&str, u64, usize) = ("readrandomwriterandom", 256, 16384);
 /// More threads than this did not work on one database there.
 const THREADS_MAX: usize = 10;
 
-/// What the suite runs: `asked`, with everything that it leaves open (empty lists) filled in.
+/// The plan of the suite: `asked`, with its open parts (empty lists) filled in.
 ///
 /// # Errors
 /// None for the usual workloads, whose names are known.
@@ -72,7 +72,7 @@ pub(crate) fn label(spec: &RunSpec) -> String {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ratio {
     median: f64,
-    /// Nothing of one round.
+    /// `None` for one round.
     spread_pct: Option<f64>,
 }
 
@@ -95,7 +95,7 @@ impl Beside {
         }
     }
 
-    /// What share of the cores does the same work.
+    /// The share of the cores that does the same work.
     fn cores(&self) -> Option<f64> {
         self.throughput.map(|throughput| 1.0 / throughput.median)
     }
@@ -113,16 +113,16 @@ fn ratio(
     Some(Ratio { median: median(&mut ratios)?, spread_pct })
 }
 
-/// What one configuration comes to.
+/// The figures of one configuration.
 struct Compared<'a> {
     configuration: &'a Configuration,
     reference: Beside,
     fast: Beside,
-    /// The share of zstd's processors for as many operations, by what was measured with fewer.
+    /// The share of zstd's processors for as many operations, by the measurements with fewer processors.
     cores: Option<f64>,
 }
 
-/// What runs have in common that are compared, processors apart.
+/// The common settings of compared runs, without processors.
 pub(crate) fn setting(spec: &RunSpec) -> impl PartialEq {
     (
         spec.workload.clone(),
@@ -134,7 +134,7 @@ pub(crate) fn setting(spec: &RunSpec) -> impl PartialEq {
     )
 }
 
-/// Whether two runs differ by what is compared alone.
+/// Whether two runs differ only in the compared codec.
 fn are_beside(one: &Configuration, other: &Configuration) -> bool {
     one.spec.cpus == other.spec.cpus && setting(&one.spec) == setting(&other.spec)
 }
@@ -340,7 +340,7 @@ fn figure_5(group: &[Compared<'_>]) -> String {
     let number = |number: Option<f64>, decimals| number.map_or(String::new(), |n| grouped(n, decimals));
     let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
     let speed = |one: &Compared<'_>| {
-        // What is compared with itself has no spread.
+        // A configuration compared with itself has no spread.
         let is_reference = one.configuration.spec.codec == REFERENCE;
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
         [
@@ -370,7 +370,7 @@ fn figure_5(group: &[Compared<'_>]) -> String {
         + &tabulated(&SIZE, group.iter().map(size).collect(), 1)
 }
 
-/// The published Figure 4: where each codec lies in the plane of throughput and size, seen from zstd and from LZ4.
+/// The published Figure 4: the position of each codec in the plane of throughput and size, relative to zstd and to LZ4.
 fn figure_4(group: &[Compared<'_>]) -> String {
     const HEADINGS: [(&str, &str); 5] =
         [("codec", ""), ("ops", "to zstd"), ("size", "to zstd"), ("ops", "to lz4"), ("size", "to lz4")];

@@ -1,12 +1,12 @@
-//! Which keys are asked for: evenly, by Zipf's law, the newest first, or a few neighbours most of the time.
+//! Distributions of requested keys: even, by Zipf's law, the newest first, or a few neighbours most of the time.
 //!
 //! Zipf ranks are drawn by the closed form of Gray et al. ("Quickly generating billion-record synthetic databases",
-//! SIGMOD 1994), as YCSB does: one power per draw, no table. Ranks are scattered over the key space by a bijection, so
-//! that hot keys are no neighbours and each keeps its exact share. The keys of a hot set, on the contrary, are
-//! neighbours: a store that watches its leaves rather than its keys can notice those.
+//! SIGMOD 1994), as YCSB does: one power per draw, no table. A bijection scatters ranks over the key space, so that hot
+//! keys are not neighbours and each keeps its exact share. The keys of a hot set, in contrast, are neighbours. A store
+//! that tracks leaves rather than keys can detect a hot set.
 //!
-//! A chooser can *jump*: every key is then replaced by the one half the key space away, so that what was hot is cold,
-//! other keys are hot instead, and the skew is the same.
+//! A chooser can *jump*: every key is then replaced by the one half the key space away. Hot keys become cold, other
+//! keys become hot, and the skew stays.
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,7 +49,7 @@ const HOT_KEYS_PCT: f64 = 1.0;
 const HOT_SHARE_PCT: f64 = 95.0;
 
 impl Distribution {
-    /// Whether some keys are hotter than others, and which they are does not depend on writes.
+    /// Whether some keys are always hotter than others, independently of writes.
     pub fn is_skewed(&self) -> bool {
         matches!(self, Distribution::Zipfian { .. } | Distribution::Hot { .. })
     }

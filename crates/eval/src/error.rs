@@ -1,10 +1,10 @@
-//! What can go wrong before or during a run, in sentences a user can act on.
+//! Errors before or during a run, as sentences that a user can act on.
 
 use std::path::PathBuf;
 
-/// Why a benchmark did not start or did not finish.
+/// The reason why a benchmark did not start or did not finish.
 ///
-/// A run whose answers were *wrong* is no error: it ends, and its outcome says how many answers were wrong.
+/// A run with *wrong* answers is no error: it ends, and its outcome counts them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,9 +14,9 @@ pub enum Error {
          json, log, timeseries, random:ETA"
     )]
     Corpus {
-        /// What was asked for.
+        /// The requested corpus.
         path: String,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
     /// The corpus has fewer bytes than one value.
@@ -25,7 +25,7 @@ pub enum Error {
          longer corpus or a smaller --value-bytes"
     )]
     CorpusShorterThanValue {
-        /// What was asked for.
+        /// The requested corpus.
         path: String,
         /// Bytes that values may be cut from.
         corpus_bytes: u64,
@@ -37,21 +37,21 @@ pub enum Error {
     /// A name that is not in the list of known names.
     #[error("unknown {what} `{given}`; known: {known}")]
     Unknown {
-        /// What kind of name.
+        /// The kind of name.
         what: &'static str,
         /// The name that was given.
         given: String,
         /// The names that exist.
         known: String,
     },
-    /// An argument that has a known shape, and this is not it.
+    /// An argument without its required shape.
     #[error("bad {what} `{given}`: {expected}")]
     Invalid {
         /// Which argument.
         what: &'static str,
-        /// What was given.
+        /// The argument.
         given: String,
-        /// What it should be.
+        /// The required shape.
         expected: String,
     },
     /// A target refused to open or to work.
@@ -59,7 +59,7 @@ pub enum Error {
     Target {
         /// Its name.
         target: String,
-        /// What it did not do.
+        /// The action that failed.
         action: &'static str,
         /// Its own words.
         reason: String,
@@ -81,17 +81,17 @@ pub enum Error {
         run: String,
         /// Its exit status.
         status: String,
-        /// The end of what it said on standard error.
+        /// The end of its standard error.
         last_words: String,
     },
     /// A file or folder of results cannot be written, or a process cannot be started.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A check of `--smoke` failed.
@@ -99,12 +99,12 @@ pub enum Error {
     Smoke {
         /// Which check.
         check: String,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
 }
 
-/// What a target did that was opened with options it refuses.
+/// The action of a target that refused its options.
 pub(crate) const DID_NOT_OPEN: &str = "did not open";
 
 impl Error {
@@ -116,7 +116,7 @@ impl Error {
     pub fn exit_status(&self) -> u8 {
         match self {
             Error::Run { status, .. } => *status,
-            // A target that does not open was asked for something it does not have.
+            // A target that does not open lacks something that was requested.
             Error::Target { action, .. } => {
                 if *action == DID_NOT_OPEN {
                     2

@@ -1,9 +1,9 @@
 //! Judges key-value stores: workloads, targets, meters, results.
 //!
-//! A *target* is a store under test behind the trait [`Target`]. A run loads it with keys in random order, operates on
-//! it for some seconds, or so many times, with a mix of reads and writes, and compares every answer, byte for byte,
-//! with what was written; it reports operations per second and per CPU-second, latency over the whole window, and the
-//! memory that the allocator holds for the data, all in one row. A store that loses a key or returns a wrong byte fails
+//! A *target* is a store under test behind the trait [`Target`]. A run loads the target with keys in random order. It
+//! then runs a mix of reads and writes, for some seconds or a number of operations. It compares every answer, byte for
+//! byte, with the written value. One row reports operations per second and per CPU-second, latency over the whole
+//! window, and the memory that the allocator holds for the data. A store that loses a key or returns a wrong byte fails
 //! the run.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What one run measured.
+//! The measurement of one run.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct Step {
     pub p99_us: f64,
 }
 
-/// What one run measured; all sums are over its instances.
+/// The measurement of one run. All sums are over its instances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
     /// Operations in the timed window; each key of a multi-get counts as one.
@@ -46,7 +46,7 @@ pub struct Measurement {
     pub wall_sec: f64,
     /// CPU time and context switches of the whole process in the window, background threads included.
     pub usage: Usage,
-    /// What modelled devices did in the window; their CPU time is part of that.
+    /// The work of modelled devices in the window. Their CPU time is part of that of the process.
     #[serde(default)]
     pub modelled: ModelledWork,
     /// Latency of read calls (get, multi-get, scan), if taken.
@@ -55,7 +55,7 @@ pub struct Measurement {
     pub write: Option<Latency>,
     /// Answers that were wrong, keys that were lost and calls that failed, in the whole run.
     pub mismatches: u64,
-    /// What the first of them was.
+    /// The first of them.
     pub first_mismatch: Option<String>,
     /// Live keys at the end of the window.
     pub keys: u64,
@@ -65,17 +65,16 @@ pub struct Measurement {
     pub memory: Growth,
     /// The same after the idle time, if there was any.
     pub settled: Option<Growth>,
-    /// CPU seconds of that idle time: work that the window and the load had put off.
+    /// CPU seconds of that idle time: work that the load and the window deferred.
     #[serde(default)]
     pub settle_cpu_sec: Option<f64>,
-    /// How often the values of the live keys cover the bytes of the corpus that they are cut from.
+    /// The number of times the values of the live keys cover their part of the corpus.
     #[serde(default)]
     pub coverage: f64,
-    /// Dictionaries that the target took into use since the keys that are measured began to be loaded, if it counts
-    /// them.
+    /// Dictionaries that the target adopted since the loading of the measured keys began, if it counts them.
     #[serde(default)]
     pub adoptions: Option<u64>,
-    /// Whether it was to have none of them: what it had learnt before is what is measured.
+    /// Whether the target must adopt none of them, because the run measures what it learnt before.
     #[serde(default)]
     pub is_held_out: bool,
     /// Held bytes when loading was done and nothing else had begun, for a target that keeps its data in files.
@@ -84,13 +83,13 @@ pub struct Measurement {
     pub load_sec: f64,
     /// CPU seconds that loading took, without those of modelled devices.
     pub load_cpu_sec: f64,
-    /// What the target counted in the window.
+    /// The target's counters in the window.
     pub counters: Counters,
     /// The steps of `--until-p99`.
     pub steps: Vec<Step>,
-    /// What the target says about itself at the end of the window, and after the idle time.
+    /// The target's descriptions of its state at the end of the window, and after the idle time.
     pub descriptions: Vec<String>,
-    /// What a reader of the figures should know.
+    /// Notes for readers of the figures.
     pub notes: Vec<String>,
 }
 
@@ -100,8 +99,8 @@ impl Measurement {
         self.operations as f64 / self.wall_sec
     }
 
-    /// Operations per second if no job of a model had been late, for threads that wait for one job after the other;
-    /// nothing if they were late all the time. Threads that have several jobs under way would gain less.
+    /// Operations per second if no job of a model had been late, for threads that wait for one job after the other.
+    /// `None` if jobs were late all the time. Threads with several jobs under way would gain less.
     pub(crate) fn qps_without_lateness(&self, spec: &RunSpec) -> Option<f64> {
         let late_sec = self.modelled.late_sec / (spec.threads * spec.instances).max(1) as f64;
         let wall_sec = self.wall_sec - late_sec;

@@ -12,11 +12,11 @@ pub struct Meters {
     /// Bytes in pages that the allocator has in use now ("active" in jemalloc's terms): what the data costs, with
     /// size classes and fragmentation.
     pub held_bytes: fn() -> u64,
-    /// What modelled devices have done in this process.
+    /// The work of modelled devices in this process.
     pub modelled: fn() -> ModelledWork,
 }
 
-/// What modelled devices have done: they run on the processors whose time is measured, so that their own is taken off.
+/// The work of modelled devices. They run on the measured processors, so their own time is subtracted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelledWork {
     /// Jobs that had a time to be completed at.
@@ -27,12 +27,12 @@ pub struct ModelledWork {
     pub late_sec: f64,
     /// CPU time of the models.
     pub cpu_sec: f64,
-    /// Bytes that the models hold now beside the allocator's, to answer again what they answered before.
+    /// Bytes of answers that the models keep now, outside the allocator.
     pub memo_bytes: u64,
 }
 
 impl ModelledWork {
-    /// What models in two places have done together.
+    /// The sum of the work of models in two places.
     pub fn plus(self, other: ModelledWork) -> ModelledWork {
         ModelledWork {
             jobs: self.jobs + other.jobs,
@@ -61,7 +61,7 @@ pub(crate) struct Memory {
     pub(crate) rss_bytes: u64,
 }
 
-/// Memory now less memory then; what was freed meanwhile counts as negative.
+/// Memory now less memory then. Memory freed meanwhile gives a negative number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     /// Allocator bytes.

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 
-/// The models that a string such as `devices=1,2,4,depth=64` describes: a value without a key is one more of the key
-/// before it, and every combination is a model. What keys and values mean is the targets' business.
+/// The models that a string such as `devices=1,2,4,depth=64` describes. A value without a key is another value of the
+/// key before it, and every combination is a model. The targets define the meaning of keys and values.
 ///
 /// # Errors
 /// The first part has no key.

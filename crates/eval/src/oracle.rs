@@ -1,9 +1,9 @@
-//! The oracle: what every key must answer, also while it is being written.
+//! The oracle knows the right answers of every key, also while the key is being written.
 //!
 //! One word per key says which version it has. Only one thread writes a given key (see [`Oracle::own`]), and it
-//! announces each write before it hands it to the target and confirms it afterwards. A reader takes the word before
-//! and after its read. What it read must be one of the versions that were current in between: exactly one if nobody
-//! wrote meanwhile, the old or the new one if a write was under way. Nothing older, nothing else.
+//! announces each write before it hands it to the target and confirms it afterwards. A reader takes the word before and
+//! after its read. The answer must be one of the versions that were current in between. That is exactly one if there
+//! was no write meanwhile, and the old or the new one if a write was under way.
 //!
 //! A word is 4 bytes per key, allocated before memory is measured.
 
@@ -46,14 +46,14 @@ impl Word {
     }
 }
 
-/// Where the value of a version lies, worked out before it is needed.
+/// The position of the value of a version, computed before it is needed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forecast {
     version: u32,
     place: Range<usize>,
 }
 
-/// What every key of one key space must answer.
+/// The right answers of all keys of one key space.
 #[derive(Debug)]
 pub struct Oracle {
     shape: KeyShape,
@@ -101,7 +101,7 @@ impl Oracle {
         self.shape.key(self.first + index)
     }
 
-    /// Which key these bytes are, if they are one of ours.
+    /// The key with these bytes, if it belongs to the key space.
     #[inline]
     pub fn index(&self, key: &[u8]) -> Option<u64> {
         let index = self.shape.number(key)?.wrapping_sub(self.first);
@@ -236,9 +236,9 @@ impl Oracle {
 
     /// Checks a scan of `limit` records from key `index` on, before which the words `before` of
     /// [`Oracle::expected_in_scan`] were observed. Keys must ascend, values must be right, and a key that existed
-    /// throughout must not be missing from the part that was scanned. Of the keys that were not observed, a scan that
-    /// was `alone` must return the current version; otherwise any version will do, because nobody can say how many were
-    /// written since it looked.
+    /// throughout must not be missing from the part that was scanned. For unobserved keys, a scan that was `alone` must
+    /// return the current version. Otherwise any version is accepted, because an unknown number of writes may have
+    /// followed.
     pub(crate) fn check_scan(
         &self,
         index: u64,

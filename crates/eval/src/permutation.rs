@@ -1,13 +1,13 @@
 //! A shuffle without a table: a bijection of `0..len` computed from a few multiplications.
 //!
-//! Loads in random order, scrambled Zipf ranks and value offsets all need "every number once, in no order". A
-//! shuffled array of five million entries would cost 20 MB and a cache miss per step; this costs some nanoseconds.
-//! It is no cipher: whoever needs unpredictable numbers must look elsewhere.
+//! Loads in random order, scrambled Zipf ranks and value offsets all need "every number once, in no order". A shuffled
+//! array of five million entries would cost 20 MB and a cache miss per step; this costs some nanoseconds. It is no
+//! cipher: do not use it for unpredictable numbers.
 
 /// A fixed, seeded bijection of `0..len`.
 ///
-/// Numbers are mixed within the next power of two and mixed again until they fall below `len` (cycle walking, Black
-/// and Rogaway 2002), which takes fewer than two rounds on average.
+/// Numbers are mixed within the next power of two, and mixed again until they fall below `len` (cycle walking, Black
+/// and Rogaway 2002). That takes fewer than two rounds on average.
 #[derive(Debug, Clone)]
 pub(crate) struct Permutation {
     len: u64,
@@ -33,7 +33,7 @@ impl Permutation {
         }
     }
 
-    /// Where `index` (below `len`) goes.
+    /// The image of `index` (below `len`).
     #[inline]
     pub(crate) fn at(&self, index: u64) -> u64 {
         let mut x = index;

@@ -1,4 +1,4 @@
-//! What the user asked for, spread into single runs.
+//! The user's plan, expanded into single runs.
 
 use std::path::PathBuf;
 
@@ -42,10 +42,10 @@ pub struct Plan {
     pub codecs: Vec<String>,
     /// Names of engines, for codecs that have several; empty for each codec's default.
     pub engines: Vec<String>,
-    /// Whether codecs are what is compared: then empty lists of codecs and engines mean all that each target has, and
-    /// every codec is judged at the end.
+    /// Whether the plan compares codecs. Then empty lists of codecs and engines mean all that each target has, and
+    /// every codec gets a verdict at the end.
     pub compares_codecs: bool,
-    /// Whether what this machine cannot measure is named beside the results, rather than refused.
+    /// Whether configurations that this machine cannot measure are listed beside the results, rather than refused.
     pub names_unavailable: bool,
     /// Workloads.
     pub workloads: Vec<Workload>,
@@ -61,9 +61,9 @@ pub struct Plan {
     pub block_bytes: Vec<usize>,
     /// Accelerators to model; empty for none.
     pub models: Vec<String>,
-    /// Whether what a model works for is measured without one, too, and everything else without one alone.
+    /// Whether codings that a model can run are also measured without a model, and all others only without.
     pub models_beside: bool,
-    /// What else is asked of the targets, but for engine, model and the bytes of a block.
+    /// Further options of the targets, without engine, model and the bytes of a block.
     pub options: TargetOptions,
     /// How often everything is repeated, in turns.
     pub rounds: usize,
@@ -108,13 +108,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks the whole plan, reads the corpus once to see that it can be read, and lists the runs of one round:
-    /// workload by workload, with the targets side by side.
+    /// Checks the whole plan, reads the corpus once as a test, and lists the runs of one round. The order is workload
+    /// by workload, with the targets side by side.
     pub fn runs(&self, registry: &Registry) -> Result<Vec<RunSpec>, Error> {
         self.possible_runs(registry).map(|(runs, _)| runs)
     }
 
-    /// The same, and what a comparison of codecs cannot measure on this machine. Otherwise that is an error.
+    /// The same, and the configurations that a comparison of codecs cannot measure on this machine. Without a
+    /// comparison such a configuration is an error.
     pub(crate) fn possible_runs(
         &self,
         registry: &Registry,
@@ -185,7 +186,7 @@ impl Plan {
         Ok((runs, unavailable))
     }
 
-    /// What the row of a preloaded accelerator preloads; empty if nothing is known.
+    /// The library that the row of a preloaded accelerator preloads; empty if none is known.
     fn preload(&self) -> String {
         self.zlib_accel.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
     }
@@ -383,7 +384,7 @@ impl Plan {
         (runs * self.rounds) as f64 * (windows + START_SECONDS + keys * KEY_SECONDS)
     }
 
-    /// What the benchmark is about to do, and how long that takes.
+    /// The announcement of the benchmark's work and its expected time.
     pub fn announcement(&self, registry: &Registry) -> Result<String, Error> {
         let runs = self.runs(registry)?.len();
         let seconds = self.expected_seconds(runs);
@@ -397,7 +398,7 @@ impl Plan {
         ))
     }
 
-    /// What runs side by side have in common: one for each workload, shape of values, number of threads and set of
+    /// The common settings of runs side by side: one for each workload, shape of values, number of threads and set of
     /// processors.
     fn settings(&self) -> Vec<RunSpec> {
         let mut settings = vec![self.common()];
@@ -454,7 +455,7 @@ impl Plan {
     }
 }
 
-/// Why a library cannot be preloaded, if that is seen without trying.
+/// The reason why a library cannot be preloaded, if that is visible without a trial.
 fn cannot_be_preloaded(library: &str) -> Option<String> {
     if library.is_empty() {
         return Some(
@@ -469,7 +470,7 @@ pub(crate) fn runs_in_words(runs: usize) -> String {
     if runs == 1 { "1 run".into() } else { format!("{runs} runs") }
 }
 
-/// What `make` makes of each value.
+/// The result of `make` for each value.
 fn on<T: Clone>(values: &[T], make: impl Fn(T) -> RunSpec) -> Vec<RunSpec> {
     values.iter().cloned().map(make).collect()
 }

@@ -1,7 +1,7 @@
 //! A process of its own for every run, so that no run inherits another's memory, caches of the allocator or CPU time.
 //!
 //! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON
-//! from standard input, tells its phases on standard error, and writes the figures as JSON to standard output.
+//! from standard input. It reports its phases on standard error, and writes the figures as JSON to standard output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -157,7 +157,7 @@ impl Launcher {
         }
         let answer = std::thread::spawn(move || {
             let mut answer = Vec::new();
-            // What cannot be read to its end is no answer, and is taken for none below.
+            // An incomplete output is no answer, and counts as none below.
             let _ = stdout.map(|mut stdout| stdout.read_to_end(&mut answer));
             answer
         });

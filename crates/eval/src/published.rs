@@ -1,5 +1,5 @@
-//! The names that rows of the suite of codecs bear: those of the published evaluation where it has the row, and new
-//! ones in its manner where it has not.
+//! The names of rows of the suite of codecs. They are those of the published evaluation if it has the row, and similar
+//! new names otherwise.
 
 use crate::spec::RunSpec;
 use crate::target_options::{Huffman, Path};
@@ -9,7 +9,7 @@ use crate::target_options::{Huffman, Path};
 pub(crate) struct PublishedNames {
     pub(crate) run: String,
     pub(crate) codec: String,
-    /// Who would do the work. A row that was measured says who did.
+    /// The expected worker. A measured row names the actual one.
     pub(crate) engine: &'static str,
     pub(crate) qpl_mode: Option<String>,
 }

@@ -20,7 +20,7 @@ type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Er
 pub struct CodecEngine {
     /// The codec.
     pub codec: &'static str,
-    /// What the user calls the engine.
+    /// The user's name for the engine.
     pub name: &'static str,
     /// Huffman modes that it has; empty if there is nothing to choose.
     pub huffman: &'static [Huffman],
@@ -37,7 +37,7 @@ pub struct CodecEngine {
 /// One kind of target.
 #[derive(Clone)]
 pub struct Registration {
-    /// What the user calls it.
+    /// The user's name for the target.
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
@@ -51,8 +51,8 @@ pub struct Registration {
     pub tunable: bool,
     /// Whether it is the harness itself.
     pub is_harness: bool,
-    /// Whether it is somebody else's database, which a machine may lack: smoke checks, and suites that are not told to,
-    /// leave it alone.
+    /// Whether it is a foreign database, which a machine may lack. Smoke checks skip it, and so do suites unless the
+    /// user names it.
     pub is_foreign: bool,
     pub(crate) run: Run,
     pub(crate) bypass: Bypass,

@@ -43,7 +43,7 @@ pub fn render(plan: &Plan, outcome: &Outcome, format: Format) -> String {
     }
 }
 
-/// Medians of what was measured, then what could not be.
+/// Medians of the measured configurations, then the unavailable ones.
 pub(crate) fn summary_rows(outcome: &Outcome) -> Vec<Row> {
     let mut rows: Vec<Row> = outcome.configurations.iter().map(median_row).collect();
     if let Some(columns) = rows.first().cloned() {
@@ -144,7 +144,7 @@ fn table(plan: &Plan, outcome: &Outcome) -> String {
     text
 }
 
-/// What could not be measured, once for each reason.
+/// The unavailable configurations, grouped by reason.
 fn unavailable(outcome: &Outcome) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for unavailable in &outcome.unavailable {
@@ -231,7 +231,7 @@ pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
     text
 }
 
-/// What the rows of a group have in common, in words.
+/// The common settings of a group of rows, in words.
 fn group(plan: &Plan, configuration: &Configuration) -> String {
     let spec = &configuration.spec;
     let mut words = spec.workload.name.clone();
@@ -414,7 +414,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     text
 }
 
-/// What rows of modelled devices mean, with the figures that they predict; nothing without such rows.
+/// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.
 pub(crate) fn predictions(configurations: &[Configuration]) -> String {
     const MEANING: &str = "modelled: software stands in for the device, and its CPU time is taken off. predicted: \
         from what was measured, up to what threads that wait for one job at a time would do if no job were late. \

@@ -1,7 +1,7 @@
 //! The columns of a result row, and medians over rounds.
 //!
-//! The first 28 or so bear the names of the published evaluation's summary file, so that its rows and ours can stand in
-//! one table; what it has no column for follows. `NA` is what does not apply or was not measured.
+//! The first 28 or so columns have the names of the published evaluation's summary file, so that both can stand in one
+//! table. Further columns follow. `NA` marks a value that does not apply or was not measured.
 
 use serde_json::Value as Json;
 
@@ -83,8 +83,8 @@ pub(crate) fn round_row(configuration: &Configuration, round: usize) -> Row {
     row
 }
 
-/// The row of a configuration: the median over its rounds of every number, the sum of the mismatches, and how far apart
-/// the rounds are (largest less smallest, in per cent of the median; nothing of one round, which has no spread).
+/// The row of a configuration: the median of every number over the rounds, the sum of the mismatches, and the spread of
+/// the rounds. The spread is the largest less the smallest, in per cent of the median. One round has no spread.
 pub(crate) fn median_row(configuration: &Configuration) -> Row {
     let rounds: Vec<Row> =
         (0..configuration.rounds.len()).map(|round| round_row(configuration, round)).collect();
@@ -250,7 +250,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     ]
 }
 
-/// A row of what could not be measured: its names, and why. `columns` are those of the rows beside it.
+/// A row of an unavailable configuration: its names, and the reason. `columns` are those of the rows beside it.
 pub(crate) fn unavailable_row(columns: &Row, unavailable: &Unavailable) -> Row {
     let spec = &unavailable.spec;
     let names = PublishedNames::of(spec);

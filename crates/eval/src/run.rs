@@ -1,9 +1,9 @@
 //! One run from an empty store to a [`Measurement`]: load, warm up, measure, settle, and check every key.
 //!
-//! The order matters. All that the harness needs is allocated first; then memory is read; then the target is opened, so
-//! that everything it ever allocates is on its account. The settled memory is read after idle time alone, with no call
-//! that would hurry the target. The last step looks up every key, so that a workload without reads cannot hide a store
-//! that loses writes.
+//! The order matters. The harness first allocates all its own memory. Then it reads memory, and then it opens the
+//! target, so that everything that the target allocates counts for the target. The settled memory is read after idle
+//! time alone, with no call that would hurry the target. The last step looks up every key, so that a workload without
+//! reads cannot hide a store that loses writes.
 
 use std::sync::Arc;
 use std::thread;
@@ -35,7 +35,7 @@ pub(crate) struct Spaces {
     pub(crate) measured: Arc<Oracle>,
 }
 
-/// Does the run that `spec` describes with targets of type `T`, and tells its phases to `progress`.
+/// Runs `spec` with targets of type `T`, and reports its phases to `progress`.
 pub(crate) fn run<T: Target>(
     spec: &RunSpec,
     meters: &Meters,
@@ -340,7 +340,7 @@ pub(crate) fn live(spaces: &[Spaces]) -> (u64, u64) {
         .fold((0, 0), |(keys, bytes), (more, raw)| (keys + more, bytes + raw))
 }
 
-/// How often the values of the live keys of all stores cover the bytes that they are cut from. Every store has the
+/// The number of times the values of the live keys of all stores cover their part of the corpus. Every store has the
 /// corpus to itself.
 fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
     let source: u64 = spaces.iter().map(|spaces| spaces.measured.values().source_bytes()).sum();

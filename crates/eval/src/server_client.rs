@@ -22,9 +22,9 @@ pub(crate) enum Call {
     Get(u64, u32),
 }
 
-/// A server that says nothing for so long hangs.
+/// A server that is silent for this long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// How often it is looked whether the benchmark was told to stop.
+/// The interval at which the client checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause between two looks at the clock where requests have a rate.
 const PACE: Duration = Duration::from_micros(100);
@@ -39,7 +39,7 @@ pub(crate) struct Load {
     pub(crate) rate: Option<f64>,
 }
 
-/// What keys and values are.
+/// The keys and values.
 pub(crate) struct Records<'a> {
     pub(crate) shape: KeyShape,
     pub(crate) values: &'a Values,

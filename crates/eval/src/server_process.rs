@@ -21,7 +21,7 @@ pub struct ServerProgram {
     pub arguments: Vec<String>,
 }
 
-/// How long a server may take until it answers.
+/// The longest time until a server's first answer.
 const START_MAX: Duration = Duration::from_secs(60);
 /// `times` in `/proc/PID/stat` are in hundredths of a second on every Linux that Rust runs on.
 const TICKS_PER_SEC: f64 = 100.0;
@@ -50,7 +50,7 @@ impl Drop for Server {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ServerMemory {
     pub(crate) rss_bytes: u64,
-    /// What the server says itself.
+    /// The server's own figure.
     pub(crate) used_bytes: u64,
 }
 

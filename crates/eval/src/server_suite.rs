@@ -1,9 +1,8 @@
-//! The suite that compares servers: what one operation costs of a server's processors, and what its data cost of
-//! memory.
+//! The suite that compares servers: the processor time of one operation, and the memory of the data.
 //!
 //! All servers get the same requests in turns, each from an empty start in every round, and the order changes from
-//! round to round. The CPU time is that of the server's process, and what it does afterwards, until it is quiet,
-//! belongs to the phase that caused it. Every reply is compared with what was written.
+//! round to round. The CPU time is that of the server's process. Work after a phase, until the server is quiet, counts
+//! for that phase. Every reply is compared with what was written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,12 +22,12 @@ use crate::server_client::{Call, Load, Records, drive};
 use crate::server_process::{Server, ServerMemory, ServerProgram};
 use crate::values::{ValueBytes, ValueOrder, Values};
 
-/// What is measured.
+/// The plan of the suite.
 #[derive(Debug, Clone)]
 pub struct ServerPlan {
     /// The servers; the first is the one that the others are compared with.
     pub servers: Vec<ServerProgram>,
-    /// Where values come from.
+    /// The source of values.
     pub corpus: String,
     /// Which part of it a value is.
     pub value_order: ValueOrder,
@@ -44,7 +43,7 @@ pub struct ServerPlan {
     pub requests: u64,
     /// SETs per second of the phase that has a rate, for the longest values; 0 leaves it out.
     pub rate: u64,
-    /// For how many seconds a server must have done nothing, before what it did belongs to a phase.
+    /// Seconds for which a server must be idle before a phase ends.
     pub quiet_seconds: usize,
     /// How often everything is repeated.
     pub rounds: usize,
@@ -55,7 +54,7 @@ pub struct ServerPlan {
     pub inherited: Vec<String>,
 }
 
-/// What a phase asks.
+/// The requests of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Every key once.
@@ -113,7 +112,7 @@ impl Phase {
     }
 }
 
-/// What servers are compared in.
+/// The setting in which servers are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Setting {
     value_bytes: u64,
@@ -195,7 +194,7 @@ impl ServerPlan {
     }
 }
 
-/// Does everything, telling what it does to `progress`. When `stop` becomes true it ends its servers and returns an
+/// Runs the suite and reports each step to `progress`. When `stop` becomes true it ends its servers and returns an
 /// error.
 pub fn server_suite(
     plan: &ServerPlan,

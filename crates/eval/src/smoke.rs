@@ -1,4 +1,4 @@
-//! `--smoke`: does everything work on this machine? Under a minute, before anybody trusts a figure.
+//! `--smoke` checks in under a minute that everything works on this machine, before any figure is trusted.
 
 use crate::bench::ProgressLine;
 use crate::error::Error;

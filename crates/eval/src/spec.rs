@@ -1,4 +1,4 @@
-//! One run, described completely: what a child process is told.
+//! The complete description of one run, which a child process gets.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::workload::{LoadOrder, Mix, Workload};
 pub enum TrainOn {
     /// None: keys are loaded and measured with values from the whole corpus.
     All,
-    /// Its first half: as many keys again are loaded first, with values from the first half, and left to settle, so
-    /// that whatever the target learns from its data it learns there. Then a fresh key space is loaded with values from
-    /// the second half; the operations, and memory over raw bytes, are those of the fresh one alone.
+    /// Its first half. The run first loads as many keys again, with values from the first half, and lets them settle.
+    /// The target can learn only from these. Then the run loads a fresh key space with values from the second half.
+    /// Operations, and memory over raw bytes, count only the fresh key space.
     FirstHalf,
 }
 
@@ -90,7 +90,7 @@ pub struct RunSpec {
     pub background: Option<bool>,
     /// Threads for background work; `None` for the target's own default.
     pub background_threads: Option<usize>,
-    /// What else was asked of the target.
+    /// Further options of the target.
     pub options: TargetOptions,
     /// A library that the run's process preloads.
     pub preload: Option<String>,
@@ -151,7 +151,7 @@ impl RunSpec {
         }
     }
 
-    /// What identifies the configuration in the results, such as `store_auto_l1024_bg0`.
+    /// The name of the configuration in the results, such as `store_auto_l1024_bg0`.
     pub fn name(&self) -> String {
         let mut name = self.target.clone();
         if !self.tunable {

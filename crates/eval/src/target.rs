@@ -1,4 +1,4 @@
-//! What the benchmark asks of a store under test.
+//! The trait of a store under test.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::keys::Key;
 use crate::oracle::Oracle;
 use crate::target_options::TargetOptions;
 
-/// Why a target failed, in its own words.
+/// The error of a target, with its own message.
 pub type TargetError = Box<dyn StdError + Send + Sync>;
 
 /// How a target is to be opened.
@@ -28,9 +28,9 @@ pub struct Config {
     pub heating: bool,
     /// Bytes of keys and values that will be loaded, for targets that are set up for a size.
     pub raw_bytes: u64,
-    /// What else was asked for.
+    /// Further options.
     pub options: TargetOptions,
-    /// What every key must answer: only a target that measures the harness itself may look at it.
+    /// The right answers of all keys. Only a target that measures the harness itself may read them.
     pub oracles: Vec<Arc<Oracle>>,
 }
 
@@ -43,12 +43,12 @@ pub trait Target: Sized + Send + Sync {
     /// such type of its own.
     type Batch: Batch;
 
-    /// How many neighbouring keys the check of every key at the end of a run looks up at once: more than one saves time
-    /// where they lie in blocks that each call decodes anew.
+    /// The number of neighbouring keys that the final check of every key looks up at once. More than one saves time if
+    /// each call decodes a whole block.
     const CHECKED_AT_ONCE: usize = 1;
 
-    /// Says whether [`Target::open`] would take these options, without opening anything; what it would not, it refuses
-    /// in one sentence that begins with "it". A target that says nothing takes none.
+    /// Checks whether [`Target::open`] would take these options, without opening anything. It refuses an option in one
+    /// sentence that begins with "it". The default takes no options.
     fn check(config: &Config) -> Result<(), TargetError> {
         Ok(config.options.take_only(&[])?)
     }
@@ -88,12 +88,12 @@ pub trait Target: Sized + Send + Sync {
         Ok(())
     }
 
-    /// What else it has to say about its state, for the log of the run.
+    /// A description of the target's state, for the log of the run.
     fn describe(&self) -> String {
         String::new()
     }
 
-    /// What the target counts about itself.
+    /// The target's counters.
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -177,8 +177,8 @@ impl Records {
     }
 }
 
-/// Why a target cannot be opened on this machine, although nothing is wrong with what was asked for: an engine is not
-/// installed, or there is no device. In the suite of codecs that is a row that says so.
+/// The reason why a target cannot be opened on this machine although the request is valid: an engine is not installed,
+/// or there is no device. In the suite of codecs the row states this reason.
 #[derive(Debug)]
 pub struct EngineUnavailable(pub String);
 
@@ -190,13 +190,13 @@ impl std::fmt::Display for EngineUnavailable {
 
 impl StdError for EngineUnavailable {}
 
-/// What a target counts about itself; `None` is printed as `NA`.
+/// A target's counters; `None` is printed as `NA`.
 ///
-/// All are totals since the target was opened; the runner takes the difference over the timed window for the call and
-/// compaction counters and for the reads by form, and the end state for the codec's bytes.
+/// All are totals since the target was opened. For calls, compactions and reads by form, the runner takes the
+/// difference over the timed window. For the codec's bytes it takes the end state.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Who does the coding, such as `cpu`, `hardware`; `None` when nobody codes.
+    /// The worker that codes, such as `cpu`, `hardware`; `None` if no codec is used.
     pub engine: Option<String>,
     /// Huffman mode of a deflate engine.
     pub qpl_mode: Option<String>,

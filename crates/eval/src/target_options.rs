@@ -1,7 +1,7 @@
-//! What a user may ask of a target beyond its codec: block size, level, engine and so on.
+//! Options of a target beyond its codec: block size, level, engine and so on.
 //!
-//! Eval knows the names of these options, and not what they do. Each target says which of them it takes
-//! ([`Target::check`](crate::Target::check)), and what it does not take it refuses before the first run.
+//! Eval knows the names of these options, not their effects. Each target declares the options that it takes
+//! ([`Target::check`](crate::Target::check)), and refuses others before the first run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,11 +13,11 @@ use crate::error::Error;
 /// Options of a target; `None` is always the target's own default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetOptions {
-    /// Who does the codec's work, for codecs with several engines.
+    /// The engine of the codec, for codecs with several engines.
     pub engine: Option<String>,
     /// Whether a device may, must or must not do it.
     pub path: Option<Path>,
-    /// What accelerator is modelled, for engines that work on a model.
+    /// The modelled accelerator, for engines that work on a model.
     pub model: Option<String>,
     /// Raw bytes of a block that is compressed as one.
     pub block_bytes: Option<usize>,
@@ -33,11 +33,11 @@ pub struct TargetOptions {
     pub background_codec: Option<String>,
 }
 
-/// Where an engine that can use a device does its work.
+/// The place where an engine with a device does its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Path {
-    /// On the device, and on the CPU what the device cannot do.
+    /// On the device, and on the CPU if the device cannot do a job.
     Auto,
     /// On the device alone.
     Hardware,
@@ -57,7 +57,7 @@ pub enum Huffman {
     Canned,
 }
 
-/// What becomes of a codec's contexts between calls.
+/// The handling of a codec's contexts between calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContextCache {

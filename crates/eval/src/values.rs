@@ -1,13 +1,13 @@
 //! Values: which corpus bytes belong to (key, version).
 //!
 //! A value is a slice of the corpus, so writing one copies nothing and checking one is a single `memcmp`. A bijective
-//! hash of (key, version) chooses the slice, so no two keys of equal version share one while there are as many slices
-//! as keys, and no key meets a slice again before it has used them all. A wrong, stale or swapped value therefore
-//! differs from the expected one, except where the corpus itself repeats.
+//! hash of (key, version) chooses the slice. With as many slices as keys, no two keys of equal version share a slice.
+//! No key meets a slice again before it has used them all. A wrong, stale or swapped value therefore differs from the
+//! expected one, except where the corpus itself repeats.
 //!
-//! Slices at every offset overlap: with many keys each byte of a small corpus is in many values, and a dictionary that
-//! is trained on some of them knows the others. `coverage` in the results tells how many; slices that lie apart, and
-//! records, never overlap.
+//! Slices at every offset overlap. With many keys each byte of a small corpus is in many values, and a dictionary
+//! trained on some values knows the others. `coverage` in the results gives the number. Separate slices, and records,
+//! never overlap.
 
 use std::fmt;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl fmt::Display for ValueBytes {
     }
 }
 
-/// Which part of the corpus a key's value is.
+/// The choice of the part of the corpus that is a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueOrder {
@@ -231,7 +231,7 @@ impl Values {
         }
     }
 
-    /// Where that value lies in the corpus.
+    /// The position of that value in the corpus.
     #[inline]
     pub(crate) fn place(&self, key: u64, version: u32) -> Range<usize> {
         let step = self.step(key, version);

@@ -1,9 +1,9 @@
-//! What a codec is worth: a verdict on each against `lz4`, the codec that everybody has.
+//! A verdict on each codec against `lz4`, the most common codec.
 //!
-//! A codec is worth having when it answers more operations per second, or as many with less of the processors. Both are
-//! judged on ratios to the baseline in the same setting (workload, threads, landing size, background packing), and for
-//! a codec as a whole on the geometric means of these ratios. What it saves in memory stands beside the verdict and has
-//! no part in it.
+//! A codec is worth having if it answers more operations per second, or as many with less of the processors. The
+//! verdict uses ratios to the baseline in the same setting (workload, threads, landing size, background packing). For a
+//! codec as a whole it uses the geometric means of these ratios. Saved memory stands beside the verdict and does not
+//! influence it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ const BASELINES: [&str; 2] = ["lz4", "none"];
 /// Throughput is similar within this share, and fewer cores are at least this share fewer: less than that is noise.
 const SIMILAR: f64 = 0.05;
 
-/// What a codec is worth.
+/// The verdict on a codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// More operations per second, by more than 5 %.
@@ -51,7 +51,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What distinguishes runs of one codec.
+/// The setting that distinguishes runs of one codec.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Setting {
     workload: String,
@@ -60,7 +60,7 @@ struct Setting {
     background: Option<bool>,
 }
 
-/// What is judged of a configuration.
+/// The judged figures of a configuration.
 #[derive(Debug, Clone)]
 struct Figures {
     target: String,
@@ -80,7 +80,7 @@ impl Figures {
         let row = median_row(configuration);
         let number = |name: &str| row.iter().find(|(column, _)| *column == name)?.1.as_number();
         let spec = &configuration.spec;
-        // The system's libz stands for no accelerator, and a model for no machine: neither makes a headline.
+        // The system's libz is no accelerator, and a model is no machine. Neither gets a headline.
         let engine = configuration.rounds.first()?.counters.engine.as_deref();
         if spec.is_published && matches!(engine, Some("zlib_system" | "modelled")) {
             return None;

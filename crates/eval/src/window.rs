@@ -1,5 +1,5 @@
-//! The timed window: warm-up, the threads that operate, and what they counted; and the search for the rate that a
-//! latency allows.
+//! The timed window: warm-up, the operating threads, and their counts. Also the search for the rate that a latency
+//! limit allows.
 //!
 //! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
 //! work on every machine, so that a busy one can only make the window longer.
@@ -16,20 +16,20 @@ use crate::spec::RunSpec;
 use crate::target::{Counters, Target};
 use crate::worker::{Buffers, Control, Phase, Worker};
 
-/// What a timed window needs.
+/// The inputs of a timed window.
 pub(crate) struct Arena<'a, T: Target> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) meters: &'a Meters,
     pub(crate) law: &'a KeyLaw,
-    /// That of latencies, if they are taken.
+    /// The clock of latencies, if they are taken.
     pub(crate) clock: Option<&'a Clock>,
-    /// That of the window's length.
+    /// The clock of the window's length.
     pub(crate) wall: &'a Clock,
     pub(crate) targets: &'a [T],
     pub(crate) spaces: &'a [Spaces],
 }
 
-/// What a timed window gave.
+/// The results of a timed window.
 pub(crate) struct Window {
     pub(crate) operations: u64,
     pub(crate) read: Option<Latency>,
@@ -130,9 +130,9 @@ impl<T: Target> Arena<'_, T> {
         self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
 
-    /// Open loop: offers a growing rate, each for a window, until the 99th percentile exceeds the limit; if the first
-    /// rate is too fast already, a shrinking one until it does not. Returns the last window that held it, or the
-    /// slowest.
+    /// Open loop: offers growing rates, each for a window, until the 99th percentile exceeds the limit. If the first
+    /// rate is already too fast, offers shrinking rates until one keeps the limit. Returns the last window that kept
+    /// the limit, or the slowest.
     pub(crate) fn raise_rate(
         &self,
         buffers: &mut Vec<Buffers<T>>,

@@ -1,9 +1,9 @@
 //! The hot loop: one thread that operates on a target and checks every answer.
 //!
-//! Everything but the call itself is harness cost and counts against every target alike, so it is kept small: keys are
-//! computed, values are slices of the corpus, answers are compared by `memcmp`, and operations are planned in groups so
-//! that the harness's own waits for memory overlap. With latency on, the clock is read right before and right after the
-//! call; making keys and comparing answers lie outside.
+//! Everything except the call itself is harness cost, which burdens every target alike. So the harness cost is kept
+//! small. Keys are computed, values are slices of the corpus, and answers are compared by `memcmp`. Operations are
+//! planned in groups, so that the harness's own waits for memory overlap. With latency on, the clock is read right
+//! before and right after the call. Making keys and comparing answers lie outside.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,7 +16,7 @@ use crate::oracle::{Forecast, Oracle, Word};
 use crate::target::{Batch, Records, Target, TargetError};
 use crate::workload::{Mix, Operation, SCAN_RECORDS};
 
-/// What the workers of a run are to do now.
+/// The current command for the workers of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Control(AtomicU8);
 
@@ -62,7 +62,7 @@ impl Mistakes {
     }
 }
 
-/// What one worker counted.
+/// The counts of one worker.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) operations: u64,
@@ -115,7 +115,7 @@ pub(crate) struct Worker<'a, T: Target> {
     pub(crate) buffers: Buffers<T>,
 }
 
-/// What a worker reuses between operations; made before memory is first measured.
+/// Buffers that a worker reuses between operations, made before memory is first measured.
 ///
 /// None of it is freed before memory is last read, so that no store is credited with the harness's own memory.
 pub(crate) struct Buffers<T: Target> {
@@ -396,7 +396,7 @@ impl Arrivals {
             let now = self.clock.raw();
             let elapsed = self.clock.delta_as_nanos(self.start, now);
             if elapsed as f64 >= self.next_ns {
-                // Raw clock units per nanosecond are the clock's secret: go back from now by the lateness.
+                // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
                 let late_ns = elapsed - self.next_ns as u64;
                 let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
                 return now - (late_ns as f64 * per_ns) as u64;

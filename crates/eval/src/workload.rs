@@ -1,4 +1,4 @@
-//! Workloads: what share of the operations reads, writes, deletes and scans, and how the keys are loaded before.
+//! Workloads: the shares of reads, writes, deletes and scans, and the order in which keys are loaded before.
 
 use std::fmt;
 
@@ -37,17 +37,17 @@ pub enum LoadOrder {
 pub struct Workload {
     /// As printed in the results.
     pub name: String,
-    /// What it does.
+    /// The shares of its operations.
     pub mix: Mix,
-    /// How its keys are loaded.
+    /// The order of loading its keys.
     pub load: LoadOrder,
 }
 
 /// The workload that is loading itself.
 const FILL: &str = "fillseq";
 
-/// Name, shares of reads and writes, and order of loading: first the five of the published evaluation of the store's
-/// codecs, then those of `db_bench` that RocksDB's was done with.
+/// Name, shares of reads and writes, and order of loading. The first five are those of the published evaluation of the
+/// store's codecs. The others are those of `db_bench` from RocksDB's evaluation.
 const NAMED: [(&str, u32, u32, LoadOrder); 8] = [
     ("read_only", 100, 0, LoadOrder::Random),
     ("write_only", 0, 100, LoadOrder::Random),
@@ -58,7 +58,7 @@ const NAMED: [(&str, u32, u32, LoadOrder); 8] = [
     ("readrandom", 100, 0, LoadOrder::Sequential),
     ("readrandomwriterandom", 80, 20, LoadOrder::Sequential),
 ];
-/// How many of them are run unless others are asked for.
+/// The number of workloads that run by default.
 const USUAL: usize = 5;
 
 impl Workload {

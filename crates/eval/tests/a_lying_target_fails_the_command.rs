@@ -1,5 +1,5 @@
-//! The whole way: a benchmark that starts itself for each run, of a target that drops every tenth write, must end with
-//! exit status 1 and say so in every format; the same benchmark of an honest target ends with 0.
+//! A whole benchmark starts itself for each run. With a target that drops every tenth write, it must end with exit
+//! status 1 and report the fault in every format. The same benchmark of an honest target must end with 0.
 //!
 //! This test has its own `main`, because the child processes are this program.
 

@@ -1,4 +1,4 @@
-//! Whoever brings data should not have to convert it; whoever brings none should be told in one sentence.
+//! A user with data should not have to convert it. A user without data should get one clear sentence.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,5 +1,5 @@
-//! Figures are only worth comparing if they count what they claim: latency that of the call, CPU time that of all
-//! threads, memory that of the store and not of the harness, and a row that holds data out that of a store which did
+//! Figures are comparable only if they count what they claim. Latency must be that of the call, CPU time that of all
+//! threads, and memory that of the store without the harness. A row with held-out data must come from a store that did
 //! not learn from them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -1,4 +1,4 @@
-//! The scalings as a picture, one panel below the other, all on the same axes. What is modelled is dashed, and says so.
+//! The scalings as a picture, one panel below the other, all on the same axes. Modelled curves are dashed and labelled.
 //! Bars reach from the least round to the most.
 
 use kuva::TickFormat;

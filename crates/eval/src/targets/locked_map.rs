@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::keys::{KEY_BYTES, Key};
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
-/// What the target needs of a map, and all that maps differ in.
+/// The operations that the target needs of a map, in which maps differ.
 pub trait Map: Default + Send + Sync {
     /// A key as the map is asked for it.
     type Key: ?Sized;

@@ -1,8 +1,8 @@
 //! `null`: stores nothing and answers from the oracle, so that a run of it shows what the harness itself costs.
 //!
-//! Its answers are right, so they are copied and compared like anybody's. Its own work is turning the key back into its
-//! number and one copy of the value, which any store must do as well: its figures are an upper bound of the harness's
-//! share.
+//! Its answers are right, so they are copied and compared as for any target. The target itself only turns the key back
+//! into its number and copies the value once. Any store must do that as well, so its figures are an upper bound of the
+//! harness's share.
 
 use std::sync::{Arc, OnceLock};
 

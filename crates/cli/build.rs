@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Where `cargo package` notes the commit.
+/// The file in which `cargo package` notes the commit.
 const PACKAGED_FROM: &str = ".cargo_vcs_info.json";
 
 fn main() {
@@ -38,7 +38,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }
 
-/// What a command prints, or what went wrong.
+/// The output of a command, or the failure.
 fn printed(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{command:?} does not start: {error}"))?;
     if !output.status.success() {

@@ -19,7 +19,7 @@ const RUN_COMMAND: &str = "bench-run";
 
 const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled };
 
-/// What models have done in this program, and in the library that a database has loaded.
+/// The work of models in this program, and in the library that a database has loaded.
 fn modelled() -> ModelledWork {
     let usage = ModelUsage::now();
     let own = ModelledWork {
@@ -37,12 +37,12 @@ fn registry() -> Registry {
     Registry::with(vec![store_target::registration(), rocksdb_target::registration()])
 }
 
-/// What is compared unless the user says otherwise: us, an uncompressed map, and the harness.
+/// The targets that are compared by default: the store, an uncompressed map, and the harness.
 const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
 const DEFAULT_KEYS: u64 = 50_000;
 /// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
 const DEFAULT_KEYS_SUITES: u64 = 200_000;
-/// What the suite of RocksDB compares.
+/// The codecs that the suite of RocksDB compares.
 const ROCKSDB_CODECS: [&str; 8] = [
     "builtin-zstd",
     "builtin-zstd-1",
@@ -276,7 +276,7 @@ impl Arguments {
         named.chain(self.mix.iter().map(|mix| Workload::mixed(mix))).collect()
     }
 
-    /// What was asked for; a list that is empty was left open.
+    /// The requested plan. An empty list was left open.
     fn plan(&self) -> Result<Plan, Error> {
         Ok(Plan {
             targets: self.target.clone(),
@@ -390,7 +390,7 @@ fn usual(asked: Plan) -> Result<Plan, Error> {
     })
 }
 
-/// What every kind of benchmark needs; each returns the exit status.
+/// The inputs of every kind of benchmark. Each kind returns the exit status.
 struct Bench {
     registry: Registry,
     launcher: Launcher,

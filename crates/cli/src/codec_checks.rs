@@ -50,7 +50,7 @@ fn blocks_round_trip(format: Format, values: &[&[u8]]) -> Result<(), String> {
     let mut engines = Vec::new();
     for name in Setting::engine_names(format) {
         match setting.engine_named(name) {
-            // What is not installed cannot be checked.
+            // An engine that is not installed cannot be checked.
             Err(SettingError::Unavailable { .. }) => {}
             engine => engines.push(engine.map_err(|error| error.to_string())?),
         }

@@ -68,7 +68,7 @@ fn places(root: &Path) -> Places {
     places
 }
 
-/// What comes last: how a device is used, or what one might bring.
+/// The last remedy: the use of a device, or the possible gain of one.
 fn last_remedy(found: &Discovery) -> Remedy {
     let (purpose, command) = if found.pci.is_empty() && found.devices.is_empty() {
         let command = "ziptier bench --codec deflate --codec-engine software,iaa --model devices=4";
@@ -149,7 +149,7 @@ impl Report {
     }
 }
 
-/// In a recorded tree nobody is owner of anything.
+/// In a recorded tree, owners mean nothing.
 fn others_may(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o006 == 0o006)
 }

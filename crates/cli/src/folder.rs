@@ -100,7 +100,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     if report.damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many places each file has, the first files by name.
+/// The number of damaged places of each file, with the names of the first files.
 fn by_file(damages: &[Damage]) -> String {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     damages.iter().for_each(|damage| *counts.entry(&damage.path).or_default() += 1);

@@ -5,8 +5,9 @@ use tikv_jemalloc_ctl::{epoch, stats};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How the allocator is set up, read by it at start-up. One arena, and thread caches for the smallest objects only:
-/// bodies and landings that wait in caches and half-empty slabs cost more memory than a lock costs time.
+/// The allocator's configuration, which the allocator reads at start-up: one arena, and thread caches for the smallest
+/// objects only. Larger caches and more arenas would leave bodies and landings in caches and half-empty slabs. That
+/// memory costs more than the time of a lock.
 // SAFETY: it is the name and the type that jemalloc documents for its configuration, and nothing else defines it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache_max:64".as_ptr());
@@ -15,7 +16,7 @@ static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache_max:64".as_
 #[repr(transparent)]
 struct Configuration(*const std::ffi::c_char);
 
-// SAFETY: it points at a constant string that nobody writes.
+// SAFETY: it points at a constant string that no code writes.
 unsafe impl Sync for Configuration {}
 
 /// Bytes in pages that the allocator has in use; 0 if it does not tell.

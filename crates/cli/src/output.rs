@@ -1,8 +1,8 @@
-//! Where commands print what they found.
+//! Prints the results of commands.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-/// Prints `text` as it is. Whoever reads may go away early, as `head` does, which is no failure; any other ends
+/// Prints `text` as it is. A reader that closes the pipe early, as `head` does, is no failure. Any other failure ends
 /// the command.
 pub(crate) fn print(text: &str) {
     let mut output = std::io::stdout();

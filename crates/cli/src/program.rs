@@ -1,4 +1,4 @@
-//! What this program was built of, for the manifests of results. The build script lists it.
+//! The sources and libraries of this program, for the manifests of results. The build script lists it.
 
 use ziptier_eval::Program;
 

@@ -1,8 +1,8 @@
 //! A stock RocksDB as a target of the benchmark: with its own compressions, and with ours as its compression manager.
 //!
-//! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as a large database has,
-//! and without a block cache: what is read is decompressed. The database lies in the folder for temporary files
-//! (`TMPDIR`) while the run lasts.
+//! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as in a large database.
+//! There is no block cache, so every read decompresses. The database lies in the folder for temporary files (`TMPDIR`)
+//! while the run lasts.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ struct Codec {
     compression: &'static str,
     /// The format that our compression manager writes, where it is the one that works.
     format: Option<&'static str>,
-    /// What else its `compression_opts` say.
+    /// Further settings of its `compression_opts`.
     dictionary: &'static str,
     /// The level that its name tells, as an option.
     level: &'static str,
@@ -105,7 +105,7 @@ pub(crate) fn registration() -> Registration {
 /// The library that has our classes, once a run has loaded them.
 static WITH_PLUGIN: OnceLock<&'static Library> = OnceLock::new();
 
-/// What modelled devices have done behind our classes, which have models of their own.
+/// The work of modelled devices behind ziptier's classes, which have their own models.
 pub(crate) fn modelled() -> ModelledWork {
     modelled_of(&plugin_counters())
 }
@@ -143,7 +143,7 @@ const FILES: u64 = 96;
 const MEMTABLES: u64 = 40;
 /// RocksDB's own sizes, at which the scale ends.
 const FILE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// How much more than a memtable the first level takes, as by RocksDB's own sizes.
+/// The size of the first level in memtables, as in RocksDB's own sizes.
 const LEVEL_MEMTABLES: u64 = 4;
 
 struct Setup {
@@ -216,7 +216,7 @@ fn compression(codec: &Codec, asked: &TargetOptions) -> String {
     format!("{}compression={};{options}", manager.unwrap_or_default(), codec.compression)
 }
 
-/// What this machine lacks is no fault of the request.
+/// A part that this machine lacks is no fault of the request.
 fn in_words(error: Error) -> TargetError {
     match error {
         Error::Missing { .. } | Error::Plugin { .. } => EngineUnavailable(error.to_string()).into(),

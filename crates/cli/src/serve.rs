@@ -219,8 +219,8 @@ fn run(
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
     let Ok(store) = store.try_recv() else {
-        // Somebody told the server to stop. The next start begins a recovery anew that ends with the process, so nobody
-        // waits for it.
+        // The server was told to stop. A recovery under way ends with the process, and the next start repeats it, so
+        // the stop does not wait for it.
         return Ok(outcome?);
     };
     let backend = store?;
@@ -230,7 +230,7 @@ fn run(
     Ok(Arc::into_inner(backend).map_or(Ok(()), StoreBackend::close)?)
 }
 
-/// What is printed when the store is there. Scripts wait for the first line.
+/// The lines that are printed when the store is open. Scripts wait for the first line.
 struct Greeting {
     before: String,
     after: String,
@@ -245,7 +245,7 @@ impl Greeting {
     fn print(&self, store: &Store) {
         let (packer, places) = (packer(store), places(store, self));
         let page = format!("{}{packer}{}\n{places}", self.before, self.after);
-        // Nobody reading it is no reason not to serve.
+        // The server also serves if no process reads its output.
         let _ = std::io::stdout().write_all(page.as_bytes());
     }
 }
@@ -323,8 +323,8 @@ fn ssd_limit(limit_bytes: u64) -> String {
     }
 }
 
-/// Which engine packs blocks and who works in it, unless it is the plain processor: so a model is always labelled, and
-/// so is a processor that stands in for a device.
+/// The engine that packs blocks and its worker, unless that is the plain processor. So a model is always labelled, and
+/// also a processor that replaces a device.
 fn packer(store: &Store) -> String {
     match (store.block_engine(), store.block_worker()) {
         (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),

@@ -33,7 +33,7 @@ pub(crate) fn registration() -> Registration {
         .with_preloaded("deflate", "zlib", ACCELERATED_BLOCK_BYTES)
 }
 
-/// How the store is opened, as far as that was asked for. It takes every option that there is.
+/// The options of the store, as far as requested. The store takes every option.
 fn options(config: &Config) -> Result<Options, TargetError> {
     let codec = config.codec.parse::<CodecChoice>()?;
     let usual = Options::default();
@@ -54,7 +54,7 @@ fn options(config: &Config) -> Result<Options, TargetError> {
     Ok(options)
 }
 
-/// How blocks are packed, as far as that was asked for.
+/// The options for packing blocks, as far as requested.
 fn block_options(codec: CodecChoice, asked: &TargetOptions) -> Result<BlockOptions, TargetError> {
     let usual = BlockOptions::default();
     let huffman = asked.huffman.map(|huffman| match huffman {

@@ -1,4 +1,4 @@
-//! Who may use the server, and for how long a client may say nothing.
+//! Options of access: the clients that may use the server, and the time for which a client may be silent.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

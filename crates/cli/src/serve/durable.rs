@@ -1,4 +1,4 @@
-//! What `ziptier serve` is told about its folder, and what it tells about it.
+//! The options of `ziptier serve` for its folder, and the lines that it prints about the folder.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ impl DurableArguments {
         Some(options)
     }
 
-    /// What is in force, and what was found; `None` without a folder.
+    /// The settings in force, and the findings of the start; `None` without a folder.
     pub(crate) fn found(&self, store: &Store) -> Option<String> {
         let (options, recovered) = (self.options()?, store.recovered()?);
         let after = store.durable_stats()?.durable_after;

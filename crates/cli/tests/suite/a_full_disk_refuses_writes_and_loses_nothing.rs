@@ -1,6 +1,6 @@
-//! A server whose disk is full: it refuses writes and says why, reads go on, and what it acknowledged is there when it
-//! is started anew, on the full disk, too. On a real file system of limited size, which only root can mount; without
-//! that the test says so and ends.
+//! The disk of a server is full. The server refuses writes with the reason, and still serves reads. After a restart,
+//! also on the full disk, every acknowledged write is there. The test needs a real file system of limited size, which
+//! only root can mount. Otherwise it says so and ends.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! The server is killed (SIGKILL) in the midst of writes by several clients, started again on the same folder, and
-//! audited by the numbers that the clients wrote: in every durability, what was acknowledged or read is there, whole,
-//! and nothing else.
+//! The server is killed (SIGKILL) during writes by several clients and started again on the same folder. An audit
+//! compares the numbers that the clients wrote. In every durability, all acknowledged or read values are there, whole,
+//! and no others.
 //!
 //! Once with all in memory, and once with most of the data on SSD, which was read and written when the server was
 //! killed.
@@ -23,7 +23,7 @@ const ROUNDS_PER_FOLDER: u64 = 50;
 fn start(dir: &Path, durability: &str, more: &[&str]) -> Server {
     let mut command = serve();
     command.args(["--threads", "2", "--durability", durability, "--dir"]).arg(dir).args(more);
-    // A killed server tells nobody anything.
+    // A killed server reports nothing.
     let server = Server::start(command.stderr(Stdio::inherit()));
     assert!(server.said.contains(&format!("durability {durability}")), "{}", server.said);
     server
@@ -57,8 +57,8 @@ impl Numbers {
     }
 }
 
-/// What a client writes: keys that are set, one that is set and deleted in turn, one that is counted up, and two that
-/// are always set together.
+/// The writes of a client: keys that are set, a key that is set and deleted in turn, a counter, and two keys that are
+/// always set together.
 #[derive(Default)]
 struct Owned {
     set: [Numbers; KEYS as usize],

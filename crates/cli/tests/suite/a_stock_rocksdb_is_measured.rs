@@ -1,5 +1,5 @@
-//! RocksDB as a target of `ziptier bench`. A benchmark that measured its block cache, its memtables or a codec that
-//! nobody asked for would look all the better; one that left its databases behind would fill the disk.
+//! RocksDB as a target of `ziptier bench`. A benchmark that measured RocksDB's block cache, its memtables or another
+//! codec would show figures that are too good. A benchmark that left its databases behind would fill the disk.
 
 use std::collections::HashMap;
 use std::path::Path;

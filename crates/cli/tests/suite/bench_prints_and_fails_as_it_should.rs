@@ -55,7 +55,7 @@ fn the_table_is_for_people() {
         assert!(printed.contains(words), "{words}:\n{printed}");
     }
     assert!(!printed.contains(" 0.0 "), "one round has no spread:\n{printed}");
-    // A terminal that nobody widened shows every line as one, with all the columns that there are.
+    // A terminal of the usual width shows every line unbroken, with all columns.
     let output = quick(&[
         "--rounds",
         "2",

@@ -185,7 +185,7 @@ fn machines_read_the_same_as_json() {
     assert_eq!(commands[0], "sudo chown \"$USER\" /dev/iax/wq1.0");
 }
 
-/// What people send of a machine must tell the same, and nothing that is not asked for.
+/// A recorded tree that people send must give the same report, and must hold no other files.
 fn records(root: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("recorded");

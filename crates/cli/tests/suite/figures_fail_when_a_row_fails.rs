@@ -1,5 +1,5 @@
-//! `make figures` prints what is published. A row that failed silently would be missing, or be left as it was, and
-//! nobody would know.
+//! `make figures` prints the published figures. A row that failed silently would be missing or stale, without any
+//! notice.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

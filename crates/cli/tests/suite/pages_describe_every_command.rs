@@ -1,5 +1,4 @@
-//! A package with a manual page that does not name a new option, or completes a command that is hidden, tells its users
-//! what is not so.
+//! A manual page that lacks a new option, or a completion of a hidden command, misleads the users of a package.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `ziptier serve --dir`: what the first line says, what INFO says, and each thing that prevents a start, in one
-//! sentence and without a change to what is there.
+//! `ziptier serve --dir`: the first line, INFO, and every obstacle to a start. Each obstacle gives one sentence and
+//! leaves the folder unchanged.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What scripts and service managers rely on: one line when the server is ready, one sentence and a failing status
-//! when it can't start, and a clean end when it is told to.
+//! Scripts and service managers rely on three things: one line when the server is ready, one sentence and a failing
+//! status when it cannot start, and a clean end on request.
 
 use std::net::TcpStream;
 use std::process::Command;

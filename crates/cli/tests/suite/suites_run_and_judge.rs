@@ -1,5 +1,5 @@
-//! The suites of `ziptier bench` as a user meets them. A suite that leaves out a codec, takes an option nobody heard
-//! of, or writes half of its files would be believed all the same.
+//! The suites of `ziptier bench` as a user meets them. Users would also believe a suite that leaves out a codec, takes
+//! an unknown option, or writes half of its files.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -35,8 +35,8 @@ fn file(folder: &Path, name: &str) -> String {
     fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Rows of verdicts that a summary asks for: one for each setting that a coding and the baseline were measured in, and
-/// one for each coding that has such a setting.
+/// The expected rows of verdicts for a summary. There is one for each setting with both a coding and the baseline, and
+/// one for each coding with such a setting.
 fn expected_verdicts(summary: &[HashMap<String, String>], baseline: &str) -> usize {
     // The system's libz is no accelerator.
     let ran: Vec<_> = summary.iter().filter(|row| row["engine"] != "zlib_system").collect();
@@ -50,7 +50,7 @@ fn expected_verdicts(summary: &[HashMap<String, String>], baseline: &str) -> usi
     cases.len() + codings.len()
 }
 
-/// What distinguishes runs in one setting.
+/// The fields that distinguish runs in one setting.
 fn coding(row: &HashMap<String, String>) -> [String; 5] {
     ["run", "codec", "engine_asked", "path", "huffman"].map(|name| row[name].clone())
 }

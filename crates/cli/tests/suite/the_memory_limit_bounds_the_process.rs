@@ -1,9 +1,9 @@
-//! A server that keeps its limit by its own count and not by the system's is killed by the kernel one day, with all
-//! it holds. So servers are filled here from several connections until they refuse.
+//! If a server kept its limit only by its own count, and not by the system's, the kernel would kill it one day with all
+//! its data. So this test fills servers from several connections until they refuse.
 //!
-//! How much memory the kernel gave a server at which moment depends on the machine, so the kernel is asked in `make
-//! soak` only: `ZIPTIER_SOAK=1` makes the servers larger and measures them. What a server does with what a meter says,
-//! its own tests show with a meter of theirs.
+//! The memory that the kernel gives a server at a moment depends on the machine, so only `make soak` measures it.
+//! `ZIPTIER_SOAK=1` makes the servers larger and measures them. The server's own tests cover its reaction to a meter,
+//! with a meter of their own.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -47,8 +47,8 @@ impl Limited {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    /// Runs `work`, and in a soak asks that the server never had more memory than its limit and one part in `part` of
-    /// it; returns the most of the last second.
+    /// Runs `work`. In a soak, checks that the server never had more memory than its limit and one part in `part` of
+    /// it. Returns the most of the last second.
     fn watched(&self, name: &str, part: u64, work: impl FnOnce()) -> Option<u64> {
         if !soaks() {
             work();
@@ -174,7 +174,7 @@ fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize +
             doomed.for_each(|_| assert_eq!(client.line().unwrap(), ":1", "{name}"));
         }
     });
-    // What was freed becomes free when leaves are quiet, and that takes a moment, on a busy machine many.
+    // Freed bytes become available when leaves are idle. That takes a moment, on a busy machine longer.
     let mut refilled = 0;
     until("50 writes fit after two thirds were deleted", || {
         let key = format!("again:{refilled}");

@@ -29,7 +29,7 @@ pub(crate) fn serve() -> Command {
 /// A running server, killed with this.
 pub(crate) struct Server {
     pub(crate) child: Child,
-    /// What it printed when it was ready.
+    /// The lines that it printed when it was ready.
     pub(crate) said: String,
     pub(crate) port: u16,
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Where the Makefile's `setup-rocksdb` leaves the headers, seen from this crate.
+/// The folder of the headers from the Makefile's `setup-rocksdb`, relative to this crate.
 const PREPARED: &str = "../../target/rocksdb/include";
 
 fn main() {

@@ -2,10 +2,9 @@
 //! for it.
 //!
 //! The plugin has RocksDB's classes in it: it cannot even be loaded where RocksDB's symbols are missing, and would
-//! crash with those of another version. So this object, which needs none of them, comes first. It works in whichever
-//! way it comes into a process: by `LD_PRELOAD`, by `System.load` in Java, by `dlopen`, or because a program is linked
-//! with it. Where RocksDB is there by then, the plugin is loaded at once; otherwise [`ziptier_rocksdb_load`] loads it
-//! later.
+//! crash with those of another version. So this object, which needs none of them, comes first. The loader works by
+//! `LD_PRELOAD`, by `System.load` in Java, by `dlopen`, and linked with a program. If the process already has RocksDB,
+//! the plugin is loaded at once. Otherwise [`ziptier_rocksdb_load`] loads it later.
 //!
 //! Java loads RocksDB so that no other library sees its symbols. They are made visible here.
 
@@ -35,7 +34,8 @@ unsafe extern "C" {
 /// The plugin once it is loaded. It is never unloaded: RocksDB keeps pointers into it.
 static PLUGIN: Mutex<Option<Plugin>> = Mutex::new(None);
 
-/// What is told of an estimate that goes on: the state that came with it, how much is done, and how much there is.
+/// A function that gets the progress of an estimate: the caller's state, the amount of done work, and the amount of all
+/// work.
 type Tell = unsafe extern "C" fn(state: *mut c_void, done: u64, all: u64);
 
 #[derive(Clone, Copy)]
@@ -65,8 +65,8 @@ impl Failure {
     }
 }
 
-/// Registers ziptier's classes with the RocksDB of the process: 0, or 1 and one sentence in `message`, a C string of at
-/// most `room` bytes (`message` may be null). Once it has succeeded, further calls do nothing.
+/// Registers ziptier's classes with the RocksDB of the process. Returns 0; or 1, and one sentence in `message`, a C
+/// string of at most `room` bytes (`message` may be null). After a success, further calls do nothing.
 ///
 /// # Safety
 ///
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_load(message: *mut c_char, room: usize)
     1
 }
 
-/// Writes what was done so far in this process, one `name value` to a line, as a C string cut to `room` bytes; the
-/// bytes that the whole takes, the final zero included, or 0 if the plugin is not loaded.
+/// Writes the counters of this process, one `name value` to a line, as a C string cut to `room` bytes. Returns the
+/// bytes that the whole takes, the final zero included; 0 if the plugin is not loaded.
 ///
 /// # Safety
 ///
@@ -112,9 +112,9 @@ unsafe fn with_plugin(message: *mut c_char, room: usize, work: impl FnOnce(Plugi
     PLUGIN.lock().ok().and_then(|plugin| *plugin).map_or(1, work)
 }
 
-/// Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own
-/// `compression`, by its name in options (`kZSTD`), where ziptier's private format was asked for. 0, or 1 and the
-/// reason in `message`, a C string cut to `room` bytes.
+/// Rewrites the database in the folder `dir` so that it needs no plugin. RocksDB's own `compression`, by its name in
+/// options (`kZSTD`), replaces ziptier's private format. No process may have the database open. Returns 0; or 1, and
+/// the reason in `message`, a C string cut to `room` bytes.
 ///
 /// # Safety
 ///
@@ -130,10 +130,11 @@ pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
     unsafe { with_plugin(message, room, |plugin| (plugin.migrate_off)(dir, compression, message, room)) }
 }
 
-/// How the files of the database in the folder `dir` are packed, in `message`: a line for each column family and
-/// compression, with their names, files, bytes of data, raw bytes of keys and values, and bytes of the files, separated
-/// by tabs. 0, or 1 and the reason in `message`, a C string cut to `room` bytes. `needed` gets the bytes that the whole
-/// takes, the final zero included, unless it is null or the plugin is not loaded.
+/// Writes into `message` how the files of the database in the folder `dir` are packed. There is a line for each column
+/// family and compression. It has their names, the number of files, the bytes of data, the raw bytes of keys and
+/// values, and the bytes of the files, separated by tabs. Returns 0; or 1, and the reason in `message`, a C string cut
+/// to `room` bytes. `needed` gets the bytes that the whole takes, the final zero included, unless it is null or the
+/// plugin is not loaded.
 ///
 /// # Safety
 ///
@@ -149,10 +150,10 @@ pub unsafe extern "C" fn ziptier_rocksdb_inspect(
     unsafe { with_plugin(message, room, |plugin| (plugin.inspect)(dir, message, room, needed)) }
 }
 
-/// What other formats would make of the database in the folder `dir`, from a sample of about `sample_bytes` of its
-/// records, in `message`. Its first line has the bytes of all files, and those of the blocks that were sampled. The
-/// other lines have a format, the bytes of the files in it, and the nanoseconds of CPU time to compress and to
-/// decompress the sample. Tabs separate them. The database is read alone. 0, or 1 and the reason, as for
+/// Writes into `message` an estimate of other formats for the database in the folder `dir`, from a sample of about
+/// `sample_bytes` of its records. The first line has the bytes of all files, and those of the sampled blocks. The other
+/// lines have a format, the bytes of the files in it, and the nanoseconds of CPU time to compress and to decompress the
+/// sample. Tabs separate them. The database is only read. Returns 0; or 1, and the reason, as for
 /// [`ziptier_rocksdb_inspect`].
 ///
 /// # Safety
@@ -175,8 +176,8 @@ pub unsafe extern "C" fn ziptier_rocksdb_estimate(
     unsafe { with_plugin(message, room, estimate) }
 }
 
-/// Makes a cache for RocksDB's option `persistent_cache`, of the options of the secondary cache `ziptier`, and puts it
-/// into the `std::shared_ptr<rocksdb::PersistentCache>` at `cache`. 0, or 1 and the reason in `message`.
+/// Makes a cache for RocksDB's option `persistent_cache` from the options of the secondary cache `ziptier`. Puts it
+/// into the `std::shared_ptr<rocksdb::PersistentCache>` at `cache`. Returns 0; or 1, and the reason in `message`.
 ///
 /// # Safety
 ///
@@ -230,12 +231,12 @@ fn load() -> Result<(), Failure> {
 struct Rocksdb {
     /// Its function that tells the version.
     version: *mut c_void,
-    /// The object whose symbols nobody else sees yet.
+    /// The object, if its symbols are not yet visible to others.
     hidden_in: Option<CString>,
 }
 
-/// Finds the one RocksDB. What is loaded privately stays so: were several copies made visible, one would call functions
-/// of the other.
+/// Finds the only RocksDB. Privately loaded copies stay private. If several copies were made visible, one would call
+/// functions of the other.
 fn rocksdb() -> Result<Rocksdb, Failure> {
     // SAFETY: the name is a C string.
     let visible = unsafe { libc::dlsym(libc::RTLD_DEFAULT, VERSION_SYMBOL.as_ptr()) };

@@ -1,4 +1,4 @@
-// How functions that Rust calls answer: 0, or 1 and the reason in words.
+// Answers of functions that Rust calls: 0, or 1 and the reason in words.
 #pragma once
 
 #include <rocksdb/status.h>

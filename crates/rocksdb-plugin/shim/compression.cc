@@ -1,8 +1,8 @@
 // The compression manager `ziptier`: RocksDB's classes around a codec of `ziptier_rocksdb`.
 //
 // With a standard format it keeps RocksDB's own compatibility name: files say that they were written by the built-in
-// manager, and any RocksDB reads them. The private format has a name of its own, under which a manager is registered,
-// too, so that its files are found to be readable wherever the plugin is loaded.
+// manager, and any RocksDB reads them. The private format has its own name. A manager is also registered under that
+// name, so that RocksDB can read its files wherever the plugin is loaded.
 
 #include "compression.h"
 
@@ -201,8 +201,8 @@ class ZiptierCompressor : public Compressor {
     return std::make_unique<ZiptierCompressor>(codec_, builtin_, type_, threads_, may_sample_, std::move(generation));
   }
 
-  // RocksDB verifies blocks of a predefined dictionary with the decompressor of the compressor that has none, so that
-  // one must know the generation that was recommended.
+  // RocksDB verifies blocks of a predefined dictionary with the decompressor of the compressor without a dictionary. So
+  // that decompressor must know the recommended generation.
   std::shared_ptr<Decompressor> GetOptimizedDecompressor() const override {
     std::lock_guard<std::mutex> lock(guided_mutex_);
     return std::make_shared<ZiptierDecompressor>(codec_, builtin_, generation_ != nullptr ? generation_ : guided_,
@@ -298,9 +298,10 @@ class ZiptierManager : public CompressionManager {
     return CompressorFor(options, preferred, true);
   }
 
-  // While RocksDB samples a file it keeps as much of it as the file may have, unless the options name a bound. Two
-  // kinds of files have none: those that no flush and no compaction writes (`SstFileWriter`), and those that a
-  // universal compaction writes to level 0, which are all of the data where there is one level.
+  // While RocksDB samples a file, it buffers as much of the file as the file may hold, unless the options name a bound.
+  // The length of two kinds of files has no limit. One kind is written by neither flush nor compaction
+  // (`SstFileWriter`). The other is written by a universal compaction to level 0; with one level, such a file holds all
+  // of the data.
   std::unique_ptr<Compressor> GetCompressorForSST(const FilterBuildingContext& context,
                                                   const CompressionOptions& options,
                                                   CompressionType preferred) override {

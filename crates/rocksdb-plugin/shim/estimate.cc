@@ -1,12 +1,12 @@
-// What other formats would make of a database, from a sample of its records, before anything is changed.
+// Estimates the size of a database in other formats from a sample of its records, without any change.
 //
 // The estimate must not be used to choose options of one format: it compares formats by their usual options.
 //
 // 1. The database is opened for reading. In each column family some files are chosen, spread over all of its bytes.
 // 2. RocksDB's own table builder cuts records of a chosen file into blocks. A compression manager that compresses
 //    nothing keeps these blocks (`Keeper`).
-// 3. Each format compresses the blocks of one file after the other, through the interface that RocksDB calls: a file's
-//    dictionary is made and used as it would be for the whole file. Each block is decompressed again and compared.
+// 3. Each format compresses the blocks of one file after the other, through the interface that RocksDB calls. It makes
+//    and uses a file's dictionary as it would for the whole file. Each block is decompressed again and compared.
 // 4. The bytes of the blocks, per byte of the records, are applied to all records of the database.
 
 #include <rocksdb/advanced_compression.h>
@@ -50,7 +50,7 @@ constexpr int kHalvings = 16;
 
 struct Format {
   const char* name;
-  // How options name the manager; null is RocksDB's own.
+  // The manager's name in options; null for RocksDB's own.
   const char* manager;
   CompressionType compression;
 };
@@ -62,7 +62,7 @@ constexpr std::array kFormats{
     Format{"ziptier: canned deflate", "id=ziptier;format=deflate;huffman=canned", kCustomCompression82},
 };
 
-// What a format made of the blocks of the sample.
+// The result of a format for the blocks of the sample.
 struct Sum {
   double file_bytes = 0;
   uint64_t compress_ns = 0;
@@ -488,8 +488,8 @@ Status Estimate(const std::string& dir, uint64_t sample_bytes, Progress progress
 }  // namespace
 
 // A line with the bytes of all files, and the bytes of the blocks that were sampled. Then a line for each format: its
-// name, the bytes of the files if all were written so, and the CPU time in nanoseconds to compress and to decompress
-// the sample. `tell` is called with how much of the work is done.
+// name, the bytes of all files in that format, and the CPU nanoseconds to compress and to decompress the sample. `tell`
+// gets the amount of work that is done.
 extern "C" int zt_estimate(const char* dir, uint64_t sample_bytes,
                            void (*tell)(void* state, uint64_t done, uint64_t all), void* state, char* message,
                            size_t room, size_t* needed) {

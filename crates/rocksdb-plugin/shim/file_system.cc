@@ -1,8 +1,8 @@
 // The file system `ziptier`: RocksDB's own, but for the write-ahead log, whose files `ziptier_rocksdb` writes.
 //
-// A log that is being written, by this process or another, is shorter than its file, so everybody who reads it, or asks
-// how long it is, is told of what is the log and no more. A log that a killed process left is all of its file: it ends
-// where its zeros begin, which RocksDB's reader knows.
+// A log that this or another process is writing is shorter than its file. So this file system shows readers only the
+// log, and returns its length. A log of a killed process is all of its file. Such a log ends where its zeros begin,
+// which RocksDB's reader knows.
 
 #include "file_system.h"
 
@@ -138,11 +138,12 @@ class ZiptierFileSystem : public FileSystemWrapper {
 
   const char* Name() const override { return kName; }
 
-  // `fallocate_with_keep_size` tells the log's files from others of their name, such as copies of them: with it a file
-  // may not become longer than what is written to it, and RocksDB sets it for everything. It stays set, and the log
-  // RocksDB's own, where recovery goes by the end of the file: in the one mode that knows a record torn by a power cut
-  // by it (RocksDB itself does not use log files again in that mode, for the same reason), and where each log names the
-  // length of the one before, for a log that was open in a killed process has its room behind it.
+  // `fallocate_with_keep_size` tells the log's files from other files of such a name, for instance copies. With this
+  // flag a file may not become longer than its written bytes. RocksDB sets it for all files, and this function clears
+  // it for logs. The flag stays set, and the log stays RocksDB's own, in two cases in which recovery depends on the end
+  // of the file. In `kTolerateCorruptedTailRecords`, recovery knows a torn record by the end of the file; for the same
+  // reason RocksDB does not reuse log files in that mode. With `track_and_verify_wals`, each log names the length of
+  // the one before. A log that was open in a killed process still has room behind its records.
   FileOptions OptimizeForLogWrite(const FileOptions& options, const DBOptions& db_options) const override {
     FileOptions optimized = target_->OptimizeForLogWrite(options, db_options);
     optimized.fallocate_with_keep_size =

@@ -1,4 +1,4 @@
-// What a user does with a whole database: see how its files are packed, and rewrite it so that it needs no plugin.
+// Work on a whole database: show how its files are packed, and rewrite it so that it needs no plugin.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
@@ -109,7 +109,7 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
     return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
                                    "; choose kZSTD, kLZ4Compression or another of its names");
   }
-  // It was for whoever made the database.
+  // That option was for the program that made the database.
   db_options.error_if_exists = false;
   status = CheckRewritable(db_options, dir, families);
   if (!status.ok()) {

@@ -4,7 +4,7 @@
 
 namespace ziptier {
 
-// How a member of a struct of options is read from a string, and written to one.
+// Describes how to parse a member of a struct of options from a string, and to write it to one.
 template <typename Options, typename Field>
 ROCKSDB_NAMESPACE::OptionTypeInfo Option(Field Options::* field, ROCKSDB_NAMESPACE::OptionType type) {
   // The offset of a member, as `offsetof` gives it for a class that is no standard layout.

@@ -1,6 +1,6 @@
-// The older interface of a cache on files, `BlockBasedTableOptions::persistent_cache`, over the same store: blocks as
-// they are in the SST file, packed and with RocksDB's checksum. No option string reaches it, so that it is made by a
-// function.
+// The older interface of a cache on files, `BlockBasedTableOptions::persistent_cache`, over the same cache files. It
+// holds blocks as they are in the SST file, packed and with RocksDB's checksum. No option string reaches this
+// interface, so a function makes the cache.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/persistent_cache.h>
@@ -24,8 +24,8 @@ namespace {
 
 using namespace ROCKSDB_NAMESPACE;
 
-// RocksDB's keys are the same for a block as it is in the file and as it is in memory, and a folder may hold both. It
-// does not look at the length of what it gets back.
+// RocksDB uses the same key for a block as it is in the file and as it is in memory, and a folder may hold both.
+// RocksDB does not check the length of the returned block.
 class Key {
  public:
   explicit Key(const Slice& key) : bytes_(key.data(), key.size()) { bytes_.push_back('s'); }
@@ -112,7 +112,7 @@ Status Make(const char* text, std::shared_ptr<PersistentCache>* cache) {
   config.ignore_unknown_options = false;
   std::unordered_map<std::string, std::string> names;
   CacheOptions options;
-  // What is in an SST file is packed already.
+  // Blocks of an SST file are packed already.
   options.codec = "none";
   Status status = StringToMap(text, &names);
   if (status.ok()) {

@@ -1,4 +1,4 @@
-// What the classes of this folder call: functions of `src/ffi/`, which say what they take and give.
+// The functions of `src/ffi/` that the classes of this folder call. Each states its arguments and its result.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The secondary cache `ziptier`: what falls out of the block cache, kept on files over restarts by a cache of
-// `ziptier_rocksdb`, which does all the work.
+// The secondary cache `ziptier` keeps blocks that leave the block cache, in files that survive restarts. A cache of
+// `ziptier_rocksdb` does all the work.
 //
 // Blocks stay here when they are found, so that nothing is written twice: no forced erasing, and every hit says "kept".
 
@@ -62,8 +62,8 @@ struct Maker {
 
   static void Take(void* state, const char* bytes, size_t length, uint8_t compression, uint8_t tier) {
     auto* maker = static_cast<Maker*>(state);
-    // Rust calls this, and no exception may go through its frames: whoever has no memory for a block reads it from the
-    // file.
+    // Rust calls this function, and no exception may cross Rust's frames. Without memory for a block, the cache misses,
+    // and RocksDB reads the file.
     try {
       const Status status = maker->helper->create_cb(
           Slice(bytes, length), static_cast<CompressionType>(compression), static_cast<CacheTier>(tier), maker->context,
@@ -172,7 +172,7 @@ class ZiptierBlockCache : public CacheWrapper {
 
   const char* Name() const override { return kBlockCacheName; }
 
-  // Where a cache is an option within others, RocksDB prepares neither it nor anything in it.
+  // If a cache is an option within others, RocksDB prepares neither the cache nor its parts.
   Status ConfigureOptions(const ConfigOptions& config, const std::unordered_map<std::string, std::string>& options,
                           std::unordered_map<std::string, std::string>* unused) override {
     const Status status = CacheWrapper::ConfigureOptions(config, options, unused);

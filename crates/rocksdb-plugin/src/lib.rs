@@ -1,8 +1,8 @@
 //! RocksDB's classes over [`ziptier_rocksdb`], for the RocksDB 11.8.1 of the process.
 //!
-//! `shim/` has the classes, in C++; `ffi` has what they call. As a shared object this is loaded by
-//! `libziptier_rocksdb.so`, which knows by then that the RocksDB of the process is the one that the classes were made
-//! for. A Rust program that links RocksDB statically calls [`register`] instead.
+//! `shim/` has the classes, in C++; `ffi` has the functions that they call. `libziptier_rocksdb.so` loads this crate as
+//! a shared object. By then it has checked that the classes were made for the RocksDB of the process. A Rust program
+//! that links RocksDB statically calls [`register`] instead.
 
 #![deny(missing_docs)]
 
@@ -20,12 +20,13 @@ pub fn register() {
     unsafe { zt_register() }
 }
 
-/// What was done so far in this process, one `name value` to a line.
+/// The counters of this process so far, one `name value` to a line.
 pub fn counters() -> String {
     ziptier_rocksdb::counters::Counters::of_process().to_string()
 }
 
-/// What is told of an estimate that goes on: the state that came with it, how much is done, and how much there is.
+/// A function that gets the progress of an estimate: the caller's state, the amount of done work, and the amount of all
+/// work.
 type Tell = unsafe extern "C" fn(state: *mut c_void, done: u64, all: u64);
 
 unsafe extern "C" {

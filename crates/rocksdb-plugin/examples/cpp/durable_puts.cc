@@ -1,6 +1,6 @@
-// What a put costs that is durable when it returns: `durable_puts DIR FILE_SYSTEM PUTS THREADS VALUE_BYTES SYNC
-// [OPTIONS]` makes a database in DIR, puts records with keys of 16 bytes, and prints the CPU microseconds of the
-// process per put and the puts per second.
+// Measures the cost of a put that is durable on return: `durable_puts DIR FILE_SYSTEM PUTS THREADS VALUE_BYTES SYNC
+// [OPTIONS]`. The program makes a database in DIR and puts records with keys of 16 bytes. It prints the CPU
+// microseconds of the process per put and the puts per second.
 //
 // FILE_SYSTEM is `stock` or `ziptier`, SYNC 1 or 0, OPTIONS those of a RocksDB, as `enable_pipelined_write=true`.
 

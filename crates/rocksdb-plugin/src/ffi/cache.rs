@@ -1,4 +1,4 @@
-//! What the block cache on disk calls.
+//! The functions that the classes of the block cache on disk call.
 
 use super::{bytes, guarded, text, write_message};
 use std::ffi::{c_char, c_void};
@@ -84,7 +84,7 @@ unsafe extern "C" fn zt_cache_put(
     guarded(false, || cache.put(key, Kind { compression, tier, role }, block))
 }
 
-/// What gets a block: the caller's state, the block and its length, its compression and its tier.
+/// The function that takes a block: the caller's state, the block and its length, its compression and its tier.
 type Take = unsafe extern "C" fn(*mut c_void, *const c_char, usize, u8, u8);
 
 /// # Safety

@@ -1,4 +1,4 @@
-//! What the compression manager calls.
+//! The functions that the compression manager calls.
 
 use super::{bytes, guarded, text, write_message};
 use std::ffi::c_char;
@@ -213,8 +213,8 @@ unsafe extern "C" fn zt_pack(
     }
 }
 
-/// The most bytes that a block can hold, of which this is what RocksDB hands over: a length, and what is packed behind
-/// it. 0 for a type that there is not.
+/// The most bytes that a packed block can hold. The input is as RocksDB hands it over: a length, and the packed bytes
+/// behind it. 0 for an unknown type.
 ///
 /// # Safety
 ///

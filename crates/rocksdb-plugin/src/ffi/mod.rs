@@ -1,6 +1,7 @@
-//! What the classes in C++ call. Each function says in `shim/rust.h` what it takes; none lets a panic out.
+//! The functions that the classes in C++ call. `shim/rust.h` states the arguments of each. No function lets a panic
+//! out.
 //!
-//! Pointers that are given out are `Arc`s: whoever has one closes it once.
+//! Returned pointers are `Arc`s. The owner of a pointer closes it once.
 
 mod cache;
 mod compression;
@@ -52,8 +53,8 @@ unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Writes the counters of this process, one `name value` to a line, as a C string cut to `room`; the bytes they take,
-/// the zero included.
+/// Writes the counters of this process, one `name value` to a line, as a C string cut to `room`. Returns the bytes that
+/// they take, the zero included.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! What the file system in C++ calls: `shim/wal.h` says what each function takes.
+//! The functions that the file system in C++ calls. `shim/wal.h` states the arguments of each.
 
 use super::{bytes, guarded, write_message};
 use std::ffi::{CStr, OsStr, c_char};
@@ -8,7 +8,7 @@ use std::{ptr, slice};
 use ziptier_media::disk::DiskError;
 use ziptier_rocksdb::wal::{LogFile, LogReader, is_written, stop_following};
 
-/// What a function returns.
+/// The results of functions.
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
 const FULL: i32 = 2;
@@ -173,7 +173,7 @@ unsafe extern "C" fn zt_reader_read(
     // SAFETY: the caller's promise.
     unsafe {
         told(error, error_bytes, || {
-            // What is lent to Rust must be initialized, which RocksDB's buffers are not.
+            // Memory lent to Rust must be initialized, and RocksDB's buffers are not.
             ptr::write_bytes(target, 0, count);
             *found = (*reader).read(offset, slice::from_raw_parts_mut(target.cast(), count))?;
             Ok(())

@@ -250,8 +250,8 @@ void AwaitFiles() {
   }
 }
 
-// A disk that is slow for a moment keeps blocks out of the cache, and admission turns some away at first: a later pass
-// brings them there. The last pass is the one that brings none.
+// A disk that is slow for a moment keeps blocks out of the cache, and admission turns some away at first. A later pass
+// brings them into the cache. The last pass is the one that adds none.
 void Warm(DB* db) {
   constexpr int kPassesOfAdmission = 4;
   for (uint64_t dropped = 0, stored = 0, pass = 1;; ++pass) {

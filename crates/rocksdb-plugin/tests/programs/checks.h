@@ -1,4 +1,4 @@
-// How the programs of the tests end when something is wrong: with a sentence, and not with 0.
+// Ends the programs of the tests after a failure: with a sentence and a status other than 0.
 #pragma once
 
 #include <rocksdb/status.h>

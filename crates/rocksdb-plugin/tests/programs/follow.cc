@@ -1,4 +1,4 @@
-// What reads a database while another process writes it.
+// Reads a database while another process writes it.
 //
 //   follow secondary DIR WAL_DIR FILE_SYSTEM OPTIONS OWN_DIR   a secondary instance: for each count of records on
 //                                                              stdin, catches up until it has them, and prints how many
@@ -41,7 +41,7 @@ Options OptionsFor(char** arguments) {
   return options;
 }
 
-// How many records are there without a gap, from the first one on.
+// The number of records without a gap, from the first one on.
 uint64_t CountWithoutGap(DB* db) {
   uint64_t found = 0;
   std::unique_ptr<Iterator> records(db->NewIterator(ReadOptions()));
@@ -85,7 +85,7 @@ int Follow(char** arguments) {
     }
     Say(status.ok() ? std::to_string(found) : status.ToString());
     status = Status::OK();
-    // What is between an answer and the next question is up to who asks.
+    // The time between an answer and the next question is not limited.
     alarm(0);
   }
   return 0;

@@ -1,5 +1,5 @@
-// Uses the plugin's classes by their options, also while the process ends and its static objects are destroyed, as a
-// thread may that RocksDB left running.
+// Uses the plugin's classes by their options, also while the process ends and its static objects are destroyed. A
+// thread that RocksDB left running may do that.
 //
 //   late DIR
 
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     Fail("usage", "late DIR");
   }
   files = argv[1];
-  // What RocksDB itself needs is made before, and so outlives this.
+  // Objects that RocksDB itself needs are made before, and so outlive this one.
   const auto builtin = GetBuiltinV2CompressionManager();
   std::atexit(UseAtExit);
   Check(Use(), "use");

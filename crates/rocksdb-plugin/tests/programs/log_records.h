@@ -30,7 +30,7 @@ inline std::string ValueOf(uint64_t i) {
   return value;
 }
 
-// How many records the database has: those from 0 on, and no wrong one, or the process ends.
+// The number of records of the database. They must be those from 0 on, without a wrong one, or the process ends.
 inline uint64_t CountRecords(rocksdb::DB* db) {
   uint64_t found = 0;
   std::unique_ptr<rocksdb::Iterator> records(db->NewIterator(rocksdb::ReadOptions()));
@@ -51,7 +51,7 @@ inline rocksdb::Env* ZiptierEnv() {
   return env;
 }
 
-// Those of the plugin, which is preloaded.
+// Prints the counters of the preloaded plugin.
 inline void PrintCounters() {
   auto* counters = reinterpret_cast<size_t (*)(char*, size_t)>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_counters"));
   char text[4096] = "";

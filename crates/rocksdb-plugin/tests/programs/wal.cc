@@ -1,4 +1,4 @@
-// What the tests of the log run in processes of their own.
+// The programs that the tests of the log run in separate processes.
 //
 //   wal write DIR WAL_DIR FILE_SYSTEM OPTIONS FROM   puts records until it is killed or fails, and acknowledges each on
 //                                                    stdout; flushes after each FLUSH_EVERY records, which is in the

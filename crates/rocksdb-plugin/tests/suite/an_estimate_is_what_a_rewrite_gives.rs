@@ -1,7 +1,7 @@
 //! `ziptier rocksdb estimate` tells within a tenth what a rewrite gives, and leaves the database as it was.
 //!
-//! The failure to guard against: somebody rewrites a large database for a saving that does not come, or loses one that
-//! was only to be looked at.
+//! The failure to guard against: a user rewrites a large database for a saving that does not come, or an estimate
+//! damages a database that it should only read.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -46,7 +46,7 @@ impl Database {
     }
 }
 
-/// What a process tells of its reads.
+/// A process's report of its reads.
 struct Reads(String);
 
 impl Reads {
@@ -58,7 +58,7 @@ impl Reads {
         words.next().unwrap().parse().unwrap()
     }
 
-    /// That at least 99 of 100 blocks came from the cache.
+    /// Checks that at least 99 of 100 blocks came from the cache.
     fn needed_no_files(&self) {
         let (hits, from_sst) = (self.figure("hits"), self.figure("from_sst"));
         assert!(hits > 1000 && from_sst * 99 <= hits, "{}", self.0);

@@ -1,7 +1,7 @@
-//! Databases whose blocks ziptier packs lose nothing, and are readable by whoever they are said to be readable by.
+//! Databases whose blocks ziptier packs lose nothing, and every RocksDB that is promised to read them can do so.
 //!
-//! The failure to guard against: a file that says that any RocksDB reads it, and is refused or misread by a process
-//! without the plugin; or a private file that such a process takes for something else.
+//! The failures to guard against: a process without the plugin refuses or misreads a file that claims to be readable by
+//! any RocksDB. Or such a process takes a private file for another format.
 
 use std::fs;
 use std::path::Path;
@@ -204,7 +204,7 @@ fn leaves(private: &str, named: &str) {
     let report = String::from_utf8(migrated.stdout).unwrap();
     let (was, after) = report.split_once("after\n").unwrap();
     assert_eq!(was, format!("before\n{before}"));
-    // What the files save is what they hold less what they take, but for how it is rounded.
+    // The savings equal the raw bytes less the bytes of the files, except for rounding.
     let mib: Vec<f64> = before.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [_, data, raw, _, saved] = mib[..] else { panic!("{before}") };
     assert!(saved > 0.5 && (raw - data - saved).abs() < 0.2, "{before}");
@@ -257,7 +257,7 @@ fn a_database_that_no_compaction_rewrites_is_refused_as_it_is() {
     let refused = complaint(migrate_off(&dir));
     assert!(refused.contains("nothing was changed: column family default has "), "{refused}");
     assert!((files(&dir, "/OPTIONS-"), files(&dir, ".sst")) == before);
-    // What the sentence says helps.
+    // The advice of the sentence helps.
     let universal = format!("{TOKEN};compaction_style=kCompactionStyleUniversal");
     printed(run(with_plugin, "read", &dir, &universal, &[]));
     assert!(migrate_off(&dir).status.success());
@@ -363,8 +363,8 @@ fn a_flipped_bit_in_a_file_crashes_nobody() {
         if output.status.success() {
             continue;
         }
-        // An error of the decoder; or, where a block is raw or zstd's, which nobody checks here, a key or a value that
-        // is another.
+        // The damage must give an error of the decoder. Raw blocks and zstd's blocks have no check here, so they may
+        // give a wrong key or value.
         assert!(!complaint(output).is_empty(), "byte {at}");
         found += 1;
     }

@@ -34,9 +34,9 @@ fn in_cpp() {
     assert!(report.contains("ZiptierV1;") && report.contains("failures 0"), "{report}");
 }
 
-/// The lines of the page for RocksDB's users that link a program with the RocksDB that `make setup-rocksdb` fetches,
-/// run as they stand there, in a folder with the names of a checkout. The C++ program calls nothing of ziptier's:
-/// compilers drop such a library unless they are told not to.
+/// Runs the lines of the page for RocksDB's users unchanged, in a folder with the names of a checkout. They link a
+/// program with the RocksDB that `make setup-rocksdb` fetches. The C++ program calls no function of ziptier. Linkers
+/// drop such a library unless an option prevents it.
 #[test]
 fn programs_are_linked_as_the_page_says() {
     let page = std::fs::read_to_string("../../docs/rocksdb.md").unwrap();

@@ -1,7 +1,7 @@
-//! A database is read by another process while it is written with ziptier's log: a secondary that has the plugin sees
-//! every record that was acknowledged, through changes of the log's file and files that are used again, when the writer
-//! is killed, and when it is started again; so does who opens it read-only. Damage that a killed writer left is told to
-//! whoever recovers the database, as RocksDB alone tells it.
+//! Another process reads a database while it is written with ziptier's log. A secondary with the plugin sees every
+//! acknowledged record. It does so across new and reused log files, when the writer is killed, and when it is started
+//! again. So does a process that opens the database read-only. A process that recovers the database gets the same
+//! errors about damage from a killed writer as from RocksDB alone.
 //!
 //! RocksDB is the library that its makers publish; the programs are compiled here.
 
@@ -42,7 +42,7 @@ impl Secondary {
         secondary
     }
 
-    /// How many records it sees, once it has caught up with so many, or has tried long enough.
+    /// The number of records that it sees, once it has caught up with `count`, or has tried long enough.
     fn catch_up(&mut self, count: u64) -> u64 {
         writeln!(self.questions, "{count}").unwrap();
         self.answer()
@@ -86,7 +86,7 @@ fn is_followed_until_after_a_kill(options: &str) {
         }
         // Three flushes at least have changed logs by now.
         assert!(!logs(&dir.join("wal"))[0].ends_with("000004.log"), "no change of logs");
-        // The secondary has logs to open that nobody writes any more.
+        // The secondary has to open logs that no process writes any more.
         let count = writer.kill_after(5500);
         let found = secondary.catch_up(count);
         assert!(found == count || found == count + 1, "{found} of {count} records after a kill, {options}");
@@ -147,7 +147,7 @@ fn a_log_that_is_written_is_whole_for_who_opens_it_read_only() {
     }
 }
 
-/// What is torn in the midst of a log is no end of it for who recovers.
+/// For a recovery, a torn record inside a log is not its end.
 #[test]
 fn damage_that_a_killed_writer_left_is_told_as_rocksdb_tells_it() {
     for (folder, dir) in databases() {

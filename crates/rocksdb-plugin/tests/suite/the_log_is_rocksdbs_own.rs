@@ -1,6 +1,6 @@
-//! RocksDB with the log of ziptier: a writer is killed, and RocksDB without ziptier finds every record it acknowledged,
-//! in each of its modes of recovery; readers of a log that is being written see all of it and nothing else; a full disk
-//! is an error.
+//! RocksDB writes with the log of ziptier. After the writer is killed, RocksDB without ziptier finds every acknowledged
+//! record, in each of its modes of recovery. Readers of a log that is being written see all of it and nothing else. A
+//! full disk is an error.
 //!
 //! RocksDB is the library that its makers publish; the programs are compiled here.
 

@@ -1,7 +1,7 @@
-//! Where the plugin cannot work it says so in one sentence, and the database is as it was.
+//! If the plugin cannot work, it says so in one sentence, and leaves the database unchanged.
 //!
-//! The failure to guard against: a plugin in the process of another RocksDB, whose classes look otherwise, crashes it;
-//! files are rewritten without what their application knows of them; a device that went away takes data along.
+//! The failures to guard against: a plugin crashes the process of another RocksDB, whose classes have another layout.
+//! Files are rewritten without settings that only their application knows. A device that went away takes data along.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn other_version(name: &str) -> PathBuf {
     path
 }
 
-/// What each function of the loader answers: the same sentence, cut to the room there is, and no counters.
+/// Checks the answers of each function of the loader: the same sentence, cut to the given room, and no counters.
 fn is_told(answers: &str, sentence: &str) {
     let start = &sentence[..7];
     let expected = format!("1 {sentence}\n{start}\n1 {sentence}\n1 {sentence}\n0\nprivate\n");

@@ -110,7 +110,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// A test that failed leaves nobody behind.
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

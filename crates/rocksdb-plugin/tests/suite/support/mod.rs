@@ -120,14 +120,14 @@ pub(crate) fn with_plugin(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).env("LD_PRELOAD", plugin()).output().unwrap()
 }
 
-/// What a program printed that ended well.
+/// The output of a program that succeeded.
 pub(crate) fn printed(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a program complained of that did not.
+/// The message of a program that failed.
 pub(crate) fn complaint(output: Output) -> String {
     assert!(!output.status.success(), "it went well: {}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.code().is_some(), "it crashed: {}", output.status);

@@ -91,17 +91,17 @@ pub use bounded::OldValue;
 ///
 /// # At the memory limit
 ///
-/// A write that finds no room packs what is raw and moves cold leaves to far memory or SSD, if there are such. Then the
-/// store refuses the write with [`Error::MemoryLimit`], and nothing is lost. With [`Options::eviction`], or after
-/// [`Store::set_eviction`], seldom read records go instead (S3-FIFO). [`Store::set_memory_limit`] changes the limit.
+/// A write that finds no room packs raw records and moves cold leaves to far memory or SSD, if the store has them. Only
+/// if that does not suffice, the store refuses the write with [`Error::MemoryLimit`], and nothing is lost. With
+/// [`Options::eviction`], or after [`Store::set_eviction`], seldom read records go instead (S3-FIFO).
+/// [`Store::set_memory_limit`] changes the limit.
 ///
 /// # Durability and closing
 ///
 /// With [`Options::durable`] a log in a folder has every write. [`Durability`](crate::Durability) says when a write is
-/// durable: by default the system has it at once, and the medium within about a second. [`Store::open`] recovers what
-/// the folder holds, and [`Store::checkpoint`] shortens the log before the store would do so itself.
-/// [`Store::close`] tells whether everything is durable. A store that is dropped ends in the same way, and tells no
-/// caller.
+/// durable: by default the system has it at once, and the medium within about a second. [`Store::open`] recovers the
+/// contents of the folder, and [`Store::checkpoint`] shortens the log before the store would do so itself.
+/// [`Store::close`] returns whether everything is durable. Dropping a store ends it in the same way, without an answer.
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
@@ -112,16 +112,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a store: an empty one, or with [`Options::durable`] what its folder holds.
+    /// Opens an empty store, or with [`Options::durable`] the store in its folder.
     ///
     /// # Errors
-    /// An option out of range, far memory that is not as it was asked for, a thread that the system refuses, a folder
-    /// that is in use, damaged or not a store's.
+    /// An option out of range, far memory that differs from the request, or a thread that the system refuses. Also a
+    /// folder that is in use, damaged, or not that of a store.
     pub fn open(options: Options) -> Result<Self, Error> {
         Self::open_with(options, |_| {})
     }
 
-    /// As [`Store::open`], and tells how far the recovery has come.
+    /// As [`Store::open`], and reports the progress of the recovery.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -138,7 +138,7 @@ impl Store {
     ) -> Result<Self, Error> {
         options.check()?;
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
-        // What finds no slot of its size goes to SSD, or others are evicted for it.
+        // A body without a slot of its size goes to SSD, or others are evicted for it.
         let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
         let ssd = options.ssd.as_ref();
@@ -167,7 +167,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What the store found in its folder; `None` without one.
+    /// The findings of the recovery of the folder; `None` without a folder.
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
@@ -179,15 +179,14 @@ impl Store {
     /// [`DurableOptions::waits`]: crate::DurableOptions::waits
     ///
     /// # Errors
-    /// The log failed: what was written since the last successful call may or may not be there when the store is opened
-    /// anew.
+    /// The log failed: writes since the last successful call may or may not be there when the store is opened anew.
     #[inline]
     pub fn wait(&self) -> Result<(), Error> {
         self.core.journal.get().map_or(Ok(()), Journal::wait)
     }
 
-    /// Ends the store with the mark of a clean stop, as dropping it does, and tells whether everything is durable. What
-    /// a few seconds suffice for is brought into a checkpoint, so that the next start is quick.
+    /// Ends the store with the mark of a clean stop, as dropping it does, and returns whether everything is durable.
+    /// The store spends up to a few seconds on a checkpoint, so that the next start is quick.
     ///
     /// # Errors
     /// The log failed, now or earlier.
@@ -208,7 +207,7 @@ impl Store {
         sealed.and(checkpointer.close())
     }
 
-    /// A read has ended: waits for what it has seen.
+    /// A read has ended: waits until the writes that it has seen are durable.
     #[inline]
     fn seen<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         self.core.wait_for_seen().and(outcome)
@@ -220,7 +219,7 @@ impl Store {
         if matches!(outcome, Ok(Update::Keep)) { self.seen(outcome) } else { self.written(outcome) }
     }
 
-    /// A write has ended: waits for it.
+    /// A write has ended: waits until it is durable.
     #[inline]
     fn written<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match self.core.journal.get() {
@@ -232,13 +231,13 @@ impl Store {
     /// The value of `key`.
     ///
     /// # Errors
-    /// A key that is none, damage, or with the durability `always` a log that has failed: what is there may not last.
+    /// An invalid key, damage, or with the durability `always` a failed log, because the value may not last.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.map(|_| value))
     }
 
-    /// Replaces the contents of `value` by the value of `key`; leaves it empty when there is none.
+    /// Replaces the contents of `value` by the value of `key`, or empties `value` if there is none.
     ///
     /// # Errors
     /// As [`Store::get`]; `value` is empty then.
@@ -251,7 +250,7 @@ impl Store {
     /// Appends the value of `key` to `out`.
     ///
     /// # Errors
-    /// As [`Store::get`]; `out` is as it was then.
+    /// As [`Store::get`]; an error leaves `out` unchanged.
     #[inline]
     pub fn append_to(&self, key: &[u8], out: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
@@ -273,8 +272,8 @@ impl Store {
         self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
     }
 
-    /// Says that `keys` are about to be written to: what that reads is brought into the cache for all of them at once,
-    /// so that the waits for memory overlap. Nothing else happens.
+    /// Announces writes to `keys`. The store prefetches the memory that these writes read for all keys at once, so that
+    /// the waits for memory overlap. Nothing else happens.
     pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
         let guard = self.core.pin();
         keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
@@ -294,8 +293,8 @@ impl Store {
         self.multi_get_up_to(keys, u64::MAX, values)
     }
 
-    /// As [`Store::multi_get`], but of large values longer than `len_max` only what [`Values::meta`] tells, so that
-    /// the caller knows what it may have to hold.
+    /// As [`Store::multi_get`], but for large values longer than `len_max` returns only [`Values::meta`]. So the caller
+    /// can bound the memory that it may need.
     ///
     /// # Errors
     /// As [`Store::multi_get`].
@@ -349,8 +348,8 @@ impl Store {
         Ok(existed)
     }
 
-    /// Replaces, deletes or keeps `key` as `decide` says of its value and meta, atomically. `decide` runs again
-    /// when another write came between, and under no lock. Returns what was done.
+    /// Atomically replaces, deletes or keeps `key`, as `decide` chooses from its value and meta. `decide` holds no
+    /// lock, and runs again if another write came between. Returns the change.
     ///
     /// # Errors
     /// As [`Store::put`] and [`Store::get`].
@@ -362,7 +361,7 @@ impl Store {
         self.modified(self.core.modify(key, true, decide))
     }
 
-    /// As [`Store::update`], for decisions that need only what is known of the value: a large value is not read.
+    /// As [`Store::update`], for decisions that need only the meta: a large value is not read.
     ///
     /// # Errors
     /// As [`Store::update`].
@@ -421,14 +420,14 @@ impl Store {
         self.seen(self.core.keys_from(from, limit))
     }
 
-    /// Some key, `None` when there is none, or where a failed log forbids to tell. Leaves are drawn with about equal
-    /// chances, and so are the keys of a leaf: it takes the time of a few reads. `random` gives any numbers.
+    /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,
+    /// and so do the keys of a leaf. The call takes the time of a few reads. `random` gives any numbers.
     pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
         self.core.random_key(random).filter(|_| self.core.wait_for_seen().is_ok())
     }
 
-    /// Keys in the store; expired ones count until they are swept. Takes time only while writes are unsettled:
-    /// then it looks at every leaf.
+    /// Keys in the store; expired ones count until they are swept. While writes are unsettled, the call visits every
+    /// leaf; otherwise it takes no time.
     pub fn len(&self) -> u64 {
         let count = self.core.count_keys();
         let _no_key_is_told = self.core.wait_for_seen();
@@ -448,8 +447,8 @@ impl Store {
         self.written(self.core.clear())
     }
 
-    /// Merges every landing now, and brings every leaf to the form it would take by itself in quiet times; but for
-    /// leaves that would grow where neither DRAM nor far memory has room.
+    /// Packs every landing now, and brings every leaf to its final form. Leaves that would grow stay as they are if
+    /// neither DRAM nor far memory has room.
     ///
     /// # Errors
     /// None today.
@@ -461,7 +460,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Nobody is left to tell; the next start finds a log without the mark of a clean stop.
+        // A drop cannot return a failure. The next start then finds a log without the mark of a clean stop.
         let _ = self.end();
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Codes {
     distances: [u32; DISTANCES + 1],
 }
 
-/// Where the shortest length is.
+/// The index of the shortest length.
 const LENGTHS: usize = END_OF_BLOCK + 1;
 
 /// Base and extra bits of distance symbols, and of nothing.

@@ -17,7 +17,7 @@ use crate::{Huffman, WINDOW_BYTES};
 /// Bytes that are decoded before they are handed out.
 const ROOM_BYTES: usize = 16 << 10;
 
-/// Where room ends in the window.
+/// The end of the room in the window.
 const ROOM_END: usize = WINDOW_BYTES + ROOM_BYTES;
 
 /// Bytes behind the room: four literals, a match, and the rest of its last wide copy.
@@ -149,7 +149,7 @@ impl<'a> Bits<'a> {
         true
     }
 
-    /// What is left of the input, less than eight bytes.
+    /// The rest of the input, less than eight bytes.
     fn tail(&self) -> u64 {
         let before = self.at + 8 - self.input.len();
         if before < 8 { self.last >> (8 * before) } else { 0 }
@@ -202,13 +202,13 @@ impl BitSource for Bits<'_> {
 /// The window, and the positions in it.
 struct Output<'a> {
     window: &'a mut [u8; ROOM_END + SPILL_BYTES],
-    /// Where the next byte goes.
+    /// The position of the next byte.
     at: usize,
     /// The end of the room, or of the permitted output.
     end: usize,
     /// Bytes before it are in `out`.
     handed_out: usize,
-    /// Where history begins.
+    /// The start of the history.
     first: usize,
     /// Bytes that may follow after `handed_out`.
     left: usize,

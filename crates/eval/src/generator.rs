@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::error::Error;
 
-/// What to generate.
+/// The kind of generated values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Generator {
     /// JSON session objects, one per line.

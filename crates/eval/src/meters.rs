@@ -21,7 +21,7 @@ pub struct Meters {
 pub struct ModelledWork {
     /// Jobs that had a time to be completed at.
     pub jobs: u64,
-    /// Those of them that the model completed too late.
+    /// Jobs that the model completed too late.
     pub late_jobs: u64,
     /// By how much together, in seconds.
     pub late_sec: f64,

@@ -169,7 +169,7 @@ pub(crate) fn drive(
     let (mut started, mut done) = (0u64, 0u64);
     loop {
         let due = load.rate.map_or(u64::MAX, |rate| (began.elapsed().as_secs_f64() * rate) as u64);
-        // Those for which there is nothing left to ask stay away.
+        // Connections without further requests are left out.
         while started < due
             && let Some(token) = idle.pop_front()
         {

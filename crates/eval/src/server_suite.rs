@@ -47,8 +47,8 @@ pub struct ServerPlan {
     pub quiet_seconds: usize,
     /// How often everything is repeated.
     pub rounds: usize,
-    /// Where the rows of all rounds are written as TSV, besides the table: after each phase, so that an interrupted run
-    /// keeps what it measured.
+    /// The file for the rows of all rounds as TSV, besides the table. It is written after each phase, so that an
+    /// interrupted run keeps its measurements.
     pub out: Option<PathBuf>,
     /// Variables of the environment that change how a server works.
     pub inherited: Vec<String>,

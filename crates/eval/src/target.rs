@@ -39,8 +39,8 @@ pub struct Config {
 /// A target is opened once per run, in a process of its own. Its calls may block, and may be made by several threads at
 /// once; a put that has returned is seen by every later get.
 pub trait Target: Sized + Send + Sync {
-    /// Where [`Target::multi_get`] leaves its answers; reused between calls. [`Answers`] serves where the target has no
-    /// such type of its own.
+    /// The buffer for answers of [`Target::multi_get`], reused between calls. [`Answers`] serves targets without their
+    /// own type.
     type Batch: Batch;
 
     /// The number of neighbouring keys that the final check of every key looks up at once. More than one saves time if
@@ -226,7 +226,7 @@ pub struct Counters {
     pub fg_compactions: Option<u64>,
     /// Dictionaries trained.
     pub trainings: Option<u64>,
-    /// Those of them that were taken into use.
+    /// Trainings whose dictionary was taken into use.
     pub adoptions: Option<u64>,
     /// Logical bytes of what is now stored in coded form.
     pub coded_raw_bytes: Option<u64>,

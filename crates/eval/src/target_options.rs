@@ -49,7 +49,7 @@ pub enum Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Huffman {
-    /// Those that the format defines.
+    /// The codes that the format defines.
     Fixed,
     /// Made for each block.
     Dynamic,

@@ -141,7 +141,7 @@ enum Slices {
     Drift { offsets: Permutation, part: usize },
 }
 
-/// Where a line begins in the corpus, and its bytes.
+/// The start of a line in the corpus, and its bytes.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     start: u32,

@@ -129,7 +129,7 @@ fn plan(target: &str) -> Plan {
     }
 }
 
-/// What a command does with a plan.
+/// Runs a plan as a command does.
 fn command(target: &str) -> u8 {
     let program = std::env::current_exe().unwrap();
     let launcher = Launcher { program, arguments: vec!["child".into()] };
@@ -151,7 +151,7 @@ fn command(target: &str) -> u8 {
     }
 }
 
-/// What a command does with the suite of codecs, or of the bypass.
+/// Runs the suite of codecs, or of the bypass, as a command does.
 fn suite(name: &str, target: &str) -> u8 {
     let program = std::env::current_exe().unwrap();
     let launcher = Launcher { program, arguments: vec!["child".into()] };

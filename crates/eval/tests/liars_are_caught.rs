@@ -9,7 +9,7 @@ use ziptier_eval::{
     Answers, Config, Counters, Key, Meters, Records, Registration, RunSpec, Target, TargetError, Workload,
 };
 
-/// What a liar does.
+/// The fault of a liar.
 trait Lie: Send + Sync + 'static {
     /// Whether this put reaches the store.
     fn keeps_put(_key: &[u8], _count: u64) -> bool {

@@ -18,7 +18,7 @@ use ziptier_eval::{
     TrainOn, Workload,
 };
 
-/// What a store of this test does besides its work.
+/// The behaviour of a store of this test besides its work.
 trait Habit: Send + Sync + 'static {
     /// Sleeps so long in every get.
     const GET_SLEEP: Duration = Duration::ZERO;
@@ -120,7 +120,7 @@ fn background_threads_are_on_the_cpu_bill() {
     assert!(cpu_sec >= 0.049, "{cpu_sec}");
 }
 
-/// What the allocator of the next test pretends to hold.
+/// The bytes that the allocator of the next test pretends to hold.
 static HELD: AtomicU64 = AtomicU64::new(1_000_000);
 
 /// Holds 5,000 bytes once it is open, and 100 for every new key.

@@ -101,7 +101,7 @@ impl LongDouble {
         let sum = match (large.negative == small.negative, lost) {
             (true, _) => wide + shifted,
             (false, false) => wide - shifted,
-            // What was lost is between nothing and one unit more to take away.
+            // The lost bits are more than nothing and less than one unit, so one more unit is subtracted.
             (false, true) => wide - shifted - 1,
         };
         let finite = if sum == 0 && !lost {

@@ -362,7 +362,7 @@ mod tests {
         };
         // Of 64 MiB an eighth is left free.
         assert_eq!([8, 12, 40, 64, 6].map(store_mib_at), [48, 48, 48, 48, 50]);
-        // Where it is short of memory, or is asked for something, what others take is the store's no more.
+        // If memory is short, or a request needs some, the store loses the bytes that others take.
         assert_eq!(store_mib_at(8), 50);
         // Reads do not count.
         limit.note_requests(1000, 0, MIB / 4, &backend);

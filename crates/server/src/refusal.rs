@@ -79,7 +79,7 @@ impl Refusal {
 /// Bytes of a client's own words in an error: Redis shows as many of an unknown command.
 const QUOTED_BYTES_MAX: usize = 128;
 
-/// What C's `%.*s` would print of `bytes`.
+/// The part of `bytes` that C's `%.*s` would print.
 fn c_text(bytes: &[u8], bytes_max: usize) -> &[u8] {
     let end = bytes.len().min(bytes_max);
     let end = memchr::memchr(0, &bytes[..end]).unwrap_or(end);

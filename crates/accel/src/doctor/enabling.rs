@@ -9,7 +9,7 @@ const ENTRIES: u32 = 128;
 /// The most bytes that the queue's jobs may read or write: the size that clients assume.
 const TRANSFER_BYTES: u32 = 2 << 20;
 
-/// Where `accel-config` lies.
+/// The paths of `accel-config`.
 pub(super) const TOOLS: [&str; 3] =
     ["usr/bin/accel-config", "usr/local/bin/accel-config", "usr/sbin/accel-config"];
 

@@ -5,7 +5,7 @@ use ziptier_accel::aecs::{CompressState, DecompressState};
 use ziptier_accel::{Device, ErrorCode, Status};
 use ziptier_deflate::{BlockCodes, Decoder, Dictionary, Encoder, Huffman, Level};
 
-/// What both sides share.
+/// The parts that both sides share.
 pub(crate) struct Engines {
     pub(crate) dictionary: Dictionary,
     pub(crate) plain: Dictionary,

@@ -8,7 +8,7 @@ use ziptier_accel::{CompletionRecord, Descriptor, Device, Outcome};
 /// Bytes of a source or destination at most.
 const BYTES_MAX: u32 = 8192;
 
-/// What a job is made of.
+/// The parts of a job.
 pub(crate) struct Wild<'a> {
     pub(crate) descriptor: [u8; 64],
     pub(crate) source1: &'a [u8],

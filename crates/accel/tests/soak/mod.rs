@@ -89,7 +89,7 @@ fn name_of(result: &Result<ziptier_accel::Finished<'_>, JobError>) -> &'static s
     }
 }
 
-/// What the device writes for a source that begins with this tag.
+/// The device's output for a source that begins with this tag.
 fn answer_to(tag: u64) -> [u8; 16] {
     let mut answer = [0; 16];
     answer[..8].copy_from_slice(&tag.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());

@@ -355,7 +355,7 @@ fn standard_deflate_has_entry_points_that_no_device_is_given() {
         assert_eq!((made, packed.len() - parts::stream_of(packed).len()), (ZLIB, 10));
         for codec in [&software, &fixed, &modelled()] {
             assert!(unpacked(codec, packed, raw.len()).as_ref() == Ok(raw));
-            // What has none is read as before.
+            // A stream without entry points is read as before.
             assert!(unpacked(codec, parts::stream_of(packed), raw.len()).as_ref() == Ok(raw));
         }
     }

@@ -183,7 +183,7 @@ impl Database {
     /// into the capacity of `value` is copied once.
     ///
     /// # Errors
-    /// What RocksDB says, such as corruption.
+    /// RocksDB's error, such as corruption.
     #[inline]
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         value.clear();

@@ -1,4 +1,4 @@
-//! What the logs of this process did, and by which means they are durable.
+//! Counters of the logs of this process, and of the means that make them durable.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -23,7 +23,7 @@ static OF_PROCESS: WalCounters = WalCounters {
 };
 
 impl WalCounters {
-    /// Those of the process.
+    /// The counters of the process.
     pub(crate) fn of_process() -> &'static WalCounters {
         &OF_PROCESS
     }

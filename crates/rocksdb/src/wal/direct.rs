@@ -1,8 +1,8 @@
 //! Synced records past the page cache.
 //!
-//! A record that is to be synced at once takes half the way if it goes to the device directly: no page is marked,
-//! looked for, locked and written back. The device takes whole blocks, so the last one is kept here and written again
-//! as it fills.
+//! A record that is synced at once costs about half if it goes to the device directly: the system need not mark, find,
+//! lock and write back a page. The device takes whole blocks, so the last block is kept here and written again as it
+//! fills.
 
 use std::sync::Arc;
 use ziptier_media::disk::{
@@ -17,8 +17,8 @@ const BUFFER_BYTES: usize = 16 * BLOCK_BYTES;
 pub(super) struct Direct {
     file: Arc<dyn DiskFile>,
     buffer: AlignedBytes,
-    /// Offset in the file behind what the buffer has; another one means that the file was written in another way
-    /// meanwhile.
+    /// Offset in the file behind the bytes in the buffer. An append at another offset means that the file was written
+    /// in another way meanwhile.
     next: u64,
 }
 
@@ -28,12 +28,12 @@ impl Direct {
         file.is_direct().then(|| Direct { file, buffer: AlignedBytes::zeroed(BUFFER_BYTES), next: u64::MAX })
     }
 
-    /// What the buffer has may be cut off: the next append reads what lies before it.
+    /// Empties the buffer, because its bytes may be cut off. The next append reads the bytes before it.
     pub(super) fn forget(&mut self) {
         self.next = u64::MAX;
     }
 
-    /// Whether bytes at an offset fit the buffer, and the blocks that hold them a file of so many bytes.
+    /// Whether bytes at an offset fit into the buffer, and their blocks into a file of `file_bytes` bytes.
     pub(super) fn takes(&self, at: u64, count: usize, file_bytes: u64) -> bool {
         let lead = at as usize % BLOCK_BYTES;
         lead + count <= BUFFER_BYTES && (at + count as u64).next_multiple_of(BLOCK_BYTES as u64) <= file_bytes

@@ -1,7 +1,7 @@
-//! Where a log that is being written ends.
+//! The ends of logs that are being written.
 //!
-//! Its file is longer than the log. Whoever reads it in this process, under whichever name, must not go beyond; so
-//! lengths are kept by inode, which links and renames leave as it is.
+//! The file is longer than the log. A reader in this process must not read beyond the log, whatever name it uses. So
+//! lengths are kept by inode, which links and renames do not change.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -26,8 +26,8 @@ enum End {
 }
 
 impl LogReader {
-    /// Opens a log. None if the file can't be opened, or its name has no number and nobody in this process writes it:
-    /// then it is no business of ziptier's.
+    /// Opens a log. None if the file cannot be opened. None also if its name has no number and this process does not
+    /// write it: then it is no log of ziptier.
     pub fn open(path: &Path) -> Option<LogReader> {
         let file = File::open(path).ok()?;
         let end = match live::length_in(&file.metadata().ok()?) {
@@ -41,7 +41,7 @@ impl LogReader {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn read(&self, offset: u64, target: &mut [u8]) -> Result<usize, DiskError> {
         let found = match &self.end {
             End::Known(length) => read_before(&self.file, length.bytes(), offset, target),
@@ -54,7 +54,7 @@ impl LogReader {
     ///
     /// # Errors
     ///
-    /// Those of the disk.
+    /// The errors of the disk.
     pub fn bytes(&self) -> Result<u64, DiskError> {
         let found = match &self.end {
             End::Known(length) => Ok(length.bytes()),
@@ -67,15 +67,14 @@ impl LogReader {
 /// The folders in which this process has seen another one write a log, and their paths.
 static FOLLOWED: Mutex<Option<HashMap<FileId, PathBuf>>> = Mutex::new(None);
 
-/// What every folder of a database has.
+/// A file that every folder of a database has.
 const NAME_OF_CURRENT: &str = "CURRENT";
 
-/// Ends the following of a database's logs: those that are opened from now on, and that nobody writes, are all of their
-/// files.
+/// Ends the following of a database's logs. Logs without a writer that are opened from now on are all of their files.
 ///
-/// For whoever locks the database in `dir` and recovers it. Its logs lie there, or in a folder that is no database's:
-/// such folders are followed no longer unless somebody still writes there, who then is not of this database. Other
-/// databases are followed as before.
+/// For a process that locks the database in `dir` and recovers it. Its logs lie in `dir`, or in a folder that is no
+/// database. Such folders are no longer followed, unless a process still writes there, which then belongs to another
+/// database. Other databases are followed as before.
 pub fn stop_following(dir: &Path) {
     let locked = fs::metadata(dir).ok().map(|found| id_of(&found));
     if let Some(folders) = &mut *FOLLOWED.lock() {
@@ -92,21 +91,21 @@ fn has_writer(folder: &Path) -> bool {
     logs.into_iter().any(|log| Claim::is_laid(&log, 0..=u32::MAX))
 }
 
-/// What a process knows of a log that it does not write itself.
+/// A process's knowledge of a log that it does not write itself.
 struct Follower {
     number: u32,
     folder: FileId,
     folder_path: PathBuf,
-    /// Since somebody was seen to write the log, or another one in its folder. It stays when the writer is gone: what
-    /// was torn then, or is left of a former log, is no part of what is followed.
+    /// Set once a process was seen to write the log, or another log in its folder. The walk stays when the writer is
+    /// gone: a torn record, or the rest of a former log, is no part of the followed log.
     walk: Option<Walk>,
 }
 
-/// Who claims the file of a log.
+/// The claim on the file of a log.
 enum Writer {
     Nobody,
     OfThis,
-    /// RocksDB uses the files of logs again that it needs no more.
+    /// RocksDB reuses the files of logs that it no longer needs.
     OfALaterOne,
 }
 
@@ -150,8 +149,8 @@ impl Follower {
         }
     }
 
-    /// How many of the bytes that were just found are the log's; none if that must be asked again, by a walk. Claims
-    /// are looked at after the bytes, for they are laid before the file gets room, or the bytes of a later log.
+    /// The part of the just found bytes that belongs to the log; `None` if a walk must look again. Claims are checked
+    /// after the bytes, because a claim is laid before the file gets room or the bytes of a later log.
     fn accepted<T: Default>(&mut self, file: &File, found: T) -> Option<T> {
         match self.writer(file) {
             Writer::OfALaterOne => Some(T::default()),
@@ -175,7 +174,7 @@ impl Follower {
     }
 }
 
-/// Where a log ends, looked for unless `wanted` bytes are known to be there.
+/// The end of a log. Walks on unless `wanted` bytes are known to be there.
 fn end_of(walk: &mut Walk, file: &File, wanted: u64) -> io::Result<u64> {
     if walk.whole_bytes() >= wanted {
         return Ok(walk.whole_bytes());

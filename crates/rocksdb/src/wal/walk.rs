@@ -1,14 +1,13 @@
-//! How far a log is whole, from its records alone.
+//! Finds the whole part of a log from its records alone.
 //!
 //! ```text
 //! block of 32 KiB                                                        the next one
 //! ├ check 4 │ length 2 │ kind 1 │ (number 4) │ bytes ┤ ... ┤ zeros where no record fits ┤├ check ...
 //! ```
 //!
-//! The check is a masked CRC32C of what follows the length. Kinds of logs whose files are used again carry the log's
-//! number (its low four bytes), by which what a former log left is told. What a user wrote in one batch is one record,
-//! or a first, some middle and a last one. Nothing but the records says where a log ends: behind it lies whatever was
-//! in the file.
+//! The check is a masked CRC32C of what follows the length. In logs whose files are reused, records carry the log's
+//! number (its low four bytes), which tells them from the rest of a former log. A user's batch is one record, or a
+//! first, some middle and a last one. Only the records determine the end of a log: behind it lie any bytes of the file.
 
 use super::BLOCK_BYTES;
 
@@ -55,14 +54,14 @@ impl Walk {
         self.whole
     }
 
-    /// Goes on to the first record that is not whole: the bytes of the log up to the last batch that is there as a
-    /// whole, never fewer than before.
+    /// Walks on to the first record that is not whole. Returns the bytes of the log up to the last whole batch, never
+    /// fewer than before.
     ///
     /// `read` fills a buffer from an offset, as far as the file goes, and returns how many bytes it read.
     ///
     /// # Errors
     ///
-    /// Those of `read`; the walk can go on after one.
+    /// The errors of `read`. The walk can continue after one.
     pub fn advance<E>(&mut self, mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, E>) -> Result<u64, E> {
         loop {
             let gap = gap_at(self.at);
@@ -86,8 +85,8 @@ impl Walk {
         }
     }
 
-    /// All records of a log carry its number, or none does; but for the one that names the compression of the others,
-    /// and comes first.
+    /// All records of a log carry its number, or none does. The exception is the first record that names the
+    /// compression of the others.
     fn takes(&mut self, record: &Record) -> bool {
         if record.kind == kind::COMPRESSION {
             return self.at == 0;
@@ -95,8 +94,8 @@ impl Walk {
         *self.is_numbered.get_or_insert(record.is_numbered()) == record.is_numbered()
     }
 
-    /// Passes zeros up to the end of the block if they are no room: the next block begins with a record that did not
-    /// fit here. A writer may be ahead of this walk, so they are read once more after that record was seen.
+    /// Passes zeros up to the end of the block if they are padding: then the next block begins with a record that did
+    /// not fit here. A writer may be ahead of this walk, so the zeros are read again after that record was seen.
     fn pass_padding<E>(
         &mut self,
         read: &mut impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
@@ -155,7 +154,8 @@ impl Record {
         !matches!(self.kind, kind::FIRST | kind::MIDDLE | kind::NUMBERED_FIRST | kind::NUMBERED_MIDDLE)
     }
 
-    /// Whether the writer would have begun it in a gap of so many bytes: batches are cut to fit, other records are not.
+    /// Whether the writer would have begun the record in a gap of `gap` bytes. Batches are cut to fit, other records
+    /// are not.
     fn fits(&self, gap: usize) -> bool {
         let is_of_batch = self.kind <= kind::NUMBERED_LAST;
         gap >= if is_of_batch { head_bytes(self.kind) } else { self.bytes }

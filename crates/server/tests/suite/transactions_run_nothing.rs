@@ -55,7 +55,7 @@ fn each_connection_has_its_own_state(server: &TestServer) {
     assert_eq!(other.text("DISCARD"), "-ERR DISCARD without MULTI\r\n");
 }
 
-/// Where there is nothing of transactions in a reply, it is that of Redis.
+/// Replies that do not concern transactions are those of Redis.
 const ALIKE: &str = "EXEC
 DISCARD
 UNWATCH

@@ -42,7 +42,7 @@ fn a_log_is_followed_to_its_last_whole_batch_from_before_its_beginning_to_behind
     assert_eq!(read(&reader, 0), first);
     let second = record(7, &[2; 3000]);
     log.append(&second[..2000]).unwrap();
-    // Who follows sees whole batches, who writes what was appended.
+    // A follower sees whole batches, the writer sees all appended bytes.
     assert_eq!(read(&reader, 0), first);
     assert_eq!(LogReader::open(&path).unwrap().bytes().unwrap(), first.len() as u64 + 2000);
     log.append(&second[2000..]).unwrap();
@@ -53,8 +53,7 @@ fn a_log_is_followed_to_its_last_whole_batch_from_before_its_beginning_to_behind
     assert!(read(&reader, (first.len() + second.len()) as u64).is_empty());
 }
 
-/// What was torn is told by those who come later, as RocksDB wants it, and is no part of the log for those who followed
-/// it.
+/// Later readers report a torn record, as RocksDB expects. For followers it is no part of the log.
 #[test]
 fn a_log_that_nobody_writes_is_all_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +68,7 @@ fn a_log_that_nobody_writes_is_all_of_its_file() {
     let follower = of_another_process(&path);
     assert_eq!((read(&follower, 0), follower.bytes().unwrap()), (torn[..whole].to_vec(), whole as u64));
     drop(claim);
-    // Who followed goes on, with logs that come to light now, too, until a database is locked to be recovered.
+    // A follower continues, also with newly found logs, until a database is locked for its recovery.
     for follower in [follower, of_another_process(&path)] {
         assert_eq!((read(&follower, 0), follower.bytes().unwrap()), (torn[..whole].to_vec(), whole as u64));
     }

@@ -8,7 +8,7 @@ const NUMBER: u32 = 0x0102_0304;
 struct Writer {
     bytes: Vec<u8>,
     is_numbered: bool,
-    /// Where batches, and records that are none, end.
+    /// The ends of batches, and of records that are no batches.
     ends: Vec<u64>,
 }
 

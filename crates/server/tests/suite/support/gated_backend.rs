@@ -32,7 +32,7 @@ struct State {
     closed: Option<&'static str>,
     /// Every call that came, by method.
     calls: Vec<&'static str>,
-    /// What a rename or a copy says that it reads.
+    /// The bytes that a rename or a copy claims to read.
     read_bytes: u64,
 }
 

@@ -250,7 +250,7 @@ pub(crate) fn request(args: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Where the reply that starts at `at` ends, if it is whole.
+/// The end of the reply that starts at `at`, if it is whole.
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line_end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
     let number = || std::str::from_utf8(&bytes[at + 1..line_end]).unwrap().parse::<i64>().unwrap();

@@ -10,7 +10,7 @@ const COLD: std::ops::Range<usize> = 1..2;
 const SETTLED_SHARE: usize = 4;
 /// Right after the jump.
 const AFTER_JUMP: usize = 3;
-/// Latency has recovered when this many intervals in a row are within the factor below of the settled one.
+/// Latency has recovered when `BACK_INTERVALS` intervals in a row are within this factor of the settled one.
 const BACK: f64 = 1.1;
 const BACK_INTERVALS: usize = 3;
 

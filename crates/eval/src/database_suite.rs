@@ -134,7 +134,7 @@ pub(crate) fn setting(spec: &RunSpec) -> impl PartialEq {
     )
 }
 
-/// Whether two runs differ only in the compared codec.
+/// Whether two runs have the same setting and the same processors.
 fn are_beside(one: &Configuration, other: &Configuration) -> bool {
     one.spec.cpus == other.spec.cpus && setting(&one.spec) == setting(&other.spec)
 }

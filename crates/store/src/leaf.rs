@@ -286,6 +286,14 @@ impl Leaf {
         unsafe { self.state.load(Ordering::Acquire, guard).deref() }
     }
 
+    /// The state now, unless the leaf is closed.
+    ///
+    /// For holders of a share, which may outlive the leaf's place in the tree. Other leaves may have the records of a
+    /// closed leaf by now, and may have released the large values that its last state names.
+    pub(crate) fn open_state<'g>(&self, guard: &'g Guard) -> Option<&'g LeafState> {
+        Some(self.state(guard)).filter(|state| !state.closed)
+    }
+
     /// Asks for the memory of the state.
     #[inline]
     pub(crate) fn prefetch_state(&self, guard: &Guard) {

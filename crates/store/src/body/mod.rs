@@ -149,7 +149,8 @@ impl Body {
         self.is_whole().then(|| Self(BodyBytes::from(&*self.0)))
     }
 
-    /// The large values that its records own.
+    /// The large values that its records own. The body is that of an open leaf, of one that the caller owns, or of one
+    /// that the caller found in the tree since its guard began.
     pub(crate) fn larges(&self) -> impl Iterator<Item = LargeHandle<'_>> {
         let none = self.layout() & SAME_TAG != 0 && Tag(self.0[3]).kind() != Kind::Large;
         (0..if none { 0 } else { self.len() }).filter_map(|index| {

@@ -108,11 +108,12 @@ impl Core {
     }
 
     /// Appends those large values of a leaf anew that lie in `segment`; how many.
-    fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
+    pub(super) fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
         let larges: Vec<Arc<Large>> = {
             let guard = self.pin();
-            let references = large_references(leaf.state(&guard));
-            // SAFETY: the records that own the references are part of a state that the guard keeps readable.
+            let references = leaf.open_state(&guard).map_or_else(Vec::new, large_references);
+            // SAFETY: the leaf is open, so the records that own the references are part of a state that the guard keeps
+            // readable.
             references.iter().map(|reference| unsafe { LargeHandle::borrow(reference) }.share()).collect()
         };
         let mut moved = 0;

@@ -202,7 +202,7 @@ impl Core {
     /// does not own the leaf: its records may go meanwhile.
     pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
-        let larges = pick.of(leaf.state(&self.pin()), side);
+        let larges = leaf.open_state(&self.pin()).map_or_else(Vec::new, |state| pick.of(state, side));
         let (mut freed_bytes, mut failure) = (0, None);
         // One whose record is gone has no share but this.
         for large in larges.iter().filter(|large| Arc::strong_count(large) > 1) {
@@ -406,19 +406,47 @@ mod tests {
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
 
-    #[test]
-    fn writers_do_not_wait_for_large_values_that_go_to_ssd() {
+    fn core_over(disk: &PausingDisk) -> Core {
         let options = Options {
             codec: CodecChoice::None,
             background_threads: 0,
             landing_bytes: 256,
             ..Options::default()
         };
-        let disk = PausingDisk::new();
         let gauges = Arc::new(Gauges::new(None));
         let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
         let cold = Cold::open(Arc::new(disk.clone()), &ssd, &gauges).expect("the folder is empty");
-        let core = Core::with_places(&options, gauges, None, Some(cold));
+        Core::with_places(&options, gauges, None, Some(cold))
+    }
+
+    /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.
+    #[test]
+    fn large_values_of_a_closed_leaf_are_left_alone() {
+        let core = core_over(&PausingDisk::new());
+        core.put(b"large", &[7; 10_000], PutMeta::default()).expect("no limit is set");
+        let (leaf, _) = core.share_at(b"");
+        core.settle_owned(&leaf).expect("nobody writes");
+        let tier = &core.cold.as_ref().expect("it has an SSD").tier;
+        let send = || core.send_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
+        let guard = core.pin();
+        let closed = core.close(&leaf, &guard);
+        assert_eq!(send(), 0);
+        core.reopen(&leaf, closed, &guard);
+        assert!(send() > 10_000);
+        let closed = core.close(&leaf, &guard);
+        let pieces = closed.body.larges().next().and_then(|large| large.places()).expect("it was written");
+        let segment =
+            (0..100).find(|number| pieces.lies_in(|found| found == *number)).expect("the first ones");
+        let moved = || core.move_larges(tier, &leaf, segment).expect("there is room");
+        assert_eq!(moved(), 0);
+        core.reopen(&leaf, closed, &guard);
+        assert_eq!(moved(), 1);
+    }
+
+    #[test]
+    fn writers_do_not_wait_for_large_values_that_go_to_ssd() {
+        let disk = PausingDisk::new();
+        let core = core_over(&disk);
         let put = |key: &[u8], value: &[u8]| {
             core.put(key, value, PutMeta::default()).expect("no limit is set");
         };

@@ -337,7 +337,7 @@ impl Core {
             leaf.clock.decay(false);
         }
         let guard = self.pin();
-        let larges = leaf.state(&guard).body.larges();
+        let larges = leaf.open_state(&guard).into_iter().flat_map(|state| state.body.larges());
         larges
             .filter(|large| large.reads() > 0 && large.bytes_on(wish.source.side()) > 0)
             .for_each(|large| large.forget_read());

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use ziptier_rocksdb::host::{Error, Estimate, Packing};
+use clap::{Args, Subcommand, ValueEnum};
+use ziptier_rocksdb::host::{Error, Estimate, Library, Packing};
 
 use crate::output;
 use crate::rocksdb_target::LibraryArgument;
@@ -24,6 +24,15 @@ pub(crate) enum Command {
         #[arg(long, value_name = "BYTES", default_value = "32MiB")]
         sample: Bytes,
     },
+    /// Rewrite a database that nobody has open in one of ziptier's formats, and name that in its options
+    MigrateOn {
+        #[command(flatten)]
+        folder: Folder,
+
+        /// What blocks become
+        #[arg(long)]
+        format: Format,
+    },
     /// Rewrite a database that nobody has open so that it needs no plugin
     MigrateOff {
         #[command(flatten)]
@@ -33,6 +42,32 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME", default_value = "kZSTD")]
         compression: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    /// Tokens of a dictionary that files share; they need the plugin
+    Token,
+    /// DEFLATE by codes that files share; they need the plugin
+    Canned,
+    /// DEFLATE that every RocksDB reads
+    Deflate,
+    /// LZ4 that every RocksDB reads
+    Lz4,
+}
+
+impl Format {
+    /// What an application sets for its column families.
+    fn options(self) -> &'static str {
+        match self {
+            Format::Token => "compression_manager={id=ziptier;format=token};compression=kCustomCompression80",
+            Format::Canned => {
+                "compression_manager={id=ziptier;format=deflate;huffman=canned};compression=kCustomCompression82"
+            }
+            Format::Deflate => "compression_manager={id=ziptier;format=deflate};compression=kZlibCompression",
+            Format::Lz4 => "compression_manager={id=ziptier;format=lz4};compression=kLZ4Compression",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -48,6 +83,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     let done = match command {
         Command::Inspect(folder) => inspect(folder),
         Command::Estimate { folder, sample } => estimate(folder, sample.0),
+        Command::MigrateOn { folder, format } => migrate_on(folder, *format),
         Command::MigrateOff { folder, compression } => migrate_off(folder, compression),
     };
     match done {
@@ -75,11 +111,24 @@ fn estimate(folder: &Folder, sample_bytes: u64) -> Result<String, Error> {
     Ok(estimated(&estimate?))
 }
 
+fn migrate_on(folder: &Folder, format: Format) -> Result<String, Error> {
+    let options = format.options();
+    let table = rewrite(folder, |library| library.migrate_on(&folder.dir, options))?;
+    Ok(format!(
+        "{table}load the plugin where the database is opened, and set these options there:\n  {options}\n"
+    ))
+}
+
 fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
+    rewrite(folder, |library| library.migrate_off(&folder.dir, compression))
+}
+
+/// Rewrites a database; its files before and after.
+fn rewrite(folder: &Folder, rewrite: impl Fn(&Library) -> Result<(), Error>) -> Result<String, Error> {
     let library = folder.library.load()?;
     let before = library.inspect(&folder.dir)?;
     eprintln!("rewriting {}", folder.dir.display());
-    library.migrate_off(&folder.dir, compression)?;
+    rewrite(&library)?;
     let after = library.inspect(&folder.dir)?;
     let bytes = |packings: &[Packing]| packings.iter().map(|packing| packing.file_bytes).sum::<u64>();
     Ok(format!(

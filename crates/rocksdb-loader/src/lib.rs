@@ -42,6 +42,7 @@ type Tell = unsafe extern "C" fn(state: *mut c_void, done: u64, all: u64);
 struct Plugin {
     counters: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     migrate_off: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
+    migrate_on: unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int,
     inspect: unsafe extern "C" fn(*const c_char, *mut c_char, usize, *mut usize) -> c_int,
     estimate:
         unsafe extern "C" fn(*const c_char, u64, Tell, *mut c_void, *mut c_char, usize, *mut usize) -> c_int,
@@ -128,6 +129,25 @@ pub unsafe extern "C" fn ziptier_rocksdb_migrate_off(
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { with_plugin(message, room, |plugin| (plugin.migrate_off)(dir, compression, message, room)) }
+}
+
+/// Rewrites the database in the folder `dir`, which nobody has open, by `options` of a column family that name a
+/// compression manager and a compression:
+/// `compression_manager={id=ziptier;format=token};compression=kCustomCompression80`
+/// for example. 0, or 1 and the reason in `message`, a C string cut to `room` bytes.
+///
+/// # Safety
+///
+/// As for [`ziptier_rocksdb_migrate_off`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_rocksdb_migrate_on(
+    dir: *const c_char,
+    options: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { with_plugin(message, room, |plugin| (plugin.migrate_on)(dir, options, message, room)) }
 }
 
 /// Writes into `message` how the files of the database in the folder `dir` are packed. There is a line for each column
@@ -365,6 +385,7 @@ fn open(path: &Path) -> Result<Plugin, Failure> {
         Ok(Plugin {
             counters: bind(find(c"zt_counters")?),
             migrate_off: bind(find(c"zt_plugin_migrate_off")?),
+            migrate_on: bind(find(c"zt_plugin_migrate_on")?),
             inspect: bind(find(c"zt_plugin_inspect")?),
             estimate: bind(find(c"zt_plugin_estimate")?),
             persistent_cache: bind(find(c"zt_plugin_persistent_cache")?),

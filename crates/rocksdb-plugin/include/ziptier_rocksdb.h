@@ -23,6 +23,12 @@ size_t ziptier_rocksdb_counters(char *target, size_t room);
  * (`room` is at least 1). */
 int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
 
+/* Rewrites the database in the folder `dir`, which nobody has open, by `options` of a column family that name a
+ * compression manager and a compression, such as
+ * "compression_manager={id=ziptier;format=token};compression=kCustomCompression80". The application that opens the
+ * database then sets the same options. Returns 0, or 1 and the reason in `message` (`room` is at least 1). */
+int ziptier_rocksdb_migrate_on(const char *dir, const char *options, char *message, size_t room);
+
 /* How the files of the database in `dir` are packed, in `message`: a line for each column family and compression, with
  * their names, files, bytes of data, raw bytes of keys and values, and bytes of the files, separated by tabs. Returns
  * 0, or 1 and the reason (`room` is at least 1). `needed`, unless it is NULL or the plugin is not loaded, gets the

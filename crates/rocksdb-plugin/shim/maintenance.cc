@@ -1,10 +1,12 @@
-// Work on a whole database: show how its files are packed, and rewrite it so that it needs no plugin.
+// Work on a whole database: show how its files are packed, and rewrite it for the plugin, or so that it needs no
+// plugin.
 
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/table_properties.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,19 +24,18 @@ using ziptier::Opened;
 
 bool IsBuiltin(CompressionType type) { return static_cast<unsigned char>(type) < 0x80; }
 
-void TakeOff(ColumnFamilyOptions* options, CompressionType instead) {
-  options->compression_manager = nullptr;
-  if (!IsBuiltin(options->compression)) {
-    options->compression = instead;
-  }
-  if (options->bottommost_compression != kDisableCompressionOption && !IsBuiltin(options->bottommost_compression)) {
-    options->bottommost_compression = instead;
-  }
-  for (CompressionType& type : options->compression_per_level) {
-    if (!IsBuiltin(type)) {
+// Puts `instead` in the place of every compression that `is_replaced` names.
+void Replace(ColumnFamilyOptions* options, CompressionType instead, bool (*is_replaced)(CompressionType)) {
+  const auto replace = [&](CompressionType& type) {
+    if (is_replaced(type)) {
       type = instead;
     }
+  };
+  replace(options->compression);
+  if (options->bottommost_compression != kDisableCompressionOption) {
+    replace(options->bottommost_compression);
   }
+  std::for_each(options->compression_per_level.begin(), options->compression_per_level.end(), replace);
 }
 
 // The name of a file that needs the plugin; empty if none of the column family does.
@@ -81,20 +82,18 @@ Status CheckRewritable(const DBOptions& db_options, const std::string& dir,
 Status Rewrite(DB& db, ColumnFamilyHandle* family) {
   CompactRangeOptions compact;
   compact.bottommost_level_compaction = BottommostLevelCompaction::kForce;
-  Status status = db.Flush(FlushOptions(), family);
-  if (status.ok()) {
-    status = db.CompactRange(compact, family, nullptr, nullptr);
-  }
-  std::string file;
-  if (status.ok()) {
-    status = FindPrivate(db, family, &file);
-  }
-  return file.empty() ? status : Status::Aborted("column family " + family->GetName() + " kept " + file);
+  const Status status = db.Flush(FlushOptions(), family);
+  return status.ok() ? db.CompactRange(compact, family, nullptr, nullptr) : status;
 }
 
-Status MigrateOff(const std::string& dir, const std::string& compression) {
+using Families = std::vector<ColumnFamilyDescriptor>;
+
+// Rewrites every file of a database by the options that `change` makes of its own. What `change` refuses is left as it
+// is; `stopped` says in what state the database is when the rewriting ends in its midst.
+Status RewriteAll(const std::string& dir, const std::function<Status(DBOptions&, Families&)>& change,
+                  const std::function<Status(DB&, ColumnFamilyHandle*)>& check, const std::string& stopped) {
   DBOptions db_options;
-  std::vector<ColumnFamilyDescriptor> families;
+  Families families;
   // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten
   // without it.
   ConfigOptions config;
@@ -103,20 +102,11 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
   if (!status.ok()) {
     return status;
   }
-  ColumnFamilyOptions wanted;
-  status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, "compression=" + compression, &wanted);
-  if (!status.ok() || !IsBuiltin(wanted.compression)) {
-    return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
-                                   "; choose kZSTD, kLZ4Compression or another of its names");
-  }
   // That option was for the program that made the database.
   db_options.error_if_exists = false;
-  status = CheckRewritable(db_options, dir, families);
+  status = change(db_options, families);
   if (!status.ok()) {
     return status;
-  }
-  for (ColumnFamilyDescriptor& family : families) {
-    TakeOff(&family.options, wanted.compression);
   }
   Opened opened;
   status = DB::Open(db_options, dir, families, &opened.families, &opened.db);
@@ -127,15 +117,71 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
     if (status.ok()) {
       status = Rewrite(*opened.db, family);
     }
+    if (status.ok()) {
+      status = check(*opened.db, family);
+    }
   }
   if (status.ok()) {
     status = opened.db->VerifyChecksum();
   }
-  return status.ok() ? status
-                     : Status::Aborted(status.ToString() +
-                                       "; OPTIONS no longer name the compression manager, and files that were not "
-                                       "rewritten still need the plugin: migrate off again when the cause is gone, or "
-                                       "set compression_manager and compression again");
+  return status.ok() ? status : Status::Aborted(status.ToString() + "; " + stopped);
+}
+
+Status MigrateOff(const std::string& dir, const std::string& compression) {
+  const auto change = [&](DBOptions& db_options, Families& families) {
+    ColumnFamilyOptions wanted;
+    Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, "compression=" + compression, &wanted);
+    if (!status.ok() || !IsBuiltin(wanted.compression)) {
+      return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
+                                     "; choose kZSTD, kLZ4Compression or another of its names");
+    }
+    status = CheckRewritable(db_options, dir, families);
+    for (ColumnFamilyDescriptor& family : families) {
+      family.options.compression_manager = nullptr;
+      Replace(&family.options, wanted.compression, [](CompressionType type) { return !IsBuiltin(type); });
+    }
+    return status;
+  };
+  const auto check = [](DB& db, ColumnFamilyHandle* family) {
+    std::string file;
+    const Status status = FindPrivate(db, family, &file);
+    return file.empty() ? status : Status::Aborted("column family " + family->GetName() + " kept " + file);
+  };
+  return RewriteAll(dir, change, check,
+                    "OPTIONS no longer name the compression manager, and files that were not rewritten still need the "
+                    "plugin: migrate off again when the cause is gone, or set compression_manager and compression "
+                    "again");
+}
+
+// By the options of a column family that name a compression manager and a compression.
+Status MigrateOn(const std::string& dir, const std::string& options) {
+  const auto change = [&](DBOptions&, Families& families) {
+    ColumnFamilyOptions wanted;
+    const Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, options, &wanted);
+    if (!status.ok()) {
+      return status;
+    }
+    if (wanted.compression_manager == nullptr) {
+      return Status::InvalidArgument("looked for a compression manager in the options " + options +
+                                     ", found none; name one, as in compression_manager={id=ziptier;format=token}");
+    }
+    for (ColumnFamilyDescriptor& family : families) {
+      if (!RewritesAll(family)) {
+        return Status::InvalidArgument("nothing was changed: the compaction style of column family " + family.name +
+                                       " rewrites no file; set the options in the application, and new files follow "
+                                       "them");
+      }
+      family.options.compression_manager = wanted.compression_manager;
+      family.options.compression = wanted.compression;
+      // Levels that are not compressed stay so: the application wants them fast.
+      Replace(&family.options, wanted.compression, [](CompressionType type) { return type != kNoCompression; });
+    }
+    return Status::OK();
+  };
+  const auto check = [](DB&, ColumnFamilyHandle*) { return Status::OK(); };
+  return RewriteAll(dir, change, check,
+                    "OPTIONS name the compression manager by now, and every file is whole: migrate on again when the "
+                    "cause is gone, or migrate off");
 }
 
 struct Sum {
@@ -191,10 +237,14 @@ Status Inspect(const std::string& dir, std::string* report) {
 
 }  // namespace
 
-// Both return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
+// All return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
 
 extern "C" int zt_migrate_off(const char* dir, const char* compression, char* message, size_t room) {
   return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOff(dir, compression); });
+}
+
+extern "C" int zt_migrate_on(const char* dir, const char* options, char* message, size_t room) {
+  return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOn(dir, options); });
 }
 
 // A line for each column family and compression: their names, files, bytes of data, raw bytes, bytes of the files,

@@ -36,6 +36,7 @@ unsafe extern "C" {
         message: *mut c_char,
         room: usize,
     ) -> c_int;
+    fn zt_migrate_on(dir: *const c_char, options: *const c_char, message: *mut c_char, room: usize) -> c_int;
     fn zt_inspect(dir: *const c_char, message: *mut c_char, room: usize, needed: *mut usize) -> c_int;
     fn zt_estimate(
         dir: *const c_char,
@@ -68,6 +69,22 @@ pub unsafe extern "C" fn zt_plugin_migrate_off(
 ) -> c_int {
     // SAFETY: the caller's promise, passed on.
     unsafe { zt_migrate_off(dir, compression, message, room) }
+}
+
+/// `zt_migrate_on` of `shim/maintenance.cc`, for the loader.
+///
+/// # Safety
+///
+/// As for [`zt_plugin_migrate_off`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zt_plugin_migrate_on(
+    dir: *const c_char,
+    options: *const c_char,
+    message: *mut c_char,
+    room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { zt_migrate_on(dir, options, message, room) }
 }
 
 /// `zt_inspect` of `shim/maintenance.cc`, for the loader.

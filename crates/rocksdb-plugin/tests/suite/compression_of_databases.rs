@@ -214,6 +214,51 @@ fn leaves(private: &str, named: &str) {
     printed(run(stock, "reopen", &dir, "-", &[]));
 }
 
+/// A database that RocksDB compressed itself comes to each format and goes back, with every record.
+#[test]
+fn a_database_takes_to_the_plugin() {
+    for (format, named, needs_plugin) in
+        [("token", "ziptier: token", true), ("canned", "ziptier: canned", true), ("deflate", " zlib ", false)]
+    {
+        let dir = in_folder();
+        // A level that the application does not want compressed, which RocksDB leaves empty when all is compacted.
+        let options = "compression=kZSTD;compression_per_level=kNoCompression:kZSTD:kZSTD";
+        printed(run(stock, "fill", &dir, options, &[]));
+        let migrate =
+            |arguments: &[&str]| ziptier().arg("rocksdb").args(arguments).arg(dir.path()).output().unwrap();
+        let report = printed(migrate(&["migrate-on", "--format", format]));
+        let (before, after) = report.split_once("after\n").unwrap();
+        assert!(before.contains(" zstd ") && after.contains(named) && !after.contains(" zstd "), "{report}");
+        let options = report.lines().last().unwrap().trim();
+        printed(run(with_plugin, "read", &dir, options, &[]));
+        match needs_plugin {
+            true => drop(complaint(run(stock, "read", &dir, "", &[]))),
+            false => drop(printed(run(stock, "read", &dir, "", &[]))),
+        }
+        // The options that were written down have what the application is to set, and the level as it was.
+        let written = files(&dir, "OPTIONS-").pop().unwrap().1;
+        let written = String::from_utf8(written).unwrap();
+        let manager = options.split_once('{').unwrap().1.split_once('}').unwrap().0;
+        assert!(manager.split(';').all(|option| written.contains(option)), "{manager}: {written}");
+        assert!(written.contains("compression_per_level=kNoCompression:"), "{written}");
+        printed(migrate_off(&dir));
+        printed(run(stock, "read", &dir, "", &[]));
+    }
+}
+
+#[test]
+fn a_database_that_no_compaction_rewrites_does_not_take_to_the_plugin() {
+    let dir = in_folder();
+    printed(run(stock, "fill", &dir, "compression=kZSTD;compaction_style=kCompactionStyleFIFO", &[]));
+    let before = files(&dir, "");
+    let refused =
+        ziptier().args(["rocksdb", "migrate-on", "--format", "token"]).arg(dir.path()).output().unwrap();
+    assert!(
+        complaint(refused).contains("nothing was changed: the compaction style of column family default")
+    );
+    assert!(files(&dir, "") == before);
+}
+
 #[test]
 fn every_column_family_is_listed_however_many_there_are() {
     let (dir, families) = (in_folder(), 400);

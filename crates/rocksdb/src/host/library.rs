@@ -193,13 +193,26 @@ impl Library {
     /// As for [`Library::load_plugin`], and RocksDB's error. With the plugin the database stays readable. A refused
     /// database is unchanged. If the rewrite stops halfway, the error says so.
     pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
+        self.rewrite(c"ziptier_rocksdb_migrate_off", folder, compression)
+    }
+
+    /// Rewrites the database in `folder`, which nobody has open, by `options` of a column family that name a
+    /// compression manager and a compression.
+    ///
+    /// # Errors
+    /// As for [`Library::migrate_off`].
+    pub fn migrate_on(&self, folder: &Path, options: &str) -> Result<(), Error> {
+        self.rewrite(c"ziptier_rocksdb_migrate_on", folder, options)
+    }
+
+    fn rewrite(&self, function: &CStr, folder: &Path, by: &str) -> Result<(), Error> {
         self.load_plugin()?;
-        type Migrate = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
-        // SAFETY: the library exports the function with this type.
-        let migrate: Migrate = unsafe { Plugin::open()?.function(c"ziptier_rocksdb_migrate_off") }?;
-        let (name, compression) = (c_string(folder.as_os_str().as_bytes())?, c_string(compression)?);
+        type Rewrite = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
+        // SAFETY: the library exports both functions with this type.
+        let rewrite: Rewrite = unsafe { Plugin::open()?.function(function) }?;
+        let (name, by) = (c_string(folder.as_os_str().as_bytes())?, c_string(by)?);
         // SAFETY: the names are C strings; for the rest see `load_plugin`.
-        answered(|message, room| unsafe { migrate(name.as_ptr(), compression.as_ptr(), message, room) })
+        answered(|message, room| unsafe { rewrite(name.as_ptr(), by.as_ptr(), message, room) })
             .map(|_| ())
             .map_err(|status| Error::Status { action: "rewrite the database", status })
     }

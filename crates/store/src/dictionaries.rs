@@ -7,7 +7,8 @@
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
-//! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
+//! * While one is trained, what that takes is counted as held; without room for it nothing is trained. A store that
+//!   evicts makes the room: it is full for ever, and its data may become other data.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
@@ -47,8 +48,10 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SAMPLE_BYTES_PER_VALUE: usize = 32;
 /// Bytes that the lists of a sample take for each of its values: its end, and a slice.
 const SAMPLE_LIST_BYTES: usize = size_of::<usize>() + size_of::<&[u8]>();
-/// The part of its limit, one in so many, that an evicting store makes free to train a dictionary that it lacks.
+/// The part of its limit, one in so many, that an evicting store makes free at most to train a dictionary.
 const TRAINING_PART: u64 = 4;
+/// What another dictionary has to save of what is written, before records go to make room for its training.
+const EVICTING_SAVING_MIN: f64 = 0.25;
 /// Of a value, at most this much goes into a sample.
 const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 /// Values that tell whether packing densely pays.
@@ -87,6 +90,8 @@ struct Schedule {
     seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
     drift_bytes: u64,
+    /// Raw bytes of fresh values when records last went to make room for another dictionary.
+    made_room_at: u64,
 }
 
 /// The codings of a store that was kept in a folder, as this store can use them.
@@ -338,9 +343,10 @@ impl Dictionaries {
     /// Whether it is time for a candidate, and of which kind; a training may take `room_bytes`.
     fn due(
         &self,
-        schedule: &mut Schedule,
+        schedule: &Schedule,
         logical_bytes: u64,
         room_bytes: u64,
+        has_drifted: bool,
     ) -> Option<(Reason, Candidate)> {
         let current = self.current();
         let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
@@ -356,7 +362,7 @@ impl Dictionaries {
             if blocks.generation() == 0 {
                 return first_look.then_some((Reason::First, candidate));
             }
-            if self.drifted(schedule) {
+            if has_drifted {
                 return Some((Reason::Drift, candidate));
             }
             return has_grown(schedule, logical_bytes).then_some((Reason::Growth, candidate));
@@ -371,26 +377,31 @@ impl Dictionaries {
         let Some(current) = current else {
             return first_look.then_some((Reason::First, Candidate::Tokens(bits)));
         };
-        if self.drifted(schedule) {
-            return Some((Reason::Drift, Candidate::Tokens(bits.max(current.bits()))));
+        if has_drifted {
+            let same = Candidate::Tokens(current.bits());
+            let keeps =
+                bits < current.bits() && affordable(&same, Dictionary::memory_bytes_expected(current.bits()));
+            return Some((Reason::Drift, if keeps { same } else { Candidate::Tokens(bits) }));
         }
         let grown = has_grown(schedule, logical_bytes) && bits > current.bits();
         grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
     }
 
-    /// Whether fresh values were coded worse than promised since the last look.
-    fn drifted(&self, schedule: &mut Schedule) -> bool {
+    /// The part of what fresh values took since the last look that a dictionary as good as promised would have saved;
+    /// `None` where that is too little for another training, or nobody can tell yet.
+    fn drift(&self, schedule: &mut Schedule) -> Option<f64> {
         let (raw_ever, coded_ever) = (self.fresh_raw.get(), self.fresh_coded.get());
         let (raw, coded) = (raw_ever - schedule.seen.0, coded_ever - schedule.seen.1);
-        if raw < schedule.drift_bytes {
-            return false;
+        if raw < schedule.drift_bytes || !self.has_current() {
+            return None;
         }
         schedule.seen = (raw_ever, coded_ever);
+        let share = coded as f64 / raw as f64;
         if schedule.promised == 0.0 {
             // A dictionary that was there when the store was opened: what it does now is what it promises.
-            schedule.promised = coded as f64 / raw as f64;
+            schedule.promised = share;
         }
-        coded as f64 / raw as f64 > schedule.promised * DRIFT_MAX
+        (share > schedule.promised * DRIFT_MAX).then(|| 1.0 - schedule.promised / share)
     }
 }
 
@@ -409,14 +420,23 @@ impl Core {
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
-        let room_bytes = self.training_room_bytes();
-        let due = self.dictionaries.due(&mut schedule, logical_bytes, room_bytes);
+        let drift = self.dictionaries.drift(&mut schedule);
+        let fresh_bytes = self.dictionaries.fresh_raw.get();
+        // Not before as much was written as the store holds: until then old values hide what a dictionary did for new
+        // ones.
+        let has_turned = fresh_bytes - schedule.made_room_at >= logical_bytes;
+        let saving = drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
+        let room_bytes = self.training_room_bytes(saving);
+        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, drift.is_some());
         let Some((reason, wanted)) = due else { return false };
         let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
         let training_bytes = wanted.training_bytes(sample_bytes) as usize;
         let needs_room = self.admit(training_bytes).is_err() || self.movable_bytes() > 0;
         if needs_room && self.make_room_to_train(training_bytes).is_err() {
             return false;
+        }
+        if needs_room && saving.is_some() {
+            schedule.made_room_at = fresh_bytes;
         }
         schedule.trained_at_bytes = logical_bytes;
         self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
@@ -472,19 +492,23 @@ impl Core {
         self.gauges.logical.get()
     }
 
-    /// Bytes that a training may take now.
+    /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
     ///
     /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
-    /// of the room, or a part of the limit of an evicting store. Writers wait for that training, and it gives them more
-    /// than it takes.
-    fn training_room_bytes(&self) -> u64 {
+    /// of the room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
+    /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
+    /// about to save.
+    fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
-        if self.dictionaries.has_current() || limit_bytes == u64::MAX {
-            return room_bytes / 2;
+        let has_current = self.dictionaries.has_current();
+        let free_bytes = if has_current || limit_bytes == u64::MAX { room_bytes / 2 } else { room_bytes };
+        if !self.evicts() || limit_bytes == u64::MAX {
+            return free_bytes;
         }
-        let evictable_bytes = if self.evicts() { limit_bytes / TRAINING_PART } else { 0 };
-        room_bytes.max(evictable_bytes)
+        let saving = if has_current { saving.unwrap_or(0.0) } else { 1.0 };
+        let evictable_bytes = (limit_bytes / TRAINING_PART).min((limit_bytes as f64 * saving) as u64);
+        free_bytes.max(evictable_bytes)
     }
 }
 

@@ -8,9 +8,9 @@ use ziptier_media::segments::SegmentError;
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why a store refused or failed an operation. An operation that returns an error has changed nothing, with one
-/// exception. If the log fails while a write waits to be durable, the fate of that write is not known before the store
-/// is opened anew.
+/// Why a store refused or failed an operation. An operation that returns an error has changed nothing, with two
+/// exceptions. If the log fails while a write waits to be durable, the fate of that write is not known before the store
+/// is opened anew. If [`Store::clear`](crate::Store::clear) fails, some keys may be gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

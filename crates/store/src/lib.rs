@@ -129,3 +129,5 @@ pub use update::Update;
 pub use ziptier_codec::block::ModelOptions;
 pub use ziptier_codec::block::{DeviceSource, Huffman, Path};
 pub use ziptier_media::far::{FarOptions, FarPlace};
+pub use ziptier_media::log::{LogError, TornTail};
+pub use ziptier_media::segments::SegmentError;

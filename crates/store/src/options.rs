@@ -175,7 +175,8 @@ pub struct Options {
     pub ssd: Option<SsdOptions>,
     /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules
     /// of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that
-    /// were evicted may come back when it is opened anew, with the newest value that they had.
+    /// were evicted may come back when it is opened anew, with the newest value that they had. A value above half of the
+    /// limit is refused, and nothing is evicted for it.
     pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,

@@ -52,7 +52,8 @@ impl DurableArguments {
         };
         let stop = match recovered.is_sealed {
             true => " after a clean stop",
-            false if recovered.records > 0 => " after a crash",
+            // A new folder has neither.
+            false if recovered.images > 0 || recovered.records > 0 => " after a crash",
             false => "",
         };
         // Counting keys would read what lies on SSD.

@@ -284,6 +284,31 @@ mod tests {
     use crate::disk::read_full_at;
 
     #[test]
+    fn refusals_left_everything_as_it_was() {
+        let of = |operation, errno: Errno| DiskError::new(operation, Path::new("f"), &errno.into());
+        assert!(of("open", Errno::MFILE).is_refusal() && of("open", Errno::NFILE).is_refusal());
+        assert!(of("allocate", Errno::NOSPC).is_refusal());
+        // What was written before the failed sync may be lost.
+        assert!(!of("sync", Errno::NOSPC).is_refusal() && !of("write", Errno::IO).is_refusal());
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_folder_of_another_user_is_not_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        // Root owns everything but what it gives away, and nobody else owns the root folder.
+        let dir = match user {
+            0 => std::os::unix::fs::chown(folder.path(), Some(65_534), None).map(|()| folder.path()).unwrap(),
+            _ => Path::new("/"),
+        };
+        let refused = RealDisk.lock_dir(dir).err();
+        let owner = if user == 0 { 65_534 } else { 0 };
+        assert_eq!(refused, Some(DiskError::Foreign { path: dir.to_path_buf(), owner, user }));
+        assert!(!dir.join(LOCK_NAME).exists());
+    }
+
+    #[test]
     fn files_names_and_locks() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("data");

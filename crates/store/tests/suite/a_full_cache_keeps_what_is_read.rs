@@ -4,19 +4,16 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ziptier::{Batch, CodecChoice, Options, PutMeta, Store, Transferred, Update};
+use ziptier::{Batch, Clock, CodecChoice, Options, PutMeta, Store, Transferred, Update};
 
 const LIMIT_BYTES: u64 = 4 << 20;
 
+fn cache_options() -> Options {
+    Options { memory_limit_bytes: Some(LIMIT_BYTES), eviction: true, ..Options::default() }
+}
+
 fn cache(codec: CodecChoice, background_threads: usize) -> Store {
-    Store::open(Options {
-        memory_limit_bytes: Some(LIMIT_BYTES),
-        eviction: true,
-        codec,
-        background_threads,
-        ..Options::default()
-    })
-    .unwrap()
+    Store::open(Options { codec, background_threads, ..cache_options() }).unwrap()
 }
 
 /// A value of `len` bytes and some more that no other version of any key has.
@@ -182,14 +179,15 @@ fn large_values_make_room_and_one_too_large_changes_nothing() {
 
 #[test]
 fn expired_records_go_before_those_that_are_not() {
-    let store = cache(CodecChoice::None, 0);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let meta = PutMeta { expires_at_ms: Some(now + 1), ..PutMeta::default() };
+    let clock = Clock::manual(1_000);
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..cache_options() };
+    let store = Store::open(Options { clock: clock.clone(), ..options }).unwrap();
+    let meta = PutMeta { expires_at_ms: Some(1_001), ..PutMeta::default() };
     for key in 0..9_000 {
         store.put_with(&name(2 * key), &value(key, 0, 100), meta).unwrap();
         store.put(&name(2 * key + 1), &value(key, 0, 100)).unwrap();
     }
-    std::thread::sleep(std::time::Duration::from_millis(5));
+    clock.advance(std::time::Duration::from_millis(1));
     // Less than what has expired.
     (0..8_000).for_each(|key| store.put(&name(1 << 36 | key), &value(key, 0, 100)).unwrap());
     let kept = (0..9_000).filter(|key| store.get(&name(2 * key + 1)).unwrap().is_some()).count();

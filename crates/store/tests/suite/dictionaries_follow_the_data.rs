@@ -73,6 +73,41 @@ fn a_store_of_text_is_coded_once_it_is_large_enough() {
     check(&store, 1_000..150_000, log_line);
 }
 
+/// Words of a language of 2,000 words.
+fn words(n: u64, _: &mut fastrand::Rng) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n);
+    let mut value = Vec::new();
+    while value.len() < 200 {
+        let word = random.u32(..2000);
+        let letter = |at| b'a' + (word.wrapping_mul(2_654_435_761).rotate_left(5 * at) % 26) as u8;
+        value.extend((0..3 + word % 6).map(letter));
+        value.push(b' ');
+    }
+    value
+}
+
+/// A full cache had no room for a training, and kept values raw from the day on which they had become other values.
+#[test]
+fn a_full_cache_follows_its_data() {
+    const LIMIT_BYTES: u64 = 16 << 20;
+    let open = || {
+        let options = Options { eviction: true, background_threads: 0, ..Options::default() };
+        Store::open(Options { memory_limit_bytes: Some(LIMIT_BYTES), ..options }).unwrap()
+    };
+    let (fresh, store) = (open(), open());
+    // More than fits, however well it is coded.
+    let records = LIMIT_BYTES / 80;
+    load(&store, 0..records, words);
+    assert!(store.stats().evicted > 0 && store.stats().adoptions > 0, "{:?}", store.stats());
+    for round in 1..4 {
+        load(&store, round * records..(round + 1) * records, log_line);
+        load(&fresh, round * records..(round + 1) * records, log_line);
+    }
+    // 0.38 of them before.
+    let (kept, possible) = (store.len(), fresh.len());
+    assert!(kept * 10 > possible * 6, "{kept} of {possible}: {:?}, {:?}", store.memory(), store.stats());
+}
+
 #[test]
 fn data_that_changes_its_nature_gets_a_new_dictionary() {
     let store = open();

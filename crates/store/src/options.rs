@@ -173,10 +173,10 @@ pub struct Options {
     /// The SSD for leaves that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a
     /// folder that has leaves on SSD goes on using the SSD. `None` then means the same place without a limit.
     pub ssd: Option<SsdOptions>,
-    /// Whether a store at its limit evicts records instead of refusing writes: those that are seldom read, by the rules
-    /// of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a folder, keys that
-    /// were evicted may come back when it is opened anew, with the newest value that they had. A value above half of the
-    /// limit is refused, and nothing is evicted for it.
+    /// Whether a store at its limit evicts records instead of refusing writes. The store evicts records that are seldom
+    /// read, by the rules of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a
+    /// folder, keys that were evicted may come back when the store is opened anew, with the newest value that they had.
+    /// The store refuses a value above half of the limit, and evicts nothing for it.
     pub eviction: bool,
     /// How bodies are coded.
     pub codec: CodecChoice,

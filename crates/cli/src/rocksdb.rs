@@ -128,7 +128,7 @@ fn rewrite(folder: &Folder, rewrite: impl Fn(&Library) -> Result<(), Error>) -> 
     let library = folder.library.load()?;
     let before = library.inspect(&folder.dir)?;
     eprintln!("rewriting {}", folder.dir.display());
-    rewrite(&library)?;
+    rewrite(library)?;
     let after = library.inspect(&folder.dir)?;
     let bytes = |packings: &[Packing]| packings.iter().map(|packing| packing.file_bytes).sum::<u64>();
     Ok(format!(

@@ -13,20 +13,22 @@
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
 mod sample;
+mod trial;
 
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use ziptier_codec::token::{Dictionary, Encoder};
+use ziptier_codec::token::Dictionary;
 
-use crate::blocks::{BlockCoding, Effort, lay_out};
+use crate::blocks::{BlockCoding, Effort};
 use crate::coding::{BITS_CACHED, Coding};
 use crate::core::Core;
 use crate::memory::{Gauges, Total};
 use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
+use trial::{coded_bytes, packed_bytes};
 
 /// Generations that live at the same time.
 const GENERATIONS_MAX: usize = 8;
@@ -529,46 +531,6 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.gauges.dictionary.take_held(self.bytes);
     }
-}
-
-/// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
-fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
-    let mut encoder = Encoder::default();
-    let (mut coded, mut ends) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
-    for group in values.chunks(64) {
-        coded.clear();
-        ends.clear();
-        dictionary.encode_group(&mut encoder, group, &mut coded, &mut ends);
-        let mut start = 0;
-        for (value, end) in group.iter().zip(&ends) {
-            bytes += (*end as usize - start).min(value.len());
-            start = *end as usize;
-        }
-    }
-    bytes
-}
-
-/// Bytes of `values` packed in blocks.
-fn packed_bytes(blocks: &BlockCoding, effort: Effort, values: &[&[u8]]) -> usize {
-    let (mut contents, mut frames) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
-    let mut rest = values;
-    while !rest.is_empty() {
-        let mut held = 0;
-        let fits = |value: &&&[u8]| {
-            held += value.len();
-            held <= blocks.block_bytes(effort)
-        };
-        let count = rest.iter().take_while(fits).count().max(1);
-        frames.clear();
-        if lay_out(&rest[..count], &mut contents) {
-            blocks.pack(effort, &contents, &mut frames);
-        }
-        bytes += frames.len();
-        rest = &rest[count..];
-    }
-    bytes
 }
 
 #[cfg(all(test, not(miri), not(shuttle)))]

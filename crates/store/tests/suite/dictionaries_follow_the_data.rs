@@ -86,7 +86,7 @@ fn words(n: u64, _: &mut fastrand::Rng) -> Vec<u8> {
     value
 }
 
-/// A full cache had no room for a training, and kept values raw from the day on which they had become other values.
+/// A cache that is full makes room for the training of another dictionary. Without that it keeps 0.38 of the keys.
 #[test]
 fn a_full_cache_follows_its_data() {
     const LIMIT_BYTES: u64 = 16 << 20;
@@ -103,7 +103,6 @@ fn a_full_cache_follows_its_data() {
         load(&store, round * records..(round + 1) * records, log_line);
         load(&fresh, round * records..(round + 1) * records, log_line);
     }
-    // 0.38 of them before.
     let (kept, possible) = (store.len(), fresh.len());
     assert!(kept * 10 > possible * 6, "{kept} of {possible}: {:?}, {:?}", store.memory(), store.stats());
 }

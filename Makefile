@@ -65,7 +65,7 @@ export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
-  torture soak all-places miri tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
+  torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release corpus deny notices setup-deb deb image release-check
 
@@ -174,6 +174,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- \
 	  malformed_input_never_stops_the_server:: --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
+	scripts/run-asan
 	scripts/run-tsan
 	scripts/test-aarch64
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
@@ -204,6 +205,9 @@ shuttle: setup ## explore the schedules of the lock-free parts
 
 miri: setup setup-nextest ## run the unsafe modules under Miri
 	@scripts/run-miri
+
+asan: setup setup-nextest ## run the tests of crates with unsafe code under AddressSanitizer
+	@scripts/run-asan
 
 tsan: setup setup-nextest ## run the tests with threads under ThreadSanitizer
 	@scripts/run-tsan

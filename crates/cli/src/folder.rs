@@ -80,24 +80,29 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     let told = report.damages.iter().take(DAMAGES_TOLD);
     told.for_each(|damage| output::print(&format!("damaged: {damage}\n")));
     if let Some(more @ 1..) = report.damages.len().checked_sub(DAMAGES_TOLD) {
-        output::print(&format!(
-            "damaged: {more} more places, {}\n",
-            by_file(&report.damages[DAMAGES_TOLD..])
-        ));
+        let more = output::count(more as u64, "more place", "more places");
+        output::print(&format!("damaged: {more}, {}\n", by_file(&report.damages[DAMAGES_TOLD..])));
     }
     let stop = if report.is_sealed { "a clean stop" } else { "no clean stop" };
     output::print(&format!(
-        "{}: {} records in {} leaves, {} records of the log ({stop}), {} dictionaries, \
-         {} bodies in segments; {} damages\n",
+        "{}: {} in {}, {} of the log to replay ({stop}), {}, {} in segments; {}\n",
         arguments.dir.display(),
-        report.records,
-        report.leaves,
-        report.log_records,
-        report.generations,
-        report.bodies,
-        report.damages.len(),
+        records(report.records),
+        leaves(report.leaves),
+        records(report.log_records),
+        output::count(report.generations, "dictionary", "dictionaries"),
+        output::count(report.bodies, "body", "bodies"),
+        output::count(report.damages.len() as u64, "damage", "damages"),
     ));
     if report.damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn records(number: u64) -> String {
+    output::count(number, "record", "records")
+}
+
+fn leaves(number: u64) -> String {
+    output::count(number, "leaf", "leaves")
 }
 
 /// The number of damaged places of each file, with the names of the first files.
@@ -108,7 +113,10 @@ fn by_file(damages: &[Damage]) -> String {
     let told: Vec<String> = counts.iter().take(FILES_TOLD).map(count).collect();
     match counts.len().saturating_sub(FILES_TOLD) {
         0 => told.join(", "),
-        more => format!("{}, and in {more} more files", told.join(", ")),
+        more => {
+            let files = output::count(more as u64, "more file", "more files");
+            format!("{}, and in {files}", told.join(", "))
+        }
     }
 }
 
@@ -125,9 +133,9 @@ pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
         Ok(summary) => {
             let _ = writeln!(
                 std::io::stderr(),
-                "dumped {} leaves and {} records of the log, up to number {}: {} bytes",
-                summary.leaves,
-                summary.log_records,
+                "dumped {} and {} of the log, up to number {}: {} bytes",
+                leaves(summary.leaves),
+                records(summary.log_records),
                 summary.last_lsn,
                 summary.bytes
             );
@@ -186,9 +194,9 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> ExitCode {
     match read() {
         Ok(summary) => {
             output::print(&format!(
-                "restored {} leaves and {} records of the log to {}\n",
-                summary.leaves,
-                summary.log_records,
+                "restored {} and {} of the log to {}\n",
+                leaves(summary.leaves),
+                records(summary.log_records),
                 arguments.dir.display()
             ));
             ExitCode::SUCCESS

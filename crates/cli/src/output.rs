@@ -24,6 +24,11 @@ pub(crate) fn show_progress(line: &str) {
     }
 }
 
+/// A number and what it counts: `1 leaf`, `2 leaves`.
+pub(crate) fn count(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
 /// Rows under titles, as wide as they need to be. The first `names` columns are names, which begin at the left; the
 /// others are figures.
 pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>, names: usize) -> String {

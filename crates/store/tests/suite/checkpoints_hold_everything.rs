@@ -56,6 +56,24 @@ fn write(store: &Store, keys: u64, round: u64) {
     }
 }
 
+#[test]
+fn a_check_counts_the_records_that_a_start_replays() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    for n in 0..100 {
+        store.put(&[n], b"in the checkpoint, and in the log").unwrap();
+    }
+    store.checkpoint().unwrap();
+    for n in 0..3 {
+        store.put(&[n], b"in the log").unwrap();
+    }
+    drop(store);
+    let durable = options(Arc::new(disk.clone()), CodecChoice::None).durable.unwrap();
+    let report = ziptier::check(&durable).unwrap();
+    assert_eq!((report.records, report.log_records), (100, 3), "{report:?}");
+    assert_eq!(report.damages, []);
+}
+
 /// Whoever waits for a start is told one way to go, images and log together.
 #[test]
 fn a_recovery_tells_how_far_it_is_of_all_that_it_reads() {

@@ -113,7 +113,7 @@ fn estimate(folder: &Folder, sample_bytes: u64) -> Result<String, Error> {
 
 fn migrate_on(folder: &Folder, format: Format) -> Result<String, Error> {
     let options = format.options();
-    let table = rewrite(folder, |library| library.migrate_on(&folder.dir, options))?;
+    let table = rewrite(folder, |library| library.migrate_on(&folder.dir, options).map(|()| None))?;
     Ok(format!(
         "{table}load the plugin where the database is opened, and set these options there:\n  {options}\n"
     ))
@@ -123,12 +123,17 @@ fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
     rewrite(folder, |library| library.migrate_off(&folder.dir, compression))
 }
 
-/// Rewrites a database; its files before and after.
-fn rewrite(folder: &Folder, rewrite: impl Fn(&Library) -> Result<(), Error>) -> Result<String, Error> {
+/// Rewrites a database; its files before and after, or what was found instead of a need for that.
+fn rewrite(
+    folder: &Folder,
+    rewrite: impl Fn(&Library) -> Result<Option<String>, Error>,
+) -> Result<String, Error> {
     let library = folder.library.load()?;
     let before = library.inspect(&folder.dir)?;
     eprintln!("rewriting {}", folder.dir.display());
-    rewrite(library)?;
+    if let Some(unneeded) = rewrite(library)? {
+        return Ok(unneeded + "\n");
+    }
     let after = library.inspect(&folder.dir)?;
     let bytes = |packings: &[Packing]| packings.iter().map(|packing| packing.file_bytes).sum::<u64>();
     Ok(format!(

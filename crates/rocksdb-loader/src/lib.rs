@@ -115,7 +115,8 @@ unsafe fn with_plugin(message: *mut c_char, room: usize, work: impl FnOnce(Plugi
 
 /// Rewrites the database in the folder `dir` so that it needs no plugin. RocksDB's own `compression`, by its name in
 /// options (`kZSTD`), replaces ziptier's private format. No process may have the database open. Returns 0; or 1, and
-/// the reason in `message`, a C string cut to `room` bytes.
+/// the reason in `message`, a C string cut to `room` bytes. A database that needs no plugin stays as it is: 0, and
+/// `message` says so.
 ///
 /// # Safety
 ///

@@ -20,7 +20,7 @@ size_t ziptier_rocksdb_counters(char *target, size_t room);
 
 /* Rewrites the database in the folder `dir`, which nobody has open, so that it needs no plugin: with RocksDB's own
  * `compression` (such as "kZSTD") where the private format was asked for. Returns 0, or 1 and the reason in `message`
- * (`room` is at least 1). */
+ * (`room` is at least 1). A database that needs no plugin stays as it is: 0, and `message` says so. */
 int ziptier_rocksdb_migrate_off(const char *dir, const char *compression, char *message, size_t room);
 
 /* Rewrites the database in the folder `dir`, which nobody has open, by `options` of a column family that name a

@@ -88,28 +88,35 @@ Status Rewrite(DB& db, ColumnFamilyHandle* family) {
 
 using Families = std::vector<ColumnFamilyDescriptor>;
 
-// Rewrites every file of a database by the options that `change` makes of its own. What `change` refuses is left as it
-// is; `stopped` says in what state the database is when the rewriting ends in its midst.
-Status RewriteAll(const std::string& dir, const std::function<Status(DBOptions&, Families&)>& change,
-                  const std::function<Status(DB&, ColumnFamilyHandle*)>& check, const std::string& stopped) {
-  DBOptions db_options;
-  Families families;
+// The options of a database that is to be rewritten.
+Status LoadToRewrite(const std::string& dir, DBOptions* db_options, Families* families) {
   // A merge operator or a filter of the application's that is missing here must stop this: files would be rewritten
   // without it.
   ConfigOptions config;
   config.ignore_unsupported_options = false;
-  Status status = LoadOptions(config, dir, &db_options, &families);
-  if (!status.ok()) {
-    return status;
-  }
+  const Status status = LoadOptions(config, dir, db_options, families);
   // That option was for the program that made the database.
-  db_options.error_if_exists = false;
-  status = change(db_options, families);
-  if (!status.ok()) {
-    return status;
+  db_options->error_if_exists = false;
+  return status;
+}
+
+// Opens a database to change it. RocksDB says of one that is in use only that a lock is taken.
+Status OpenToRewrite(const DBOptions& db_options, const std::string& dir, const Families& families, Opened* opened) {
+  const Status status = DB::Open(db_options, dir, families, &opened->families, &opened->db);
+  if (status.IsIOError() && status.ToString().find(dir + "/LOCK") != std::string::npos) {
+    return Status::InvalidArgument("nothing was changed: tried to open " + dir +
+                                   " to rewrite it, found it open already; close it there, then try again (" +
+                                   status.ToString() + ")");
   }
+  return status;
+}
+
+// Rewrites every file of a database by these options, and has `check` look at each column family. `stopped` says in
+// what state the database is when the rewriting ends in its midst.
+Status RewriteAll(const DBOptions& db_options, const std::string& dir, const Families& families,
+                  const std::function<Status(DB&, ColumnFamilyHandle*)>& check, const std::string& stopped) {
   Opened opened;
-  status = DB::Open(db_options, dir, families, &opened.families, &opened.db);
+  Status status = OpenToRewrite(db_options, dir, families, &opened);
   if (!status.ok()) {
     return status;
   }
@@ -127,27 +134,66 @@ Status RewriteAll(const std::string& dir, const std::function<Status(DBOptions&,
   return status.ok() ? status : Status::Aborted(status.ToString() + "; " + stopped);
 }
 
-Status MigrateOff(const std::string& dir, const std::string& compression) {
-  const auto change = [&](DBOptions& db_options, Families& families) {
-    ColumnFamilyOptions wanted;
-    Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, "compression=" + compression, &wanted);
-    if (!status.ok() || !IsBuiltin(wanted.compression)) {
-      return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
-                                     "; choose kZSTD, kLZ4Compression or another of its names");
-    }
-    status = CheckRewritable(db_options, dir, families);
-    for (ColumnFamilyDescriptor& family : families) {
-      family.options.compression_manager = nullptr;
-      Replace(&family.options, wanted.compression, [](CompressionType type) { return !IsBuiltin(type); });
-    }
+// Whether the options of a column family name a class or a compression of ours.
+bool NamesOurs(const ColumnFamilyDescriptor& family) {
+  const ColumnFamilyOptions& options = family.options;
+  const std::vector<CompressionType>& levels = options.compression_per_level;
+  return options.compression_manager != nullptr || !IsBuiltin(options.compression) ||
+         (options.bottommost_compression != kDisableCompressionOption && !IsBuiltin(options.bottommost_compression)) ||
+         !std::all_of(levels.begin(), levels.end(), IsBuiltin);
+}
+
+// Whether a database needs the plugin: for its options, or for a file.
+Status NeedsPlugin(const DBOptions& db_options, const std::string& dir, const Families& families, bool* needs) {
+  *needs = std::any_of(families.begin(), families.end(), NamesOurs);
+  if (*needs) {
+    return Status::OK();
+  }
+  Opened opened;
+  Status status = DB::OpenForReadOnly(db_options, dir, families, &opened.families, &opened.db);
+  std::string file;
+  for (size_t i = 0; status.ok() && file.empty() && i < families.size(); ++i) {
+    status = FindPrivate(*opened.db, opened.families[i], &file);
+  }
+  *needs = !file.empty();
+  return status;
+}
+
+// `said` stays empty when the database was rewritten.
+Status MigrateOff(const std::string& dir, const std::string& compression, std::string* said) {
+  ColumnFamilyOptions wanted;
+  Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, "compression=" + compression, &wanted);
+  if (!status.ok() || !IsBuiltin(wanted.compression)) {
+    return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
+                                   "; choose kZSTD, kLZ4Compression or another of its names");
+  }
+  DBOptions db_options;
+  Families families;
+  status = LoadToRewrite(dir, &db_options, &families);
+  bool needs_plugin = true;
+  if (status.ok()) {
+    status = NeedsPlugin(db_options, dir, families, &needs_plugin);
+  }
+  if (status.ok() && !needs_plugin) {
+    *said = "nothing was changed: looked for files and options that need the plugin in " + dir + ", found none";
     return status;
-  };
+  }
+  if (status.ok()) {
+    status = CheckRewritable(db_options, dir, families);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  for (ColumnFamilyDescriptor& family : families) {
+    family.options.compression_manager = nullptr;
+    Replace(&family.options, wanted.compression, [](CompressionType type) { return !IsBuiltin(type); });
+  }
   const auto check = [](DB& db, ColumnFamilyHandle* family) {
     std::string file;
     const Status status = FindPrivate(db, family, &file);
     return file.empty() ? status : Status::Aborted("column family " + family->GetName() + " kept " + file);
   };
-  return RewriteAll(dir, change, check,
+  return RewriteAll(db_options, dir, families, check,
                     "OPTIONS no longer name the compression manager, and files that were not rewritten still need the "
                     "plugin: migrate off again when the cause is gone, or set compression_manager and compression "
                     "again");
@@ -155,31 +201,33 @@ Status MigrateOff(const std::string& dir, const std::string& compression) {
 
 // By the options of a column family that name a compression manager and a compression.
 Status MigrateOn(const std::string& dir, const std::string& options) {
-  const auto change = [&](DBOptions&, Families& families) {
-    ColumnFamilyOptions wanted;
-    const Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, options, &wanted);
-    if (!status.ok()) {
-      return status;
+  ColumnFamilyOptions wanted;
+  DBOptions db_options;
+  Families families;
+  Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, options, &wanted);
+  if (status.ok() && wanted.compression_manager == nullptr) {
+    return Status::InvalidArgument("looked for a compression manager in the options " + options +
+                                   ", found none; name one, as in compression_manager={id=ziptier;format=token}");
+  }
+  if (status.ok()) {
+    status = LoadToRewrite(dir, &db_options, &families);
+  }
+  if (!status.ok()) {
+    return status;
+  }
+  for (ColumnFamilyDescriptor& family : families) {
+    if (!RewritesAll(family)) {
+      return Status::InvalidArgument("nothing was changed: the compaction style of column family " + family.name +
+                                     " rewrites no file; set the options in the application, and new files follow "
+                                     "them");
     }
-    if (wanted.compression_manager == nullptr) {
-      return Status::InvalidArgument("looked for a compression manager in the options " + options +
-                                     ", found none; name one, as in compression_manager={id=ziptier;format=token}");
-    }
-    for (ColumnFamilyDescriptor& family : families) {
-      if (!RewritesAll(family)) {
-        return Status::InvalidArgument("nothing was changed: the compaction style of column family " + family.name +
-                                       " rewrites no file; set the options in the application, and new files follow "
-                                       "them");
-      }
-      family.options.compression_manager = wanted.compression_manager;
-      family.options.compression = wanted.compression;
-      // Levels that are not compressed stay so: the application wants them fast.
-      Replace(&family.options, wanted.compression, [](CompressionType type) { return type != kNoCompression; });
-    }
-    return Status::OK();
-  };
+    family.options.compression_manager = wanted.compression_manager;
+    family.options.compression = wanted.compression;
+    // Levels that are not compressed stay so: the application wants them fast.
+    Replace(&family.options, wanted.compression, [](CompressionType type) { return type != kNoCompression; });
+  }
   const auto check = [](DB&, ColumnFamilyHandle*) { return Status::OK(); };
-  return RewriteAll(dir, change, check,
+  return RewriteAll(db_options, dir, families, check,
                     "OPTIONS name the compression manager by now, and every file is whole: migrate on again when the "
                     "cause is gone, or migrate off");
 }
@@ -239,8 +287,9 @@ Status Inspect(const std::string& dir, std::string* report) {
 
 // All return 0, or 1 and RocksDB's words in `message`, a C string cut to `room` bytes (at least 1).
 
+// `message` says so when there was nothing to rewrite; otherwise it is empty after a success.
 extern "C" int zt_migrate_off(const char* dir, const char* compression, char* message, size_t room) {
-  return ziptier::Answer(message, room, nullptr, [&](std::string*) { return MigrateOff(dir, compression); });
+  return ziptier::Answer(message, room, nullptr, [&](std::string* said) { return MigrateOff(dir, compression, said); });
 }
 
 extern "C" int zt_migrate_on(const char* dir, const char* options, char* message, size_t room) {

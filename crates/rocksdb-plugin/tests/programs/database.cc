@@ -243,6 +243,14 @@ int main(int argc, char** argv) {
     return 0;
   }
   auto db = Open(options, dir);
+  if (command == "hold") {
+    std::puts("open");
+    std::fflush(stdout);
+    // Until standard input ends.
+    while (std::getchar() != EOF) {
+    }
+    return 0;
+  }
   if (command == "fill") {
     Put(*db, 0, records);
     Compact(*db);

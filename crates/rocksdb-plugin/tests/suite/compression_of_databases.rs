@@ -4,10 +4,13 @@
 //! any RocksDB. Or such a process takes a private file for another format.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
+
 use tempfile::TempDir;
 
-use crate::support::{compiled, complaint, printed, stock, with_plugin, ziptier};
+use crate::support::{compiled, complaint, plugin, printed, stock, with_plugin, ziptier};
 
 const RECORDS: &str = "30000";
 
@@ -242,6 +245,11 @@ fn a_database_takes_to_the_plugin() {
         }
         rewritten(migrate_off(&dir));
         printed(run(stock, "read", &dir, "", &[]));
+        // There is nothing to do a second time.
+        let before = files(&dir, "");
+        let unneeded = rewritten(migrate_off(&dir));
+        assert!(unneeded.starts_with("nothing was changed: ") && unneeded.lines().count() == 1, "{unneeded}");
+        assert!(files(&dir, "") == before);
     }
 }
 
@@ -324,6 +332,33 @@ fn a_database_that_no_compaction_rewrites_is_refused_as_it_is() {
     ));
     assert!(migrate_off(&dir).status.success());
     printed(run(stock, "reopen", &dir, "-", &[]));
+}
+
+#[test]
+fn a_database_that_is_open_is_not_rewritten() {
+    let dir = in_folder();
+    printed(run(with_plugin, "fill", &dir, TOKEN, &[]));
+    let mut application = Command::new(compiled("database.cc"))
+        .args(["hold", dir.path().to_str().unwrap(), TOKEN, RECORDS])
+        .env("LD_PRELOAD", plugin())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(application.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "open\n");
+    for migration in [&["migrate-off"][..], &["migrate-on", "--format", "canned"]] {
+        let refused = complaint(ziptier().arg("rocksdb").args(migration).arg(dir.path()).output().unwrap());
+        assert!(
+            refused.contains("nothing was changed: ") && refused.contains("found it open already"),
+            "{refused}"
+        );
+    }
+    drop(application.stdin.take());
+    assert!(application.wait().unwrap().success());
+    rewritten(migrate_off(&dir));
+    printed(run(stock, "read", &dir, "", &[]));
 }
 
 #[test]

@@ -187,13 +187,15 @@ impl Library {
     }
 
     /// Rewrites the database in `folder` so that it needs no plugin. RocksDB's own `compression`, by its name in
-    /// options (`kZSTD`), replaces the private format. No process may have the database open.
+    /// options (`kZSTD`), replaces the private format. No process may have the database open. A database that needs no
+    /// plugin stays as it is, and the answer says so.
     ///
     /// # Errors
     /// As for [`Library::load_plugin`], and RocksDB's error. With the plugin the database stays readable. A refused
     /// database is unchanged. If the rewrite stops halfway, the error says so.
-    pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<(), Error> {
-        self.rewrite(c"ziptier_rocksdb_migrate_off", folder, compression)
+    pub fn migrate_off(&self, folder: &Path, compression: &str) -> Result<Option<String>, Error> {
+        let said = self.rewrite(c"ziptier_rocksdb_migrate_off", folder, compression)?;
+        Ok((!said.is_empty()).then_some(said))
     }
 
     /// Rewrites the database in `folder`, which nobody has open, by `options` of a column family that name a
@@ -202,10 +204,10 @@ impl Library {
     /// # Errors
     /// As for [`Library::migrate_off`].
     pub fn migrate_on(&self, folder: &Path, options: &str) -> Result<(), Error> {
-        self.rewrite(c"ziptier_rocksdb_migrate_on", folder, options)
+        self.rewrite(c"ziptier_rocksdb_migrate_on", folder, options).map(drop)
     }
 
-    fn rewrite(&self, function: &CStr, folder: &Path, by: &str) -> Result<(), Error> {
+    fn rewrite(&self, function: &CStr, folder: &Path, by: &str) -> Result<String, Error> {
         self.load_plugin()?;
         type Rewrite = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
         // SAFETY: the library exports both functions with this type.
@@ -213,7 +215,6 @@ impl Library {
         let (name, by) = (c_string(folder.as_os_str().as_bytes())?, c_string(by)?);
         // SAFETY: the names are C strings; for the rest see `load_plugin`.
         answered(|message, room| unsafe { rewrite(name.as_ptr(), by.as_ptr(), message, room) })
-            .map(|_| ())
             .map_err(|status| Error::Status { action: "rewrite the database", status })
     }
 }

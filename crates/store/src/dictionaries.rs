@@ -563,4 +563,44 @@ mod tests {
         let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
         assert!(matches!(put(), Err(crate::Error::MemoryLimit { .. })));
     }
+
+    /// A store that is full of raw values has room as soon as it has a dictionary.
+    #[test]
+    fn nothing_is_evicted_while_the_first_dictionary_is_trained() {
+        const LIMIT_BYTES: u64 = 8 << 20;
+        let options = Options {
+            memory_limit_bytes: Some(LIMIT_BYTES),
+            eviction: true,
+            background_threads: 1,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let fill = || {
+            for n in 0..LIMIT_BYTES / 200 {
+                let value = format!("{n:>8} of the sheep in the parlour, and of the shepherd at her window")
+                    .repeat(3);
+                core.put(format!("key:{n:08}").as_bytes(), value.as_bytes(), PutMeta::default())?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let training = core.dictionaries.schedule.lock();
+            let counted = Counted::new(&core.gauges, LIMIT_BYTES as usize / 2);
+            // As a training leaves it, so that nobody begins another one.
+            core.dictionaries.first_bytes.store(u64::MAX, Relaxed);
+            let writer = scope.spawn(fill);
+            while core.gauges.held() < LIMIT_BYTES / 10 * 9 && !writer.is_finished() {
+                std::thread::yield_now();
+            }
+            // Time enough to evict; a slower writer evicts nothing, either.
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!writer.is_finished());
+            assert_eq!(core.stats.evicted.get(), 0);
+            core.dictionaries.first_bytes.store(0, Relaxed);
+            drop((counted, training));
+            assert_eq!(writer.join().expect("it did not panic"), Ok::<(), crate::Error>(()));
+        });
+        assert!(core.dictionaries.has_current());
+        assert_eq!(core.stats.evicted.get(), 0);
+    }
 }

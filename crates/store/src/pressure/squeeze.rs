@@ -103,6 +103,10 @@ impl Core {
         if self.has_place_below() || self.recovering() {
             return false;
         }
+        if !self.dictionaries.has_current() {
+            // Another thread's training, if there is one, gives more room than it takes: nothing may be evicted for it.
+            self.dictionaries.wait_for_training();
+        }
         if self.dictionaries.lacks_first(self.gauges.logical.get()) {
             self.maintain_dictionary();
         }

@@ -57,21 +57,23 @@ const ROCKSDB_CODECS: [&str; 8] = [
 /// A set of runs that belong together.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Suite {
-    /// Every codec and engine, five workloads, 4 8 16 32 threads, background packing off and on; smoke checks first,
-    /// verdicts at the end
+    /// Every codec and engine in five workloads, with 4, 8, 16 and 32 threads, background packing off and on. Smoke
+    /// checks come first, verdicts at the end
     Codecs,
-    /// Codecs of a stock RocksDB beside its built-in ones, as published of its accelerator: readrandom and an 80:20 mix
-    /// after fillseq, values of 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and strangers; ratios to
-    /// built-in zstd and LZ4
+    /// Codecs of a stock RocksDB beside its built-in ones, by the settings of Intel's published evaluation: readrandom
+    /// and an 80:20 mix after fillseq, values of 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and
+    /// strangers. Results are ratios to built-in zstd and LZ4
     Rocksdb,
-    /// Latency over time of reads of a few hot keys, which jump in the middle: series, summary and plot
+    /// Latency over time of reads, while a few keys are hot and other keys become hot in the middle: series, summary
+    /// and plot
     Bypass,
 }
 
 const AFTER_HELP: &str = "\
-Lists (targets, workloads, codecs, threads, landing sizes, background) are swept: every combination is a run, \
+The benchmark runs every combination of the values in lists (targets, workloads, codecs, threads and so on), each \
 in a process of its own.
-Every answer is compared with what was written; the exit status is 1 if any was wrong, 2 if the request was.
+It compares every answer with the written value. The exit status is 1 if an answer was wrong, 2 if the request was \
+at fault.
 
 Examples:
   ziptier bench --corpus book1 --seconds 2
@@ -84,7 +86,7 @@ Examples:
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --smoke";
 
-const RUNS: &str = "What runs, and for how long";
+const RUNS: &str = "Runs and their length";
 const CODECS: &str = "Codecs";
 const STORE: &str = "The store";
 const DATA: &str = "Keys and values";
@@ -94,136 +96,146 @@ const RESULTS: &str = "Results";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Run a whole suite; other arguments narrow it
+    /// Suite of runs that belong together; other options narrow it
     #[arg(long, value_enum, value_name = "NAME", help_heading = RUNS)]
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its
     /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
-    /// read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or db_bench's fillseq (loading itself),
-    /// readrandom and readrandomwriterandom (80:20), loaded in order of keys [default: the first five]
+    /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or those of
+    /// db_bench, which load in order of keys: fillseq (measures the load itself), readrandom, readrandomwriterandom
+    /// (80:20) [default: the first five]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     workload: Vec<String>,
-    /// Shares of the operations in per cent, instead of a named workload: read=80,write=20,delete=0,scan=0
+    /// Shares of the operations in per cent instead of a named workload, such as read=80,write=20,delete=0,scan=0; they
+    /// add up to 100
     #[arg(long, value_name = "SHARES", help_heading = RUNS)]
     mix: Option<String>,
-    /// How targets compress: auto, none, token, lz4, zstd, deflate; rocksdb: builtin-zstd, -1 and -9 of its levels,
-    /// builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none, and with our compression manager
-    /// ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's own; suites: all]
+    /// Codecs of the target. Store: auto, none, token, lz4, zstd, deflate. RocksDB's own: builtin-zstd, builtin-zstd-1,
+    /// builtin-zstd-9 (levels), builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none. RocksDB
+    /// with ziptier's plugin: ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's own;
+    /// suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec: Vec<String>,
-    /// Who compresses, for codecs with several engines: software, iaa, qpl or zlib for deflate [default: each codec's
+    /// Engines that compress, for codecs with several: software, iaa, qpl or zlib for deflate [default: each codec's
     /// own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec_engine: Vec<String>,
-    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device or an error) or software, for
-    /// engines that know devices [default: auto; suite codecs: software and hardware]
+    /// Permission to use a device, for engines that know devices: auto (the CPU does blocks that a device cannot do,
+    /// and counts them), hardware (a device or an error) or software [default: auto; suite codecs: software and
+    /// hardware]
     #[arg(long, value_name = "PATH", help_heading = CODECS)]
     path: Option<CodecPath>,
-    /// A modelled accelerator for engine iaa, and for ziptier-deflate in RocksDB, instead of a device:
-    /// devices=4,depth=128 and so on, or timing=off to be as fast as the software; devices=1,2,4 are three models. Rows
-    /// say modelled; in suite rocksdb they come beside those without
+    /// Modelled accelerator instead of a device, for engine iaa and for ziptier-deflate in RocksDB: devices=4,depth=128
+    /// and so on; timing=off makes it as fast as the software. devices=1,2,4 are three models, one after the other.
+    /// Rows say modelled; suite rocksdb adds them to the measured rows [default: no model]
     #[arg(long, value_name = "MODEL", help_heading = CODECS)]
     model: Option<String>,
-    /// Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
+    /// Path of Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
     #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE", help_heading = CODECS)]
     zlib_accel: Option<PathBuf>,
-    /// Raw bytes of a block that is compressed as one [default: the target's own, as for the next five]
+    /// Bytes of values in a block, before compression [default: the target's own; store: 512]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     block_bytes: Vec<usize>,
-    /// How hard the codec tries
+    /// Compression level: a higher one is slower and denser [default: the target's own; store: 1 for writes, 6 for idle
+    /// leaves]
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = CODECS)]
     level: Option<i32>,
-    /// fixed, dynamic or canned: Huffman codes of a deflate encoder [suites: all that an engine has]
+    /// Huffman codes of deflate blocks: fixed (the format's), dynamic (each block's own) or canned (shared by all
+    /// blocks) [default: dynamic; suites: all that an engine has]
     #[arg(long, value_name = "KIND", help_heading = CODECS)]
     huffman: Option<Huffman>,
-    /// thread or none: whether every thread keeps the codec's contexts between calls
+    /// Keeper of the codec's contexts between calls: thread (every thread keeps its own) or none [default: thread]
     #[arg(long, value_name = "WHERE", help_heading = CODECS)]
     context_cache: Option<ContextCache>,
-    /// How full a landing may be, in per cent, before background threads are told to pack it; needs --background 1
-    /// [default: 100]
+    /// Fill of a landing, in per cent, from which on background threads pack it; needs --background 1 [default: 100]
     #[arg(long, value_name = "N", help_heading = STORE)]
     landing_watermark_pct: Option<u8>,
-    /// Codec with blocks that packs in the background, for codecs with blocks: quiet leaves, and all landings with
-    /// --background 1
+    /// Codec of the background, for codecs with blocks: it packs idle leaves, and with --background 1 all landings
+    /// [default: the codec of writers]
     #[arg(long, value_name = "NAME", help_heading = CODECS)]
     background_codec: Option<String>,
-    /// Keys in each store, loaded in random order but for db_bench's workloads [default: 50000; suites bypass and
-    /// rocksdb: 200000]
+    /// Number of keys in each store, of 16 bytes each, loaded in random order except in db_bench's workloads [default:
+    /// 50000; suites bypass and rocksdb: 200000]
     #[arg(long, value_name = "N", help_heading = DATA)]
     keys: Option<u64>,
-    /// decimal (key:000000000042) or random (16 random bytes)
+    /// Shape of keys: decimal (key:000000000042) or random (16 random bytes)
     #[arg(long, default_value = "decimal", value_name = "SHAPE", help_heading = DATA)]
     key_shape: KeyShape,
-    /// Keys per read call; above 1, latency is that of the call
+    /// Keys of a read call; above 1, a latency is that of the whole call
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
-    /// Bytes of a value: 128, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
+    /// Bytes of a value: a number, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
     #[arg(long, value_delimiter = ',', value_name = "N|A..B", help_heading = DATA)]
     value_bytes: Vec<ValueBytes>,
-    /// strangers (a key's value is some part of the corpus, and parts overlap), neighbours (the part after that of the
-    /// key before), apart (some part, none overlaps), records (some line), drift (each version from the next eighth of
-    /// the corpus: what was learnt grows old) [default: strangers; suite rocksdb: strangers,neighbours]
+    /// Part of the corpus that becomes a key's value: strangers (any part; parts overlap), neighbours (the part behind
+    /// that of the key before), apart (any part; none overlap), records (any line), drift (each new version from the
+    /// next eighth of the corpus, so that dictionaries grow old) [default: strangers; suite rocksdb:
+    /// strangers,neighbours]
     #[arg(long, value_delimiter = ',', value_name = "ORDER", help_heading = DATA)]
     value_order: Vec<ValueOrder>,
-    /// Where values come from: a file, a folder, a .zst, FILE.zip:MEMBER, json, log, timeseries, random:ETA (share of
-    /// zeros)
+    /// Source of values: a file, a folder, a .zst, FILE.zip:MEMBER, or a generator: json, log, timeseries, random:ETA
+    /// (random bytes, of which the share ETA are zeros)
     #[arg(long, default_value = "json", value_name = "CORPUS", help_heading = DATA)]
     corpus: String,
-    /// first-half: load as many keys again from the first half of the corpus, let them settle, then load and measure
-    /// fresh keys from the second half, memory included
+    /// Half of the corpus that dictionaries may learn from. first-half loads as many keys again from the first half and
+    /// lets them settle; then it loads and measures fresh keys of the second half, memory included
     #[arg(long, default_value = "all", value_name = "first-half|all", help_heading = DATA)]
     train_on: TrainOn,
-    /// uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads prefer the newest), or
-    /// hot:KEYS_PCT:SHARE_PCT (neighbouring keys that take a share of all operations) [default: uniform; suite bypass:
-    /// hot:1:95]
+    /// Distribution of operations over keys: uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads
+    /// prefer the newest), or hot:KEYS_PCT:SHARE_PCT (neighbouring keys take a share of all operations) [default:
+    /// uniform; suite bypass: hot:1:95]
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     distribution: Option<Distribution>,
-    /// Reads in an interval of the bypass suite
+    /// Reads in an interval of suite bypass; each interval has one median
     #[arg(long, default_value_t = 5_000, value_name = "N", help_heading = RUNS)]
     interval_operations: u64,
-    /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32]
+    /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32; suite rocksdb: one per processor, at
+    /// most 10]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
-    /// Length of each timed window, or of each of the two phases of a bypass run
+    /// Seconds of each timed window, or of each of the two phases of suite bypass
     #[arg(long, default_value_t = 5.0, value_name = "S", help_heading = RUNS)]
     seconds: f64,
-    /// Operations of each timed window instead, over all threads, or of each phase of a bypass run: it ends by count
+    /// Operations of each timed window over all threads, or of each phase of suite bypass; the window then ends by this
+    /// count [default: the window ends after --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", help_heading = RUNS)]
     operations: Option<u64>,
-    /// Seconds of the same operations before it
+    /// Seconds of the same operations before the window
     #[arg(long, default_value_t = 0.5, value_name = "S", help_heading = RUNS)]
     warmup: f64,
-    /// Seconds of idling after it; then memory is read again as "settled" [0: leave it out]
+    /// Seconds without operations after the window, before memory is read again as "settled"; 0 leaves the settled
+    /// columns out
     #[arg(long, default_value_t = 0.0, value_name = "S", help_heading = RUNS)]
     settle: f64,
-    /// Repeat everything, in turns; results are medians
+    /// Repetitions of all runs, in turns; results are medians
     #[arg(long, default_value_t = 1, value_name = "R", help_heading = RUNS)]
     rounds: usize,
-    /// Bytes of a leaf's write buffer [default: the target's own]
+    /// Bytes of a leaf's landing, the buffer of its newest writes [default: the target's own; store: 768]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = STORE)]
     landing_bytes: Vec<usize>,
-    /// 1: full landings are packed by background threads; 0: by the writer that fills one [default: the target's own;
-    /// suite codecs: 0,1]
+    /// Packer of full landings: 1 for background threads, 0 for the writer that fills one [default: the target's own;
+    /// store: 0; suite codecs: 0,1]
     #[arg(long, value_delimiter = ',', value_parser = zero_or_one, value_name = "LIST", help_heading = STORE)]
     background: Vec<bool>,
-    /// Threads for background work of any kind [default: the target's own]
+    /// Threads for background work of any kind [default: the target's own; store: 1]
     #[arg(long, value_name = "N", help_heading = STORE)]
     background_threads: Option<usize>,
-    /// Processors that runs may use, such as 0,1; suite rocksdb: one of them, two, and so on in doubles, in turns
+    /// Processors that runs may use, such as 0,1. Suite rocksdb measures with one of them, two, and so on in doubles
     /// [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     cpus: Vec<usize>,
-    /// Stores side by side in each run, each with its own threads and keys; figures are sums
+    /// Number of stores side by side in each run, each with threads and keys of its own; figures are sums
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = RUNS)]
     instances: u64,
-    /// After the closed loop, offer a growing rate (open loop, from a tenth of the closed loop's, in steps of 1.25)
-    /// until the 99th percentile from arrival exceeds this; the row is the last rate that held it. Waiting
-    /// threads sleep, but spin for the last millisecond: CPU figures include that
+    /// Microseconds that the 99th percentile may take, counted from the arrival of a request. After the closed loop the
+    /// benchmark offers a growing rate, from a tenth of the closed loop's in steps of 1.25. The row is the last rate
+    /// that held the bound. Waiting threads sleep, but spin for the last millisecond, and CPU figures include that
+    /// [default: the closed loop alone]
     #[arg(long, value_name = "US", help_heading = RUNS)]
     until_p99: Option<f64>,
-    /// Time every operation (costs about 20 ns each)
+    /// Timing of every operation, which costs about 20 ns each
     #[arg(
         long,
         default_value = "on",
@@ -233,12 +245,12 @@ pub(crate) struct Arguments {
         help_heading = RUNS
     )]
     latency: bool,
-    /// table, tsv or json
+    /// Format of the results: table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT", help_heading = RESULTS)]
     format: Format,
-    /// Also write summary.tsv, rounds.tsv, a log per run and manifest.json into DIR/<timestamp>; suite codecs: and
-    /// verdicts.tsv; suite rocksdb: and databases.tsv, scaling.tsv and scaling.svg; suite bypass: bypass-RUN.tsv,
-    /// bypass-summary.tsv and bypass.svg instead
+    /// Folder for results: the benchmark writes summary.tsv, rounds.tsv, a log for each run and manifest.json into
+    /// DIR/<timestamp>. Suite codecs adds verdicts.tsv; suite rocksdb adds databases.tsv, scaling.tsv and scaling.svg;
+    /// suite bypass writes bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead [default: none]
     #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -15,43 +15,43 @@ use crate::serve;
 /// The arguments of `ziptier bench-server`.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The server to compare with
+    /// Program of the server to compare with
     #[arg(long, default_value = "redis-server", value_name = "FILE")]
     redis: PathBuf,
-    /// Memory that ours may have
+    /// Memory that ziptier may have, in bytes: 4GiB, 512MB, 1000000
     #[arg(long, default_value = "4GiB", value_name = "BYTES")]
     memory: String,
-    /// Keys that are loaded
+    /// Number of keys that are loaded
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     keys: u64,
-    /// decimal (key:000000000042) and random (16 random bytes), one after the other
+    /// Shapes of keys, one after the other: decimal (key:000000000042) and random (16 random bytes)
     #[arg(long, default_value = "decimal,random", value_delimiter = ',', value_name = "LIST")]
     key_shape: Vec<KeyShape>,
-    /// Bytes of a value, one after the other
+    /// Bytes of a value, one length after the other
     #[arg(long, default_value = "128,600", value_delimiter = ',', value_name = "LIST")]
     value_bytes: Vec<u64>,
-    /// strangers, neighbours, apart, records or drift, as for bench
+    /// Part of the corpus that becomes a key's value: strangers, neighbours, apart, records or drift, as for bench
     #[arg(long, default_value = "strangers", value_name = "ORDER")]
     value_order: ValueOrder,
-    /// Where values come from, as for bench
+    /// Source of values, as for bench
     #[arg(long, default_value = "json", value_name = "CORPUS")]
     corpus: String,
     /// Clients at the same time
     #[arg(long, default_value_t = 50, value_name = "N")]
     connections: usize,
-    /// Requests of a phase with pipelines of 16; one without has a quarter of them
+    /// Requests of a phase with pipelines of 16; a phase without pipelines has a quarter of them
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     requests: u64,
-    /// SETs per second of the phase at a rate, with the longest values; 0 leaves it out
+    /// SETs per second of the last phase, with the longest values; 0 leaves the phase out
     #[arg(long, default_value_t = 5_000, value_name = "N")]
     rate: u64,
     /// Seconds that a server must be quiet after a phase; until then its CPU time belongs to the phase
     #[arg(long, default_value_t = 3, value_name = "S")]
     quiet_seconds: usize,
-    /// Repeat everything, with servers in alternating order; results are medians
+    /// Repetitions of all phases, with the servers in alternating order; results are medians
     #[arg(long, default_value_t = 3, value_name = "R")]
     rounds: usize,
-    /// Also write the rows of all rounds as TSV, those of an interrupted run, too
+    /// File for the rows of all rounds as TSV, also of an interrupted run [default: none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

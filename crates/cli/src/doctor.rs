@@ -16,12 +16,12 @@ pub(crate) struct Arguments {
     /// Print JSON instead of a screen
     #[arg(long)]
     json: bool,
-    /// Look at a recorded tree (its folders sys, dev, proc, usr, etc) instead of this machine; device nodes count as
-    /// permitted if others may read and write them
+    /// Root of a recorded tree (with folders sys, dev, proc, usr, etc) to look at instead of this machine. In such a
+    /// tree, device nodes count as permitted if others may read and write them
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Copy what doctor reads into this new folder, for `doctor --root` on another machine: no addresses, no other boot
-    /// options, no contents of programs
+    /// New folder for a copy of the files that doctor reads, for `doctor --root` on another machine. The copy has no
+    /// addresses, no other boot options and no contents of programs [default: none, doctor prints its screen]
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 }

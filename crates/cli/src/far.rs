@@ -7,19 +7,20 @@ use ziptier::{FarOptions, FarPlace, FarRatio, Options};
 
 use crate::serve::Bytes;
 
-/// Where far memory is, how much of it, and what for.
+/// The place of far memory, its size, and its use.
 #[derive(Debug, Args)]
 pub(crate) struct FarArguments {
-    /// Far memory for what memory cannot hold, as 1GiB:/mnt/pmem/far (a file, best on DAX) or 1GiB:node=1 (a NUMA node)
+    /// Far memory for data that DRAM has no room for: bytes and a place, such as 1GiB:/mnt/pmem/far (a file, best on
+    /// DAX) or 1GiB:node=1 (a NUMA node) [default: no far memory]
     #[arg(long, env = "ZIPTIER_FAR", value_name = "BYTES:PLACE", help_heading = "Far memory")]
     far: Option<FarSpace>,
 
-    /// Refuse far memory that is no file on DAX
+    /// Refuse to start if far memory is not a file on DAX
     #[arg(long, env = "ZIPTIER_FAR_REQUIRE_DAX", requires = "far", help_heading = "Far memory")]
     far_require_dax: bool,
 
-    /// Ratio of bytes at which values above 2 KiB lie in memory and far memory, such as 1:3 [default: far memory when
-    /// memory is short]
+    /// Ratio of the bytes of values above 2 KiB in DRAM to those in far memory, such as 1:3 [default: they go to far
+    /// memory when DRAM is short]
     #[arg(
         long,
         env = "ZIPTIER_FAR_RATIO",

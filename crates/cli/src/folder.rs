@@ -14,7 +14,7 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// The folder of a store that is not being served
+    /// Folder of a store that no server has open
     dir: PathBuf,
 
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) struct CheckArguments {
 
 #[derive(Debug, Args)]
 struct SegmentsArgument {
-    /// The folder of its segments, if it has been moved since the store had it
+    /// Folder of the store's segments, if it was moved since the store used it [default: where the store had it]
     #[arg(long, value_name = "FOLDER")]
     segments: Option<PathBuf>,
 }
@@ -38,10 +38,10 @@ impl SegmentsArgument {
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpArguments {
-    /// The folder of a store, which may be served and written to
+    /// Folder of a store; a server may have it open and write to it
     dir: PathBuf,
 
-    /// A new file, or - for standard output
+    /// New file for the dump, or - for standard output
     #[arg(default_value = "-")]
     file: PathBuf,
 
@@ -51,13 +51,14 @@ pub(crate) struct DumpArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArguments {
-    /// What `dump` wrote, or - for standard input
+    /// File that `dump` wrote, or - for standard input
     file: PathBuf,
 
-    /// A folder that is new or empty, or in which a restore has not ended
+    /// Folder to restore to: new, empty, or left by a restore that did not end
     dir: PathBuf,
 
-    /// A folder for its segments, new or empty; to be served with --ssd BYTES:FOLDER or without
+    /// Folder for the store's segments, new or empty; serve the store with --ssd BYTES:FOLDER or without --ssd
+    /// [default: within DIR]
     #[arg(long, value_name = "FOLDER")]
     segments: Option<PathBuf>,
 }
@@ -71,7 +72,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const DAMAGES_TOLD: usize = 20;
 const FILES_TOLD: usize = 5;
 
-/// Verifies everything; what is damaged is listed, one line each, and counted where that is much.
+/// Verifies a folder. The first damages have a line each; the others are counted.
 pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
     let report = match ziptier::check(&arguments.segments.options(&arguments.dir)) {
         Ok(report) => report,

@@ -40,18 +40,18 @@ enum Command {
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
     BenchRun(rocksdb_target::LibraryArgument),
-    /// Verify the folder of a store, and list what is damaged
+    /// Verify the folder of a store, and list each damaged place
     Check(folder::CheckArguments),
-    /// Write the folder of a store, which may be served meanwhile, as one stream
+    /// Write the folder of a store as one stream, also while a server has the folder open
     Dump(folder::DumpArguments),
-    /// Make a folder of what dump wrote
+    /// Make the folder of a store from a stream that dump wrote
     Restore(folder::RestoreArguments),
-    /// Say what this machine offers, which path each codec takes, and what would help
+    /// List the devices, libraries and memory of this machine, the path of each codec, and commands that would help
     Doctor(doctor::Arguments),
     /// Write manual pages and completions for shells into a folder
     #[command(hide = true)]
     Pages(pages::Arguments),
-    /// See how a RocksDB's files are packed, or rewrite them so that they need no plugin
+    /// Inspect how the files of a RocksDB database are packed, or rewrite them with ziptier's formats or without
     #[command(subcommand)]
     Rocksdb(rocksdb::Command),
     /// Serve a store to Redis clients

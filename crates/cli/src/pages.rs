@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Folder that gets the files
+    /// Folder for the manual pages and completions; made if it is missing
     folder: PathBuf,
 }
 

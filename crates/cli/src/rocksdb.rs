@@ -12,33 +12,34 @@ use crate::serve::Bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say how the files of a database are packed, and what that saves; it may be in use
+    /// List how the files of a database are packed, and the bytes that this saves; the database may be in use
     Inspect(Folder),
-    /// Say what ziptier's formats, and RocksDB's LZ4 and zstd, would make of a database; it is only read, and may be in
-    /// use
+    /// Estimate the size of a database in ziptier's formats, and in RocksDB's LZ4 and zstd. The command only reads the
+    /// database, which may be in use
     Estimate {
         #[command(flatten)]
         folder: Folder,
 
-        /// Bytes of records to try the formats on: 32MiB, 1GB
+        /// Bytes of records that the formats are tried on: 32MiB, 1GB
         #[arg(long, value_name = "BYTES", default_value = "32MiB")]
         sample: Bytes,
     },
-    /// Rewrite a database that nobody has open in one of ziptier's formats, and name that in its options
+    /// Rewrite a database that no process has open in one of ziptier's formats, and name the format in the database's
+    /// options
     MigrateOn {
         #[command(flatten)]
         folder: Folder,
 
-        /// What blocks become
+        /// Format that blocks are rewritten in
         #[arg(long)]
         format: Format,
     },
-    /// Rewrite a database that nobody has open so that it needs no plugin
+    /// Rewrite a database that no process has open so that it needs no plugin
     MigrateOff {
         #[command(flatten)]
         folder: Folder,
 
-        /// RocksDB's own compression, by its name in options, where the private format was asked for
+        /// RocksDB's own compression for the column families that use a private format, by its name in options
         #[arg(long, value_name = "NAME", default_value = "kZSTD")]
         compression: String,
     },
@@ -46,9 +47,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Format {
-    /// Tokens of a dictionary that files share; they need the plugin
+    /// Tokens of a dictionary that files share; readers need the plugin
     Token,
-    /// DEFLATE by codes that files share; they need the plugin
+    /// DEFLATE by codes that files share; readers need the plugin
     Canned,
     /// DEFLATE that every RocksDB reads
     Deflate,
@@ -57,7 +58,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What an application sets for its column families.
+    /// The options that an application sets for its column families.
     fn options(self) -> &'static str {
         match self {
             Format::Token => "compression_manager={id=ziptier;format=token};compression=kCustomCompression80",
@@ -72,7 +73,7 @@ impl Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct Folder {
-    /// The folder of the database
+    /// Folder of the database
     dir: PathBuf,
 
     #[command(flatten)]

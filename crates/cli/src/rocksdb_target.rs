@@ -19,7 +19,7 @@ use ziptier_rocksdb::host::{Database, Error, LIBRARY_VARIABLE, Library, Table, V
 /// Which library is loaded.
 #[derive(Debug, Args)]
 pub(crate) struct LibraryArgument {
-    /// RocksDB's library [default: librocksdb.so, or where make setup-rocksdb puts it]
+    /// Path of RocksDB's library [default: librocksdb.so, or the one that make setup-rocksdb puts in place]
     #[arg(long, env = LIBRARY_VARIABLE, value_name = "FILE")]
     rocksdb_library: Option<PathBuf>,
 }

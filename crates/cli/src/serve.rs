@@ -29,10 +29,10 @@ use crate::store_target::engine_name;
 use access::AccessArguments;
 use durable::{DurableArguments, Progress};
 
-/// What `ziptier serve` is asked for. Every flag may come from the environment instead.
+/// The options of `ziptier serve`. The environment may set each of them instead.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// TCP port; 0 takes a free one
+    /// TCP port to listen on; 0 takes a free one
     #[arg(long, env = "ZIPTIER_PORT", default_value_t = 6379, help_heading = "Clients")]
     port: u16,
 
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     )]
     bind: IpAddr,
 
-    /// Bytes of memory the process may have: 512MiB, 2GB, 1000000; 0 means no limit
+    /// Memory that the process may have, in bytes: 512MiB, 2GB, 1000000; 0 for no limit
     #[arg(
         long,
         env = "ZIPTIER_MEMORY",
@@ -59,15 +59,14 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     far: FarArguments,
 
-    /// Where data goes that memory has no room for: bytes at most, and a folder, as 8GiB:/mnt/ssd/ziptier. With --dir
-    /// the folder belongs to that store, and 8GiB alone is one within DIR; without, what is in its segment files is
-    /// removed at start
+    /// SSD for data that memory has no room for: the most bytes, and a folder of segment files, such as
+    /// 8GiB:/mnt/ssd/ziptier. With --dir the folder belongs to that store, and 8GiB alone names DIR/segments. Without
+    /// --dir a start removes the segment files that it finds [default: no SSD]
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]", help_heading = "Memory and SSD")]
     ssd: Option<Ssd>,
 
-    /// What happens at the limit: noeviction (writes are refused) or allkeys-s3fifo (keys that are seldom read go).
-    /// With --dir such a cache is there again after a restart; keys that went may be, too, with the newest value that
-    /// they had
+    /// Policy at the memory limit: noeviction (refuses writes) or allkeys-s3fifo (evicts keys that are seldom read).
+    /// With --dir a cache is there again after a restart; evicted keys may come back with their newest value
     #[arg(
         long,
         env = "ZIPTIER_MAXMEMORY_POLICY",
@@ -79,24 +78,27 @@ pub(crate) struct Arguments {
     )]
     maxmemory_policy: bool,
 
-    /// auto, none, token, lz4, zstd or deflate
+    /// Codec of values: auto (tokens; hot leaves stay raw), none, token, or lz4, zstd and deflate in blocks
     #[arg(long, env = "ZIPTIER_CODEC", default_value_t = CodecChoice::Auto, help_heading = "Codec")]
     codec: CodecChoice,
 
-    /// Who packs deflate blocks: software, iaa, qpl or zlib [default: software]
+    /// Engine that packs deflate blocks: software, iaa, qpl or zlib [default: software; iaa with --path hardware or
+    /// --model]
     #[arg(long, env = "ZIPTIER_CODEC_ENGINE", value_name = "NAME", help_heading = "Codec")]
     codec_engine: Option<String>,
 
-    /// auto (the CPU does what a device cannot, and that is counted), hardware (a device, or the server does not start)
-    /// or software
+    /// Permission to use a device: auto (the CPU does blocks that a device cannot do, and counts them), hardware (a
+    /// device, or the server does not start) or software. auto alone does not choose a device: name the engine
     #[arg(long, env = "ZIPTIER_PATH", default_value_t = Path::Auto, help_heading = "Codec")]
     path: Path,
 
-    /// A modelled accelerator for deflate blocks instead of a device: devices=4,depth=128 and so on, or timing=off
+    /// Modelled accelerator for deflate blocks instead of a device: devices=4,depth=128 and so on; timing=off makes it
+    /// as fast as the software [default: no model]
     #[arg(long, env = "ZIPTIER_MODEL", value_name = "MODEL", help_heading = "Codec")]
     model: Option<ModelOptions>,
 
-    /// fixed, dynamic or canned: Huffman codes of deflate blocks
+    /// Huffman codes of deflate blocks: fixed (the format's), dynamic (each block's own) or canned (shared by all
+    /// blocks)
     #[arg(long, env = "ZIPTIER_HUFFMAN", default_value_t = Huffman::Dynamic, help_heading = "Codec")]
     huffman: Huffman,
 
@@ -107,7 +109,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     access: AccessArguments,
 
-    /// Refuse addresses that other machines can reach, unless there is a password: yes or no
+    /// Refusal of addresses that other machines can reach while there is no password: yes or no
     #[arg(
         long,
         env = "ZIPTIER_PROTECTED_MODE",
@@ -119,7 +121,7 @@ pub(crate) struct Arguments {
     )]
     protected_mode: bool,
 
-    /// Clients that may be connected at a time
+    /// Number of clients that may be connected at a time
     #[arg(
         long,
         env = "ZIPTIER_MAX_CLIENTS",

@@ -1,12 +1,21 @@
 //! `libziptier_rocksdb.so`: finds the RocksDB of its process, checks its version, and loads the plugin that was made
 //! for it.
 //!
-//! The plugin has RocksDB's classes in it: it cannot even be loaded where RocksDB's symbols are missing, and would
-//! crash with those of another version. So this object, which needs none of them, comes first. The loader works by
-//! `LD_PRELOAD`, by `System.load` in Java, by `dlopen`, and linked with a program. If the process already has RocksDB,
-//! the plugin is loaded at once. Otherwise [`ziptier_rocksdb_load`] loads it later.
+//! The plugin contains RocksDB's classes. The system cannot load it if RocksDB's symbols are missing, and it would
+//! crash with the symbols of another version. This object needs none of these symbols, so it comes first.
 //!
-//! Java loads RocksDB so that no other library sees its symbols. They are made visible here.
+//! A program loads the object by `LD_PRELOAD`, by `dlopen` or by `System.load` in Java, or links with it:
+//!
+//! ```text
+//! LD_PRELOAD=/usr/lib/libziptier_rocksdb.so ./application
+//! ```
+//!
+//! 1. If the process already has RocksDB, the object loads the plugin at once. Otherwise [`ziptier_rocksdb_load`] loads
+//!    the plugin later.
+//! 2. Java loads RocksDB so that no other library sees its symbols. The object makes them visible.
+//!
+//! The crate has no doc tests. It is a library for C alone (`cdylib`), and no test program in Rust can link such a
+//! library. The tests of `rocksdb-plugin` load the object into programs in C, C++ and Java.
 
 #![deny(missing_docs)]
 

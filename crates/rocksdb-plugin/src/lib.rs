@@ -2,7 +2,14 @@
 //!
 //! `shim/` has the classes, in C++; `ffi` has the functions that they call. `libziptier_rocksdb.so` loads this crate as
 //! a shared object. By then it has checked that the classes were made for the RocksDB of the process. A Rust program
-//! that links RocksDB statically calls [`register`] instead.
+//! that links RocksDB statically registers the classes itself, before it opens a database:
+//!
+//! ```ignore
+//! ziptier_rocksdb_plugin::register();
+//! ```
+//!
+//! The crate has no doc tests. The classes need the symbols of a RocksDB, and the crate brings none, so a test program
+//! of its own does not link. The tests build programs with a RocksDB and run them.
 
 #![deny(missing_docs)]
 

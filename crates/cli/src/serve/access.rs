@@ -11,8 +11,8 @@ use ziptier_server::{Config, OutputLimits, Password};
 /// A password and limits on silence.
 #[derive(Debug, Args)]
 pub(crate) struct AccessArguments {
-    /// Password that clients must send before anything else (AUTH). Others on this machine can see arguments; the
-    /// environment and --requirepass-file keep it secret
+    /// Password that clients must send first (AUTH). Other users of this machine can see arguments; the environment and
+    /// --requirepass-file keep the password secret [default: no password]
     #[arg(
         long,
         env = "ZIPTIER_REQUIREPASS",
@@ -23,7 +23,7 @@ pub(crate) struct AccessArguments {
     )]
     requirepass: Option<Secret>,
 
-    /// File whose first line is the password
+    /// File whose first line is the password that clients must send
     #[arg(long, env = "ZIPTIER_REQUIREPASS_FILE", value_name = "FILE", help_heading = "Clients")]
     requirepass_file: Option<PathBuf>,
 
@@ -37,7 +37,7 @@ pub(crate) struct AccessArguments {
     )]
     timeout: u32,
 
-    /// Seconds of silence after which the system asks whether a client is still there; 0 for never
+    /// Seconds of silence after which the system probes the connection of a client; 0 for never
     #[arg(
         long,
         env = "ZIPTIER_TCP_KEEPALIVE",
@@ -47,8 +47,8 @@ pub(crate) struct AccessArguments {
     )]
     tcp_keepalive: u32,
 
-    /// When clients that do not take their replies are disconnected, as in Redis: 'normal 256mb 64mb 60' is at 256 MiB
-    /// at once, and at 64 MiB after 60 seconds [default: never]
+    /// Bounds on the unsent replies of a client, as in Redis: 'normal 256mb 64mb 60' disconnects a client at 256 MiB at
+    /// once, and at 64 MiB after 60 seconds [default: never]
     #[arg(long, env = "ZIPTIER_CLIENT_OUTPUT_BUFFER_LIMIT", value_name = "LIMITS", help_heading = "Clients")]
     client_output_buffer_limit: Option<OutputLimits>,
 }

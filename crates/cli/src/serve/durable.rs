@@ -13,12 +13,13 @@ const SHOWN_EVERY: Duration = Duration::from_millis(100);
 /// The folder of the store, and when writes are durable in it.
 #[derive(Debug, Args)]
 pub(crate) struct DurableArguments {
-    /// Folder that keeps the store beyond the process; made if it is missing
+    /// Folder that keeps the store beyond the process; the server makes it if it is missing [default: none, the store
+    /// ends with the process]
     #[arg(long, env = "ZIPTIER_DIR", value_name = "DIR", help_heading = "Folder of the store")]
     dir: Option<PathBuf>,
 
-    /// With --dir, when a write is on the disk: always (before its reply), everysec (within a second) or no (when the
-    /// system likes) [default: everysec]
+    /// Moment at which a write is on the disk of --dir: always (before its reply), everysec (within a second) or no
+    /// (when the system writes it) [default: everysec]
     #[arg(
         long,
         env = "ZIPTIER_DURABILITY",
@@ -28,7 +29,7 @@ pub(crate) struct DurableArguments {
     )]
     durability: Option<Durability>,
 
-    /// With --dir, start with what is whole of a damaged store, and list what is not
+    /// Start with the whole parts of a damaged store in --dir, and list the damaged ones
     #[arg(long, env = "ZIPTIER_SALVAGE", requires = "dir", help_heading = "Folder of the store")]
     salvage: bool,
 }

@@ -349,7 +349,7 @@ impl Core {
 
     /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before
     /// eviction.
-    fn packs_instead(&self, wanted_bytes: u64) -> bool {
+    pub(crate) fn packs_instead(&self, wanted_bytes: u64) -> bool {
         let limit = self.gauges.limit();
         limit < u64::MAX
             && self.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT

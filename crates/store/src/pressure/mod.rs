@@ -468,10 +468,13 @@ impl Core {
         })
     }
 
-    /// Demotes leaves until memory is below its high mark or no more can be demoted, and then evicts. A recovery calls
-    /// this, because it writes without asking. The caller holds no guard.
+    /// Demotes leaves until memory is below its high mark or no more can be demoted. A store that evicts packs what it
+    /// holds raw, and then evicts. A recovery calls this, because it writes without asking. The caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
         self.send_down_all();
+        while self.packs_instead(0) {
+            self.reclaim();
+        }
         self.evict_for_all(0);
     }
 

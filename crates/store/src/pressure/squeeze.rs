@@ -100,7 +100,8 @@ impl Core {
     /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds
     /// no guard.
     pub(crate) fn squeeze_stale(&self) -> bool {
-        if self.has_place_below() || self.recovering() {
+        // What is loaded from images was packed before.
+        if self.has_place_below() || self.loading.load(Relaxed) {
             return false;
         }
         if !self.dictionaries.has_current() {

@@ -196,3 +196,57 @@ fn a_cache_that_starts_with_half_its_memory_keeps_what_fits() {
         assert!(kept * 10 >= wanted * 8, "{codec}: {kept} of {wanted}, {memory:?}, {:?}", store.stats());
     }
 }
+
+#[test]
+fn a_cache_has_as_many_records_after_a_crash_as_before() {
+    for (codec, background_threads, checkpoints) in
+        [(CodecChoice::Auto, 1, false), (CodecChoice::Auto, 0, true), (CodecChoice::None, 0, true)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let (running, killed) = (folder.path().join("running"), folder.path().join("killed"));
+        let options = || Options { codec, background_threads, ..cache() };
+        let store = open(LIMIT_BYTES, in_folder(options(), &running));
+        fill(&store, 0..50_000);
+        if checkpoints {
+            store.checkpoint().unwrap();
+        }
+        fill(&store, 50_000..120_000);
+        let before = store.len();
+        copy(&running, &killed);
+        let started = open(LIMIT_BYTES, in_folder(options(), &killed));
+        let after = there(&started, 120_000);
+        let memory = started.memory();
+        assert!(memory.total_bytes() <= LIMIT_BYTES, "{memory:?}");
+        assert!(after * 10 >= before * 9, "{codec}: {after} of {before}, {memory:?}, {:?}", started.stats());
+    }
+}
+
+/// Leaves that nobody writes to again after the first dictionary is there stay raw until room is short.
+#[test]
+fn what_fits_once_it_is_packed_is_there_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let (running, killed) = (folder.path().join("running"), folder.path().join("killed"));
+    let options = |dir: &Path| in_folder(Options { background_threads: 1, ..cache() }, dir);
+    let store = open(LIMIT_BYTES, options(&running));
+    let key = |n: u64| format!("key:{n:012}").into_bytes();
+    let records = 2 * LIMIT_BYTES / RECORD_BYTES;
+    (0..records).for_each(|n| store.put(&key(n), &value(n)).unwrap());
+    assert_eq!((store.len(), store.stats().evicted), (records, 0), "{:?}", store.memory());
+    copy(&running, &killed);
+    let started = open(LIMIT_BYTES, options(&killed));
+    assert_eq!((started.len(), started.stats().evicted), (records, 0), "{:?}", started.memory());
+    (0..records).for_each(|n| assert_eq!(started.get(&key(n)).unwrap(), Some(value(n)), "{n}"));
+}
+
+/// Copies a folder as a kill leaves it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}

@@ -39,8 +39,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         folder: Folder,
 
-        /// RocksDB's own compression for the column families that use a private format, by its name in options
-        #[arg(long, value_name = "NAME", default_value = "kZSTD")]
+        /// RocksDB's own compression for the column families that use a private format: zstd, lz4, zlib, snappy, none,
+        /// or a name of RocksDB's options, such as kLZ4HCCompression
+        #[arg(long, value_name = "NAME", default_value = "zstd")]
         compression: String,
     },
 }
@@ -116,11 +117,20 @@ fn migrate_on(folder: &Folder, format: Format) -> Result<String, Error> {
     let options = format.options();
     let table = rewrite(folder, |library| library.migrate_on(&folder.dir, options).map(|()| None))?;
     Ok(format!(
-        "{table}load the plugin where the database is opened, and set these options there:\n  {options}\n"
+        "{table}load the plugin where the database is opened, and set these options there; without them the \
+         application's next compactions write its own format again:\n  {options}\n"
     ))
 }
 
 fn migrate_off(folder: &Folder, compression: &str) -> Result<String, Error> {
+    let compression = match compression {
+        "zstd" => "kZSTD",
+        "lz4" => "kLZ4Compression",
+        "zlib" => "kZlibCompression",
+        "snappy" => "kSnappyCompression",
+        "none" => "kNoCompression",
+        other => other,
+    };
     rewrite(folder, |library| library.migrate_off(&folder.dir, compression))
 }
 
@@ -137,12 +147,15 @@ fn rewrite(
     }
     let after = library.inspect(&folder.dir)?;
     let bytes = |packings: &[Packing]| packings.iter().map(|packing| packing.file_bytes).sum::<u64>();
+    let change_pct = (bytes(&after) as f64 / bytes(&before).max(1) as f64 - 1.0) * 100.0;
     Ok(format!(
-        "before\n{}after\n{}on disk: {} before, {} after\n",
+        "before\n{}after\n{}on disk: {} before, {} after: {:.0} % {}\n",
         packings(&before),
         packings(&after),
         mib(bytes(&before)),
-        mib(bytes(&after))
+        mib(bytes(&after)),
+        change_pct.abs(),
+        if change_pct < 0.0 { "less" } else { "more" }
     ))
 }
 

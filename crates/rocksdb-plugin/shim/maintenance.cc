@@ -165,7 +165,7 @@ Status MigrateOff(const std::string& dir, const std::string& compression, std::s
   Status status = GetColumnFamilyOptionsFromString(ConfigOptions(), wanted, "compression=" + compression, &wanted);
   if (!status.ok() || !IsBuiltin(wanted.compression)) {
     return Status::InvalidArgument("no compression of RocksDB's own is called " + compression +
-                                   "; choose kZSTD, kLZ4Compression or another of its names");
+                                   "; choose kZSTD, kLZ4Compression or another name of its options");
   }
   DBOptions db_options;
   Families families;
@@ -271,7 +271,9 @@ Status Inspect(const std::string& dir, std::string* report) {
       Sum& sum = sums[properties->compression_name];
       sum.files += 1;
       sum.bytes += properties->data_size;
-      sum.raw_bytes += properties->raw_key_size + properties->raw_value_size;
+      // RocksDB counts a trailer of eight bytes behind each key.
+      const uint64_t trailer_bytes = std::min(properties->raw_key_size, 8 * properties->num_entries);
+      sum.raw_bytes += properties->raw_key_size - trailer_bytes + properties->raw_value_size;
       sum.file_bytes += sizes[name];
     }
     for (const auto& [compression, sum] : sums) {

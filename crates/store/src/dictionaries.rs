@@ -50,8 +50,11 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SAMPLE_BYTES_PER_VALUE: usize = 32;
 /// Bytes that the lists of a sample take for each of its values: its end, and a slice.
 const SAMPLE_LIST_BYTES: usize = size_of::<usize>() + size_of::<&[u8]>();
-/// The part of its limit, one in so many, that an evicting store makes free at most to train a dictionary.
-const TRAINING_PART: u64 = 4;
+/// The part of its limit, one in so many, that an evicting store makes free to train a dictionary. A small store makes
+/// free what a training of 12 bits takes, but no more than a larger part.
+const TRAINING_PART: u64 = 16;
+const TRAINING_PART_SMALL: u64 = 4;
+const TRAINING_BYTES_SMALL: u64 = 4 << 20;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
 const EVICTING_SAVING_MIN: f64 = 0.25;
 /// Of a value, at most this much goes into a sample.
@@ -94,6 +97,8 @@ struct Schedule {
     drift_bytes: u64,
     /// Raw bytes of fresh values when records last went to make room for another dictionary.
     made_room_at: u64,
+    /// The part that a dictionary as good as promised would save of fresh values, if that is worth a training.
+    drift: Option<f64>,
 }
 
 /// The codings of a store that was kept in a folder, as this store can use them.
@@ -389,13 +394,12 @@ impl Dictionaries {
         grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
     }
 
-    /// The part of what fresh values took since the last look that a dictionary as good as promised would have saved;
-    /// `None` where that is too little for another training, or nobody can tell yet.
-    fn drift(&self, schedule: &mut Schedule) -> Option<f64> {
+    /// Judges how fresh values were coded since the last look, once there are enough of them.
+    fn look_for_drift(&self, schedule: &mut Schedule) {
         let (raw_ever, coded_ever) = (self.fresh_raw.get(), self.fresh_coded.get());
         let (raw, coded) = (raw_ever - schedule.seen.0, coded_ever - schedule.seen.1);
         if raw < schedule.drift_bytes || !self.has_current() {
-            return None;
+            return;
         }
         schedule.seen = (raw_ever, coded_ever);
         let share = coded as f64 / raw as f64;
@@ -403,7 +407,7 @@ impl Dictionaries {
             // A dictionary that was there when the store was opened: what it does now is what it promises.
             schedule.promised = share;
         }
-        (share > schedule.promised * DRIFT_MAX).then(|| 1.0 - schedule.promised / share)
+        schedule.drift = (share > schedule.promised * DRIFT_MAX).then(|| 1.0 - schedule.promised / share);
     }
 }
 
@@ -422,22 +426,24 @@ impl Core {
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
         let logical_bytes = self.raw_bytes_estimate();
-        let drift = self.dictionaries.drift(&mut schedule);
+        self.dictionaries.look_for_drift(&mut schedule);
+        // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
+        // it. That is so again only when as much was written as the store holds.
         let fresh_bytes = self.dictionaries.fresh_raw.get();
-        // Not before as much was written as the store holds: until then old values hide what a dictionary did for new
-        // ones.
-        let has_turned = fresh_bytes - schedule.made_room_at >= logical_bytes;
-        let saving = drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
+        let is_raw = 2 * self.gauges.raw_body.held() >= self.body_bytes();
+        let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
+        let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
         let room_bytes = self.training_room_bytes(saving);
-        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, drift.is_some());
+        self.ask_for_training_room(0);
+        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
         let Some((reason, wanted)) = due else { return false };
         let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
         let training_bytes = wanted.training_bytes(sample_bytes) as usize;
-        let needs_room = self.admit(training_bytes).is_err() || self.movable_bytes() > 0;
-        if needs_room && self.make_room_to_train(training_bytes).is_err() {
+        if !self.has_room_to_train(training_bytes) {
             return false;
         }
-        if needs_room && saving.is_some() {
+        schedule.drift = None;
+        if saving.is_some() {
             schedule.made_room_at = fresh_bytes;
         }
         schedule.trained_at_bytes = logical_bytes;
@@ -494,12 +500,22 @@ impl Core {
         self.gauges.logical.get()
     }
 
+    /// Whether a training has its room, which is made if it can be.
+    fn has_room_to_train(&self, bytes: usize) -> bool {
+        // A recovery admits every write, but a training can wait.
+        if self.recovering() {
+            return self.gauges.held() + bytes as u64 <= self.gauges.limit();
+        }
+        let needs_room = self.admit(bytes).is_err() || self.movable_bytes() > 0;
+        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
+    }
+
     /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
     ///
     /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
     /// of the room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
     /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
-    /// about to save.
+    /// about to save. Its writers evict for that room.
     fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
@@ -509,8 +525,9 @@ impl Core {
             return free_bytes;
         }
         let saving = if has_current { saving.unwrap_or(0.0) } else { 1.0 };
-        let evictable_bytes = (limit_bytes / TRAINING_PART).min((limit_bytes as f64 * saving) as u64);
-        free_bytes.max(evictable_bytes)
+        let part_bytes =
+            (limit_bytes / TRAINING_PART).max(TRAINING_BYTES_SMALL.min(limit_bytes / TRAINING_PART_SMALL));
+        free_bytes.max(part_bytes.min((limit_bytes as f64 * saving) as u64))
     }
 }
 
@@ -562,6 +579,39 @@ mod tests {
         });
         let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
         assert!(matches!(put(), Err(crate::Error::MemoryLimit { .. })));
+    }
+
+    /// A cache at rest keeps its records, whatever its background would like to train.
+    #[test]
+    fn writers_make_the_room_for_a_training_and_the_training_evicts_nothing() {
+        const LIMIT_BYTES: u64 = 4 << 20;
+        const TRAINING_BYTES: usize = 1 << 20;
+        let options = Options {
+            memory_limit_bytes: Some(LIMIT_BYTES),
+            eviction: true,
+            codec: CodecChoice::None,
+            background_threads: 0,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let put =
+            |n: u64| core.put(&n.to_be_bytes(), &[n as u8; 200], PutMeta::default()).expect("it evicts");
+        (0..LIMIT_BYTES / 150).for_each(put);
+        let evicted = core.stats.evicted.get();
+        assert!(evicted > 0);
+        for _ in 0..100 {
+            assert!(!core.has_room_to_train(TRAINING_BYTES));
+            core.settle();
+            while core.evict_in_background() {}
+        }
+        assert_eq!(core.stats.evicted.get(), evicted);
+        assert!(!core.has_room_to_train(TRAINING_BYTES));
+        let needed = (0..).find(|n| {
+            put(1 << 40 | n);
+            core.has_room_to_train(TRAINING_BYTES)
+        });
+        assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
+        assert!(core.stats.evicted.get() > evicted);
     }
 
     /// A store that is full of raw values has room as soon as it has a dictionary.

@@ -21,7 +21,7 @@
 //!    pack visit leaves. Above [`GOAL_PCT`] such a visit takes records of the main queue, too.
 //! 5. At the limit a writer visits leaves until its record has room. Above the limit the background visits leaves.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
@@ -122,6 +122,8 @@ pub(crate) struct Eviction {
     switching: Mutex<()>,
     /// So little room is left that probation ends.
     full: AtomicBool,
+    /// A training waits for so many bytes of room.
+    training_bytes: AtomicU64,
     /// Counts bytes.
     probation: Epochs,
     /// Counts records.
@@ -340,11 +342,18 @@ impl Core {
 
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
-        if let Some(eviction) = self.evicting()
-            && !self.packs_instead(0)
-        {
-            self.evict(eviction, 0, VISITS_PER_PACK);
+        let Some(eviction) = self.evicting() else { return };
+        let wanted_bytes = eviction.training_bytes.load(Relaxed);
+        if !self.packs_instead(wanted_bytes) {
+            self.evict(eviction, wanted_bytes, VISITS_PER_PACK);
         }
+    }
+
+    /// Has the writers evict until a training has so many bytes of room. While nobody writes nothing is evicted, so a
+    /// training evicts nothing itself. `false` if the store makes room in another way.
+    pub(crate) fn ask_for_training_room(&self, bytes: u64) -> bool {
+        let eviction = self.evicting().filter(|_| !self.has_room_below());
+        eviction.map(|eviction| eviction.training_bytes.store(bytes, Relaxed)).is_some()
     }
 
     /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before

@@ -431,13 +431,13 @@ mod tests {
         let again =
             Database::open(Library::load(None).unwrap(), folder.path(), "", Table::default(), WriteLog::Off);
         let again = again.unwrap_err().to_string();
-        assert!(again.starts_with("RocksDB could not open the database: IO error: lock"), "{again}");
+        assert!(again.starts_with("could not open the database: IO error: lock"), "{again}");
     }
 
     #[test]
     fn bad_and_ignored_options_are_told() {
         let Some((bad, _folder)) = database("compresion=kZSTD") else { return };
-        assert!(bad.unwrap_err().to_string().starts_with("RocksDB could not take the options: "));
+        assert!(bad.unwrap_err().to_string().starts_with("could not take the options: "));
         let (ignored, _folder) = database("compression_manager={id=Nobody;x=1};compression=kZSTD").unwrap();
         let ignored = ignored.unwrap_err();
         assert!(matches!(&ignored, Error::Ignored { asked, .. } if asked == "Nobody"), "{ignored}");

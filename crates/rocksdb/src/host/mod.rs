@@ -50,7 +50,7 @@ pub enum Error {
         reason: String,
     },
     /// RocksDB returned an error.
-    #[error("RocksDB could not {action}: {status}")]
+    #[error("could not {action}: {status}")]
     Status {
         /// The attempted action.
         action: &'static str,

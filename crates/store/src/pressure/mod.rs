@@ -202,7 +202,7 @@ impl Core {
         self.has_place_below() || self.evicts()
     }
 
-    fn recovering(&self) -> bool {
+    pub(crate) fn recovering(&self) -> bool {
         self.recovering.load(Relaxed)
     }
 

@@ -8,7 +8,7 @@
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained. A store that
-//!   evicts makes the room: it is full for ever, and its data may become other data.
+//!   evicts is full for ever, and its data may become other data: its writers evict for the room, a training never does.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 

@@ -7,8 +7,9 @@
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
-//! * While one is trained, what that takes is counted as held; without room for it nothing is trained. A store that
-//!   evicts is full for ever, and its data may become other data: its writers evict for the room, a training never does.
+//! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
+//! * A store that evicts is full for ever, and its data may become other data. Its writers evict for the room of a
+//!   training; the training itself evicts nothing.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 

@@ -29,7 +29,8 @@ const STEP_LEAVES: usize = 256;
 const STEP_BYTES_MIN: u64 = 16 << 10;
 const STEP_BYTES_MAX: u64 = 256 << 10;
 const STEP_PART: u64 = 64;
-/// Leaves that an SSD without room refuses in a step, before the others are not asked.
+/// Leaves that an SSD refuses in a step, before the others are not asked. Each was merged and coded for nothing, so a
+/// writer that comes after a refusal tries one.
 const REFUSALS_MAX: usize = 64;
 /// A cycle that freed less than one part in so many of the bytes there widens the reach of the hand.
 const LAP_PART: u64 = 32;
@@ -271,7 +272,8 @@ impl Core {
             hand.cursor.clear();
             hand.cursor.extend_from_slice(&next);
             // An SSD without room may still take what makes leaves smaller.
-            let refusals_max = if self.cold.is_some() { REFUSALS_MAX } else { 1 };
+            let has_hope = self.cold.is_some() && !self.pressure.exhausted.load(Relaxed);
+            let refusals_max = if has_hope { REFUSALS_MAX } else { 1 };
             if freed >= step_bytes || refusals >= refusals_max {
                 break;
             }

@@ -17,6 +17,7 @@ mod histories_over_the_wire_are_linearizable;
 mod keys_are_listed_within_bounds;
 mod large_values_come_back_whole;
 mod long_commands_stall_nobody;
+mod look_ups_are_counted_as_in_redis;
 mod malformed_input_never_stops_the_server;
 mod passwords_keep_strangers_out;
 mod random_commands_answer_as_redis_does;

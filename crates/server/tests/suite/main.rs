@@ -29,4 +29,5 @@ mod scan_returns_every_key;
 mod settings_change_while_it_runs;
 mod slow_readers_hold_little;
 mod stopping_ends_every_thread;
+mod the_page_for_operators_holds;
 mod transactions_run_nothing;

@@ -49,7 +49,6 @@ enum Command {
     /// List the devices, libraries and memory of this machine, the path of each codec, and commands that would help
     Doctor(doctor::Arguments),
     /// Write manual pages and completions for shells into a folder
-    #[command(hide = true)]
     Pages(pages::Arguments),
     /// Inspect how the files of a RocksDB database are packed, or rewrite them with ziptier's formats or without
     #[command(subcommand)]

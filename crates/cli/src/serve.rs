@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use clap::builder::UnknownArgumentValueParser;
 use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -55,6 +56,15 @@ pub(crate) struct Arguments {
         help_heading = "Memory and SSD"
     )]
     memory: Bytes,
+
+    /// Redis's name for --memory. It is refused, because the units of a value that was copied from Redis differ
+    #[arg(
+        long = "maxmemory",
+        hide = true,
+        value_parser = UnknownArgumentValueParser::suggest_arg("--memory")
+            .and_suggest("the units differ: Redis's 64mb is --memory 64MiB")
+    )]
+    _maxmemory: Option<String>,
 
     #[command(flatten)]
     far: FarArguments,

@@ -21,7 +21,7 @@ mod transactions;
 
 use std::sync::Arc;
 
-use crate::backend::Access;
+use crate::backend::{Access, Meta};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -100,6 +100,13 @@ impl Session<'_> {
     /// The request for a reply that is made later. On a worker the request is short and gets copied.
     fn own(&self, args: &Args<'_>) -> Arc<OwnedArgs> {
         self.request.map_or_else(|| Arc::new(OwnedArgs::copy(args)), Arc::clone)
+    }
+
+    /// Length and expiry of a key that a command reads; the look-up counts.
+    fn read_meta(&self, key: &[u8]) -> Result<Option<Meta>, Refusal> {
+        let meta = self.shared.backend.meta(key)?;
+        self.counters.note_lookup(meta.is_some());
+        Ok(meta)
     }
 }
 

@@ -367,6 +367,13 @@ pub(crate) struct Counters {
     pub(crate) cycles: Counter,
 }
 
+impl Counters {
+    /// Counts the look-up of a key by a command that reads it. Redis counts none for commands that only write.
+    pub(crate) fn note_lookup(&self, found: bool) {
+        if found { &self.hits } else { &self.misses }.add(1);
+    }
+}
+
 /// A number that one thread adds to and any may read.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);

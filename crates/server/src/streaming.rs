@@ -236,7 +236,7 @@ impl Rows {
         // It may have been deleted or replaced since.
         let found = lookup(backend, group[answered], scratch);
         self.next += 1;
-        counters.hits.add(1);
+        counters.note_lookup(!matches!(found, Ok(Found::Nothing)));
         let mut large = None;
         match found {
             Ok(Found::Small) => reply.bulk(scratch),
@@ -269,12 +269,12 @@ fn answer_group(
                 return;
             }
             Ok(Some((_, value))) => {
-                counters.hits.add(1);
+                counters.note_lookup(true);
                 reply.bulk(value);
                 written += value.len();
             }
             Ok(None) => {
-                counters.misses.add(1);
+                counters.note_lookup(false);
                 reply.null();
             }
             Err(error) => reply.error(&error.into()),

@@ -57,13 +57,15 @@ impl DurableArguments {
             false if recovered.images > 0 || recovered.records > 0 => " after a crash",
             false => "",
         };
-        // Counting keys would read what lies on SSD.
-        let keys = match store.ssd() {
-            Some(ssd) if ssd.leaves > 0 => format!("{} leaves on SSD", ssd.leaves),
-            _ => format!("{} keys", store.len()),
+        // Counting keys would read what lies on SSD, and telling expired ones apart would read every record.
+        let leaves_on_ssd = store.ssd().map_or(0, |ssd| ssd.leaves);
+        let keys = if leaves_on_ssd == 0 { store.len() } else { 0 };
+        let found = match leaves_on_ssd {
+            0 => format!("{keys} keys"),
+            leaves => format!("{leaves} leaves on SSD"),
         };
         let mut line = format!(
-            "folder {}: durability {} ({sync}), recovered {keys}{stop}, {} records of {} bytes in the log",
+            "folder {}: durability {} ({sync}), recovered {found}{stop}, {} records of {} bytes in the log",
             options.dir.display(),
             options.durability,
             recovered.records,
@@ -72,6 +74,9 @@ impl DurableArguments {
         if let Some(torn) = &recovered.torn_tail {
             let (bytes, path, offset) = (torn.bytes, torn.path.display(), torn.offset);
             line += &format!(", dropped a torn tail of {bytes} bytes at byte {offset} of {path}");
+        }
+        if keys > 0 {
+            line += "; expired keys count until they are swept";
         }
         if let Some(refusal) = store.durable_stats()?.refusal {
             line += &format!("; reads are served, and writes are refused until there is room: {refusal}");

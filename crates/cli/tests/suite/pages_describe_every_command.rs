@@ -12,7 +12,9 @@ fn each_command_has_a_page_and_is_completed() {
     for shell in ["ziptier.bash", "ziptier.fish", "_ziptier"] {
         assert!(read(shell).contains("maxmemory-policy"), "{shell}");
     }
-    for command in ["bench", "bench-server", "check", "dump", "restore", "doctor", "rocksdb", "serve"] {
+    for command in
+        ["bench", "bench-server", "check", "dump", "restore", "doctor", "pages", "rocksdb", "serve"]
+    {
         assert!(
             read("ziptier.1").contains(&format!("ziptier\\-{}", command.replace('-', "\\-"))),
             "{command}"
@@ -20,8 +22,7 @@ fn each_command_has_a_page_and_is_completed() {
         assert!(read(&format!("ziptier-{command}.1")).contains(".SH SYNOPSIS"), "{command}");
     }
     assert!(read("ziptier-serve.1").contains("requirepass"));
-    let hidden = ["ziptier-bench-run.1", "ziptier-pages.1"].map(|name| folder.path().join(name).exists());
-    assert_eq!(hidden, [false, false]);
+    assert!(!folder.path().join("ziptier-bench-run.1").exists());
 }
 
 #[test]

@@ -95,6 +95,8 @@ fn what_prevents_a_start_is_said_in_one_sentence() {
         (["--memory", "lots"], "whole number of bytes"),
         (["--protected-mode", "maybe"], "say yes or no"),
         (["--port", "70000"], "70000"),
+        (["--maxmemory", "64mb"], "a similar argument exists: '--memory'"),
+        (["--maxmemory", "64mb"], "Redis's 64mb is --memory 64MiB"),
     ] {
         let said = refused(serve().args(args));
         assert!(said.contains(words), "{args:?}: {said}");

@@ -156,7 +156,7 @@ fn change_expiry(
 
 /// Milliseconds that a key has left: -2 when there is no key, -1 when it stays.
 fn left_ms(session: &Session<'_>, key: &[u8]) -> Result<i64, Refusal> {
-    Ok(match session.shared.backend.meta(key)? {
+    Ok(match session.read_meta(key)? {
         None => -2,
         Some(meta) => meta.expires_at_ms.map_or(-1, |moment| moment.saturating_sub(unix_ms()) as i64),
     })
@@ -176,7 +176,7 @@ pub(super) fn pttl(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
 
 /// Answers with the moment at which a key ends, as `shown`: -2 when there is no key, -1 when it stays.
 fn answer_moment(session: &mut Session<'_>, key: &[u8], shown: fn(u64) -> u64) -> Result<(), Refusal> {
-    let moment = match session.shared.backend.meta(key)? {
+    let moment = match session.read_meta(key)? {
         None => -2,
         Some(meta) => meta.expires_at_ms.map_or(-1, |moment| shown(moment) as i64),
     };

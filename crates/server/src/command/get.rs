@@ -8,19 +8,14 @@ use crate::request::Args;
 use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
 
 pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    match lookup(&*session.shared.backend, args.at(1), session.value)? {
-        Found::Small => {
-            session.counters.hits.add(1);
-            session.reply.bulk(session.value);
-        }
+    let found = lookup(&*session.shared.backend, args.at(1), session.value)?;
+    session.counters.note_lookup(!matches!(found, Found::Nothing));
+    match found {
+        Found::Small => session.reply.bulk(session.value),
         Found::Large(reader) => {
-            session.counters.hits.add(1);
             session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
         }
-        Found::Nothing => {
-            session.counters.misses.add(1);
-            session.reply.null();
-        }
+        Found::Nothing => session.reply.null(),
     }
     Ok(())
 }
@@ -36,7 +31,7 @@ pub(super) fn mget(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
 }
 
 pub(super) fn strlen(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let meta = session.shared.backend.meta(args.at(1))?;
+    let meta = session.read_meta(args.at(1))?;
     session.reply.integer(meta.map_or(0, |meta| meta.len as i64));
     Ok(())
 }
@@ -86,7 +81,7 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
                 None => Update::Keep,
             }),
             // A missing key is answered before the time is checked.
-            Err(refusal) if session.shared.backend.meta(args.at(1))?.is_some() => Err(refusal),
+            Err(refusal) if session.read_meta(args.at(1))?.is_some() => Err(refusal),
             Err(_) => {
                 session.reply.null();
                 Ok(())
@@ -109,10 +104,6 @@ fn read_and_change(
         found = keep_old(old, value);
         change(meta)
     })?;
-    match found {
-        Found::Nothing => session.counters.misses.add(1),
-        _ => session.counters.hits.add(1),
-    }
     answer_old(session, found)
 }
 
@@ -129,8 +120,9 @@ pub(super) fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> F
     }
 }
 
-/// Answers with a value that [`keep_old`] kept. A large one is sent in pieces.
+/// Answers with a value that [`keep_old`] kept, and counts the look-up. A large value is sent in pieces.
 pub(super) fn answer_old(session: &mut Session<'_>, found: Found) -> Result<(), Refusal> {
+    session.counters.note_lookup(!matches!(found, Found::Nothing));
     match found {
         Found::Nothing => session.reply.null(),
         Found::Small => session.reply.bulk(session.value),

@@ -19,16 +19,14 @@ pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
 pub(super) fn exists(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut found = 0;
     for key in args.from(1) {
-        found += i64::from(session.shared.backend.meta(key)?.is_some());
+        found += i64::from(session.read_meta(key)?.is_some());
     }
-    session.counters.hits.add(found as u64);
-    session.counters.misses.add(args.len() as u64 - 1 - found as u64);
     session.reply.integer(found);
     Ok(())
 }
 
 pub(super) fn type_of(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let found = session.shared.backend.meta(args.at(1))?.is_some();
+    let found = session.read_meta(args.at(1))?.is_some();
     session.reply.simple(if found { "string" } else { "none" });
     Ok(())
 }

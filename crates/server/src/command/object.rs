@@ -35,6 +35,7 @@ pub(super) fn object(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         _ => return Err(Refusal::unknown_subcommand("OBJECT", args.at(1))),
     }
     let meta = session.shared.backend.get_into(args.at(2), INTEGER_BYTES_MAX, session.value)?;
+    session.counters.note_lookup(meta.is_some());
     let Some(meta) = meta else {
         session.reply.null();
         return Ok(());

@@ -12,12 +12,12 @@ pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
     let start = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
     let end = strict_i64(args.at(3)).ok_or(Refusal::NOT_INTEGER)?;
     // The reader sees one value, whatever is written meanwhile.
-    let Some(mut reader) = session.shared.backend.open_value(args.at(1))? else {
-        session.counters.misses.add(1);
+    let opened = session.shared.backend.open_value(args.at(1))?;
+    session.counters.note_lookup(opened.is_some());
+    let Some(mut reader) = opened else {
         session.reply.bulk(b"");
         return Ok(());
     };
-    session.counters.hits.add(1);
     let Some((start, end)) = within(start, end, reader.len()) else {
         session.reply.bulk(b"");
         return Ok(());

@@ -50,6 +50,9 @@ pub(super) fn copy(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
         return Err(Refusal::fixed("ERR source and destination objects are the same"));
     }
     let outcome = transfer(session, args, Transfer { keep_source: true, replace })?;
+    if let Some(outcome) = outcome {
+        session.counters.note_lookup(outcome != Transferred::NoSource);
+    }
     answer(session, outcome);
     Ok(())
 }

@@ -16,6 +16,8 @@ struct Options<'a> {
     count: usize,
     /// No key can match, because there are only strings.
     nothing: bool,
+    /// Redis looks each key up to see its type.
+    looks_up: bool,
 }
 
 pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
@@ -38,6 +40,9 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
         _ => 0,
     };
 
+    if options.looks_up {
+        session.counters.hits.add(walk.found as u64);
+    }
     let mut digits = itoa::Buffer::new();
     session.reply.array(2);
     session.reply.bulk(digits.format(next).as_bytes());
@@ -47,7 +52,7 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
 }
 
 fn parse<'a>(args: &Args<'a>) -> Result<Options<'a>, Refusal> {
-    let mut options = Options { pattern: b"*", count: 10, nothing: false };
+    let mut options = Options { pattern: b"*", count: 10, nothing: false, looks_up: false };
     let mut rest = args.from(2);
     while let Some(name) = rest.next() {
         let argument = rest.next().ok_or(Refusal::SYNTAX)?;
@@ -60,7 +65,10 @@ fn parse<'a>(args: &Args<'a>) -> Result<Options<'a>, Refusal> {
                 }
                 options.count = count.min(COUNT_MAX as i64) as usize;
             }
-            b"TYPE" => options.nothing = !argument.eq_ignore_ascii_case(b"string"),
+            b"TYPE" => {
+                options.nothing = !argument.eq_ignore_ascii_case(b"string");
+                options.looks_up = true;
+            }
             _ => return Err(Refusal::SYNTAX),
         }
     }

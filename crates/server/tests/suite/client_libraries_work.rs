@@ -58,7 +58,7 @@ fn redis_rs_works_in_both_protocols(server: &TestServer) {
 
 /// A Python with redis-py: the one that `make test` has set up and named, or one that is made once below the target
 /// directory.
-fn python() -> Command {
+pub(crate) fn python() -> Command {
     if let Ok(python) = std::env::var("ZIPTIER_PYTHON")
         && knows_redis_py(Path::new(&python))
     {

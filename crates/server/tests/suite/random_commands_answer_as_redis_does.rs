@@ -1,7 +1,7 @@
 //! A fixed list of requests covers only the cases of its author. So thousands of random requests, from fixed seeds, go
 //! to a real Redis and to this server. They have wrong arity, texts that are nearly numbers, overflows, ranges from
-//! both ends, missing and expired keys. Every reply must be the same bytes, and from time to time every key must be the
-//! same.
+//! both ends, missing and expired keys. Every reply must be the same bytes. From time to time every key must be the
+//! same, and so must the number of look-ups that found a value, and that found none.
 //!
 //! Known differences, and how they are met here:
 //!
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::random_requests::{Compare, Generator, Request};
-use crate::support::{Connection, RealRedis, TestServer};
+use crate::support::{Connection, RealRedis, TestServer, look_ups};
 
 on_every_backend!(thousands_of_random_commands_are_answered_alike, the_table_of_commands_is_that_of_redis);
 
@@ -129,12 +129,17 @@ impl Pair {
             self.ask(&[b"PEXPIRETIME".to_vec(), key], Compare::Milliseconds);
         }
         self.ask_text("DBSIZE", Compare::Bytes);
+        let (theirs, ours) = (look_ups(&mut self.theirs), look_ups(&mut self.ours));
+        if theirs != ours {
+            self.different.push(format!("hits and misses\n  Redis {theirs:?}\n  here  {ours:?}"));
+        }
         let drawn = self.ours.text("RANDOMKEY");
         match drawn.strip_prefix('$').map(|rest| rest.starts_with("-1")) {
             Some(false) => {
                 let key = drawn.split_once("\r\n").unwrap().1.trim_end_matches("\r\n").to_owned();
                 if key.is_ascii() && !key.contains('\r') {
-                    assert_eq!(self.theirs.text(&format!("EXISTS {key}")), ":1\r\n", "{key:?} was drawn");
+                    let (theirs, _) = self.ask_text(&format!("EXISTS {key}"), Compare::Bytes);
+                    assert_eq!(theirs, b":1\r\n", "{key:?} was drawn");
                 }
             }
             _ => drop(self.ask_text("RANDOMKEY", Compare::Bytes)),

@@ -131,6 +131,12 @@ impl Drop for TestServer {
     }
 }
 
+/// Look-ups that found a value and that found none, as the server of `connection` counts them.
+pub(crate) fn look_ups(connection: &mut Connection) -> [u64; 2] {
+    let info = Info(connection.text("INFO stats"));
+    ["keyspace_hits", "keyspace_misses"].map(|name| info.field(name))
+}
+
 /// The page of `INFO`.
 pub(crate) struct Info(pub String);
 

@@ -24,6 +24,7 @@
 
 mod batch;
 mod context;
+mod contexts;
 pub mod counters;
 #[cfg(feature = "deflate")]
 pub mod deflate;
@@ -54,6 +55,7 @@ pub mod zlib;
 pub mod zstd;
 
 pub use batch::{Batches, Begun};
+pub use contexts::Contexts;
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use device::DeviceSource;
 pub use dictionary::Dictionary;

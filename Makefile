@@ -147,7 +147,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C he
 	scripts/header check
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
-	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media" \
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi" \
 	  scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60

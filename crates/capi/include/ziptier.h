@@ -180,6 +180,7 @@ ziptier_status ziptier_codec_counters(const ziptier_codec *codec,
 
 // The most bytes that ziptier_compress makes of raw_len bytes. With such a capacity every block fits.
 //
+// Ownership: nothing changes hands.
 // Threads: any.
 // Errors: 0 if the codec is null.
 size_t ziptier_compress_bound(const ziptier_codec *codec, size_t raw_len);
@@ -297,6 +298,7 @@ void ziptier_tokens_free(ziptier_tokens *tokens);
 
 // The most bytes that ziptier_tokens_encode makes of a value of value_len bytes.
 //
+// Ownership: nothing changes hands.
 // Threads: any.
 // Errors: 0 if the tokens are null.
 size_t ziptier_tokens_bound(const ziptier_tokens *tokens, size_t value_len);
@@ -445,12 +447,14 @@ ziptier_status ziptier_delete(const ziptier_store *store, const void *key, size_
 // Writes what has changed since the last checkpoint to the store's folder, so that the next start is quick. The store
 // does so by itself when its log has grown. Without a folder nothing happens.
 //
+// Ownership: nothing changes hands.
 // Threads: any; other calls go on meanwhile.
 // Errors: INVALID_ARGUMENT, IO. Nothing is lost then.
 ziptier_status ziptier_checkpoint(const ziptier_store *store);
 
 // Brings every record to its final, compressed form at once. The background does so by and by.
 //
+// Ownership: nothing changes hands.
 // Threads: any; other calls go on meanwhile.
 // Errors: INVALID_ARGUMENT.
 ziptier_status ziptier_settle(const ziptier_store *store);

@@ -49,6 +49,11 @@ impl ziptier_codec {
             Failure::option("a codec needs the option format: choose one of none, lz4, zstd, deflate")
         })?;
         let mut setting = Setting::new(parsed(format)?);
+        let of_deflate = ["huffman", "model"].into_iter().find_map(option);
+        if let Some((name, _)) = of_deflate.filter(|_| setting.format != Format::Deflate) {
+            let format = setting.format;
+            return Err(Failure::option(format_args!("format {format} has no option {name}: leave it out")));
+        }
         if let Some(level) = option("level") {
             setting = setting.with_level(parsed(level)?);
         }
@@ -234,6 +239,7 @@ pub unsafe extern "C" fn ziptier_codec_counters(
 
 /// The most bytes that ziptier_compress makes of raw_len bytes. With such a capacity every block fits.
 ///
+/// Ownership: nothing changes hands.
 /// Threads: any.
 /// Errors: 0 if the codec is null.
 #[unsafe(no_mangle)]

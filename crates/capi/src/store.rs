@@ -277,6 +277,7 @@ pub unsafe extern "C" fn ziptier_delete(
 /// Writes what has changed since the last checkpoint to the store's folder, so that the next start is quick. The store
 /// does so by itself when its log has grown. Without a folder nothing happens.
 ///
+/// Ownership: nothing changes hands.
 /// Threads: any; other calls go on meanwhile.
 /// Errors: INVALID_ARGUMENT, IO. Nothing is lost then.
 #[unsafe(no_mangle)]
@@ -290,6 +291,7 @@ pub unsafe extern "C" fn ziptier_checkpoint(store: *const ziptier_store) -> zipt
 
 /// Brings every record to its final, compressed form at once. The background does so by and by.
 ///
+/// Ownership: nothing changes hands.
 /// Threads: any; other calls go on meanwhile.
 /// Errors: INVALID_ARGUMENT.
 #[unsafe(no_mangle)]

@@ -155,6 +155,7 @@ pub unsafe extern "C" fn ziptier_tokens_free(tokens: *mut ziptier_tokens) {
 
 /// The most bytes that ziptier_tokens_encode makes of a value of value_len bytes.
 ///
+/// Ownership: nothing changes hands.
 /// Threads: any.
 /// Errors: 0 if the tokens are null.
 #[unsafe(no_mangle)]

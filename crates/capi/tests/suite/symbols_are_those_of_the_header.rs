@@ -40,6 +40,42 @@ fn the_shared_library_exports_the_functions_of_the_header() {
     assert_eq!(functions, expected);
 }
 
+/// A function that a comment leaves open is a guess for its caller.
+#[test]
+fn every_comment_tells_ownership_threads_and_errors() {
+    let header = std::fs::read_to_string("include/ziptier.h").unwrap();
+    let mut told = 0;
+    for paragraph in header.split("\n\n").collect::<Vec<_>>().join("\n\n").split(";\n\n") {
+        let (comments, code): (Vec<&str>, Vec<&str>) =
+            paragraph.lines().partition(|line| line.starts_with("//"));
+        let Some(name) = code.iter().find_map(|line| line.split_once('(')).map(|(name, _)| name) else {
+            continue;
+        };
+        for word in ["// Ownership: ", "// Threads: ", "// Errors: "] {
+            assert!(comments.iter().any(|line| line.starts_with(word)), "{name} has no line {word:?}");
+        }
+        told += 1;
+    }
+    assert_eq!(told, declared().len());
+}
+
+/// A panic that leaves a function ends the process.
+#[test]
+fn every_function_catches_panics() {
+    let mut functions = BTreeSet::new();
+    for file in std::fs::read_dir("src").unwrap() {
+        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for function in source.split("extern \"C\" fn ").skip(1) {
+            let name = function.split('(').next().unwrap().to_owned();
+            let body = function.split("\n}\n").next().unwrap();
+            let only_reads = ["ziptier_last_error", "ziptier_version"].contains(&name.as_str());
+            assert!(only_reads || body.contains("call(|| {") || body.contains("guarded(|| "), "{name}");
+            functions.insert(name);
+        }
+    }
+    assert_eq!(functions, declared());
+}
+
 #[test]
 fn the_soname_has_the_major_version() {
     let library = installed().join("lib/libziptier.so");

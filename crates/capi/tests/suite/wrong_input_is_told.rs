@@ -51,6 +51,11 @@ fn wrong_options_of_a_codec_are_named() {
             "cannot be told to use a device",
         ),
         (&[("format", "lz4"), ("frame", "maybe")], ZIPTIER_INVALID_OPTION, "choose yes or no"),
+        (
+            &[("format", "lz4"), ("huffman", "fixed")],
+            ZIPTIER_INVALID_OPTION,
+            "format lz4 has no option huffman",
+        ),
     ] {
         assert_names(Codec::open(given, ptr::null()).unwrap_err(), status, words);
     }

@@ -106,7 +106,9 @@ impl ziptier_codec {
         }
         let room = target.len();
         let packed = match self.framed {
-            true => self.contexts.with(|codec| frame::pack_into(codec, self.format(), raw, target)),
+            true => self.contexts.with(|codec| {
+                Ok(frame::pack_into(codec, self.format(), raw, target)?.map(|packed| packed.len()))
+            }),
             false => {
                 self.contexts.with(|codec| Ok(codec.compress_into(raw, target)?.map(|packed| packed.len())))
             }

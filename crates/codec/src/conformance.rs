@@ -339,6 +339,12 @@ fn check_targets(codec: &mut dyn BlockCodec, engine: &dyn Engine, raw: &[u8]) ->
             Err(error) => expect(room != raw.len(), || format!("decompress_into fails: {error}"))?,
         }
     }
+    let mut target = vec![MaybeUninit::uninit(); raw.len() + frame::HEADER_BYTES];
+    let framed = frame::pack_into(codec, engine.format(), raw, &mut target).map_err(fail)?;
+    let framed = framed.ok_or_else(|| Failure::new("a frame is larger than its block and its header"))?;
+    let mut target = vec![MaybeUninit::uninit(); raw.len()];
+    let unpacked = frame::unpack_into(codec, engine.format(), framed, &mut target).map_err(fail)?;
+    expect(*unpacked == *raw, || "a frame in the caller's memory gives other bytes".into())?;
     check_unknown_length(codec, &packed, raw)
 }
 

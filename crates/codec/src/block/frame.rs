@@ -57,24 +57,26 @@ pub fn pack(
     Ok(out.len() - start)
 }
 
-/// As [`pack`], to the start of `target`. Returns the length of the frame, or `None` if the target is too small.
+/// As [`pack`], to the start of `target`. Returns the frame, or `None` if the target is too small.
 /// `raw.len() + HEADER_BYTES` bytes always suffice.
 ///
 /// # Panics
 ///
 /// If `raw` is longer than [`RAW_BYTES_MAX`].
-pub fn pack_into(
+pub fn pack_into<'t>(
     codec: &mut dyn BlockCodec,
     format: Format,
     raw: &[u8],
-    target: &mut [MaybeUninit<u8>],
-) -> Result<Option<usize>, BlockError> {
+    target: &'t mut [MaybeUninit<u8>],
+) -> Result<Option<&'t mut [u8]>, BlockError> {
     let raw_bytes = u32::try_from(raw.len()).expect("a block is smaller than 4 GiB");
     let Some((header, payload)) = target.split_at_mut_checked(HEADER_BYTES) else { return Ok(None) };
-    let room = payload.len().min(raw.len().saturating_sub(1));
-    let packed = match format {
-        Format::None => None,
-        _ => codec.compress_into(raw, &mut payload[..room])?.map(|packed| &*packed),
+    let room = payload.len();
+    let packed = match raw.len().checked_sub(1) {
+        Some(max_bytes) if format != Format::None => {
+            codec.compress_into(raw, &mut payload[..room.min(max_bytes)])?.map(|packed| &*packed)
+        }
+        _ => None,
     };
     let (number, payload) = match packed {
         Some(packed) => (format.number(), packed),
@@ -88,7 +90,9 @@ pub fn pack_into(
     let checksum = checksum_of(codec, &fields[..5], payload);
     fields[5..].copy_from_slice(&checksum.to_le_bytes());
     header.write_copy_of_slice(&fields);
-    Ok(Some(HEADER_BYTES + payload.len()))
+    let length = HEADER_BYTES + payload.len();
+    // SAFETY: the header has been written, and so has the payload, which lies right behind it.
+    Ok(Some(unsafe { target[..length].assume_init_mut() }))
 }
 
 /// Begins to pack a block beside others. [`finish_pack`] returns its frame.

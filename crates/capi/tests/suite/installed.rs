@@ -16,16 +16,18 @@ pub(crate) fn installed() -> PathBuf {
     for file in ["include/ziptier.h", "ziptier.map", "../../scripts/install-capi"] {
         fs::read(file).unwrap().hash(&mut hasher);
     }
-    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed-{:016x}", hasher.finish()));
+    let stamp = format!("{:016x}", hasher.finish());
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let stamped = prefix.with_extension("stamp");
     let lock = File::create(prefix.with_extension("lock")).unwrap();
     lock.lock().unwrap();
-    if !prefix.exists() {
-        let new = prefix.with_extension("new");
-        let mut install = Command::new("scripts/install-capi");
-        install.current_dir("../..").arg(archive).arg(&new).arg(MORE_LIBRARIES);
-        assert!(install.status().unwrap().success());
-        fs::rename(new, &prefix).unwrap();
+    if fs::read_to_string(&stamped).is_ok_and(|installed| installed == stamp) {
+        return prefix;
     }
+    let mut install = Command::new("scripts/install-capi");
+    install.current_dir("../..").arg(archive).arg(&prefix).arg(MORE_LIBRARIES);
+    assert!(install.status().unwrap().success());
+    fs::write(stamped, stamp).unwrap();
     prefix
 }
 

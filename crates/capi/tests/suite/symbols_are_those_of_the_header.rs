@@ -40,6 +40,17 @@ fn the_shared_library_exports_the_functions_of_the_header() {
     assert_eq!(functions, expected);
 }
 
+/// A program may have another copy of zstd, or of Rust's library.
+#[test]
+fn the_static_library_defines_nothing_else_for_others() {
+    let library = installed().join("lib/libziptier.a");
+    let symbols = printed(Command::new("nm").args(["-g", "--defined-only", "--format=posix"]).arg(&library));
+    let defined: BTreeSet<String> =
+        symbols.lines().filter_map(|line| line.split_once(" T ")).map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(defined, declared());
+    assert_eq!(symbols.lines().filter(|line| line.contains(' ')).count(), defined.len(), "{symbols}");
+}
+
 /// A function that a comment leaves open is a guess for its caller.
 #[test]
 fn every_comment_tells_ownership_threads_and_errors() {

@@ -459,8 +459,8 @@ ziptier_status ziptier_checkpoint(const ziptier_store *store);
 // Errors: INVALID_ARGUMENT.
 ziptier_status ziptier_settle(const ziptier_store *store);
 
-// The statistics of a store as text, one "name value" to a line: memory, work, far memory, SSD, log. Later versions
-// may add lines.
+// The statistics of a store as text, one "name value" to a line: keys, memory, work, far memory, SSD, log, recovery.
+// A store that was opened with "salvage" has a line "skipped" for each damage. Later versions may add lines.
 //
 // Ownership: the caller frees the buffer with ziptier_buffer_free.
 // Threads: any number at once, each with a buffer of its own.

@@ -15,6 +15,9 @@ macro_rules! lines {
 /// One `name value` to a line.
 pub(crate) fn of(store: &Store) -> String {
     let mut text = String::new();
+    // While many writes are unsettled, it is the number of settled keys.
+    let keys = store.len_if_quick().unwrap_or_else(|settled| settled);
+    let _ = writeln!(text, "keys {keys}");
     write_memory(&mut text, &store.memory());
     write_work(&mut text, &store.stats());
     if let (Some(engine), Some(worker)) = (store.block_engine(), store.block_worker()) {
@@ -30,6 +33,12 @@ pub(crate) fn of(store: &Store) -> String {
     if let Some(checkpoints) = store.checkpoint_stats() {
         lines!(text, "", checkpoints; checkpoints);
         lines!(text, "checkpoints_", checkpoints; failed, last_took_ms);
+    }
+    if let Some(recovered) = store.recovered() {
+        lines!(text, "recovered_", recovered; images, records, log_bytes);
+        for skipped in &recovered.skipped {
+            let _ = writeln!(text, "skipped {}", skipped.replace('\n', " "));
+        }
     }
     text
 }

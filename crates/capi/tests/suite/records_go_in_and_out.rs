@@ -205,6 +205,9 @@ fn threads_write_one_store_and_a_folder_keeps_it() {
 
     let store = Opened::new(&dir);
     assert!(records.iter().all(|record| store.get(record, record.len()).2 == *record));
+    // SAFETY: the store is open.
+    let text = text_of(|text| unsafe { ziptier_stats(store.0, text) });
+    assert!(figure(&text, "keys") == 2000 && figure(&text, "recovered_images") > 0, "{text}");
     assert_eq!(store.close(), ZIPTIER_OK);
 }
 

@@ -20,6 +20,7 @@ INPUTS ?= 10000000
 ROUNDS ?= 20
 BASE ?= main
 PROFILE ?= dev
+PREFIX ?= $(abspath $(TARGET_DIR))/capi
 HISTORIES ?= 4000
 MIRI_SEEDS ?= 64
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
@@ -67,7 +68,8 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
-  bench-rocksdb-wal bench-rocksdb-cache bench-embedding release corpus deny notices setup-deb deb image release-check
+  bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
+  release-check
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -132,7 +134,8 @@ figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.m
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, documentation, and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C header, documentation, and that aarch64 \
+  compiles
 	cargo fmt --all --check
 	@scripts/setup python3:python3
 	scripts/lint-columns
@@ -140,9 +143,11 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, document
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/lint-features
 	scripts/lint-formats
+	@scripts/setup-tool $(TOOLS) cbindgen
+	scripts/header check
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
-	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media" \
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi" \
 	  scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
@@ -217,6 +222,14 @@ million: setup ## pack and unpack a million blocks across software and the model
 
 release: setup
 	cargo build --release --locked --package ziptier-cli
+
+capi: setup ## the library for C programs, its header and its pkg-config file, into a folder: PREFIX=target/capi
+	cargo rustc --release --locked --package ziptier-capi --lib --crate-type staticlib
+	@scripts/install-capi $(TARGET_DIR)/release/libziptier_capi.a $(PREFIX)
+
+header: setup ## write the header for C programs, crates/capi/include/ziptier.h
+	@scripts/setup-tool $(TOOLS) cbindgen
+	@scripts/header
 
 corpus: setup ## put real files of several kinds together, from Debian packages and the crates of Cargo.lock, into \
   target/corpus

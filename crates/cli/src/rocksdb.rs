@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use ziptier::ByteSize;
 use ziptier_rocksdb::host::{Error, Estimate, Library, Packing};
 
 use crate::output;
 use crate::rocksdb_target::LibraryArgument;
-use crate::serve::Bytes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -22,7 +22,7 @@ pub(crate) enum Command {
 
         /// Bytes of records that the formats are tried on: 32MiB, 1GB
         #[arg(long, value_name = "BYTES", default_value = "32MiB")]
-        sample: Bytes,
+        sample: ByteSize,
     },
     /// Rewrite a database that no process has open in one of ziptier's formats, and name the format in the database's
     /// options

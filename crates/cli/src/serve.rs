@@ -3,12 +3,10 @@
 mod access;
 mod durable;
 
-use std::fmt;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -18,7 +16,8 @@ use clap::{ArgAction, Args};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use ziptier::{
-    BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions, Store,
+    BlockOptions, ByteSize, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, SsdOptions,
+    Store,
 };
 use ziptier_server::{
     Backend, Config, ExpectedStore, Opener, Server, Stopper, StoreBackend, raise_open_files,
@@ -55,7 +54,7 @@ pub(crate) struct Arguments {
         value_name = "BYTES",
         help_heading = "Memory and SSD"
     )]
-    memory: Bytes,
+    memory: ByteSize,
 
     /// Redis's name for --memory. It is refused, because the units of a value that was copied from Redis differ
     #[arg(
@@ -73,7 +72,7 @@ pub(crate) struct Arguments {
     /// 8GiB:/mnt/ssd/ziptier. With --dir the folder belongs to that store, and 8GiB alone names DIR/segments. Without
     /// --dir a start removes the segment files that it finds [default: no SSD]
     #[arg(long, env = "ZIPTIER_SSD", value_name = "BYTES[:FOLDER]", help_heading = "Memory and SSD")]
-    ssd: Option<Ssd>,
+    ssd: Option<SsdOptions>,
 
     /// Policy at the memory limit: noeviction (refuses writes) or allkeys-s3fifo (evicts keys that are seldom read).
     /// With --dir a cache is there again after a restart; evicted keys may come back with their newest value
@@ -170,7 +169,7 @@ fn run(
         BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
     let options = Options {
         memory_limit_bytes: limit_bytes,
-        ssd: arguments.ssd.map(|Ssd(ssd)| ssd),
+        ssd: arguments.ssd,
         eviction: arguments.maxmemory_policy,
         codec: arguments.codec,
         block,
@@ -199,7 +198,7 @@ fn run(
     raise_open_files();
     let server = Server::listen(config)?;
     let limit =
-        limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", Bytes(bytes)));
+        limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", ByteSize(bytes)));
     let greeting = Greeting {
         before: format!(
             "ziptier {} listens on {} with {limit}, codec {}",
@@ -314,7 +313,7 @@ impl Drop for StopOnDrop<'_> {
 
 /// A line for each place besides memory, and one if nothing will go there.
 fn places(store: &Store, greeting: &Greeting) -> String {
-    let far = store.far().map(|far| format!("far memory: {} of {far}\n", Bytes(far.limit_bytes)));
+    let far = store.far().map(|far| format!("far memory: {} of {far}\n", ByteSize(far.limit_bytes)));
     let made = greeting.made_for_ssd.as_ref().map(|path| format!("; made the folder {}", path.display()));
     let made = made.unwrap_or_default();
     let ssd = store.ssd().map(|ssd| format!("SSD: {}, {}{made}\n", ssd_limit(ssd.limit_bytes), ssd.medium));
@@ -331,7 +330,7 @@ fn places(store: &Store, greeting: &Greeting) -> String {
 fn ssd_limit(limit_bytes: u64) -> String {
     match limit_bytes {
         u64::MAX => "no limit".to_owned(),
-        bytes => Bytes(bytes).to_string(),
+        bytes => ByteSize(bytes).to_string(),
     }
 }
 
@@ -360,106 +359,12 @@ fn evicts(policy: &str) -> Result<bool, String> {
     }
 }
 
-/// A number of bytes, which people write with a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) u64);
-
-/// Names of units; the longer ones first, because the shorter ones end them.
-const UNITS: [(&str, u64); 13] = [
-    ("KIB", 1 << 10),
-    ("MIB", 1 << 20),
-    ("GIB", 1 << 30),
-    ("TIB", 1 << 40),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("K", 1 << 10),
-    ("M", 1 << 20),
-    ("G", 1 << 30),
-    ("T", 1 << 40),
-    ("B", 1),
-];
-
-impl FromStr for Bytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let upper = text.trim().to_ascii_uppercase();
-        let unit = UNITS.iter().find_map(|(name, scale)| upper.strip_suffix(name).map(|rest| (rest, *scale)));
-        let (digits, scale) = unit.unwrap_or((&upper, 1));
-        let bytes = digits.trim_end().parse::<u64>().ok().and_then(|count| count.checked_mul(scale));
-        bytes
-            .map(Bytes)
-            .ok_or_else(|| "write a whole number of bytes, such as 512MiB, 2GB or 1000000".to_owned())
-    }
-}
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, scale) in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            if self.0 >= scale && self.0.is_multiple_of(scale) {
-                return write!(f, "{} {name}", self.0 / scale);
-            }
-        }
-        write!(f, "{} bytes", self.0)
-    }
-}
-
-/// A limit, and perhaps a folder: `8GiB:/mnt/ssd/ziptier`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Ssd(SsdOptions);
-
-impl FromStr for Ssd {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (bytes, path) = match text.split_once(':') {
-            None => (text, None),
-            Some((_, "")) => {
-                return Err(
-                    "write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier, or bytes alone".to_owned()
-                );
-            }
-            Some((bytes, path)) => (bytes, Some(path.into())),
-        };
-        let Bytes(limit_bytes) = bytes.parse()?;
-        Ok(Self(SsdOptions { path, limit_bytes }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, Ssd, SsdOptions, ssd_limit};
+    use super::ssd_limit;
 
     #[test]
-    fn an_ssd_is_a_limit_and_a_folder() {
-        let ssd = |path: Option<&str>| Ssd(SsdOptions { path: path.map(Into::into), limit_bytes: 8 << 30 });
-        assert_eq!("8GiB:/a:b".parse(), Ok(ssd(Some("/a:b"))));
-        assert_eq!("8GiB".parse(), Ok(ssd(None)));
-        for text in ["8GiB:", ":/a", "x:/a", "x", ""] {
-            assert!(text.parse::<Ssd>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("1000000", 1_000_000),
-            ("64MiB", 64 << 20),
-            ("64 mib", 64 << 20),
-            ("1GB", 1_000_000_000),
-            ("1g", 1 << 30),
-            ("12B", 12),
-        ] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
-        }
-        for text in ["", "MiB", "-1", "1.5GB", "1XB", "99999999999TB", "1 2"] {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
-        }
-        assert_eq!(Bytes(64 << 20).to_string(), "64 MiB");
-        assert_eq!(Bytes(1_000_000).to_string(), "1000000 bytes");
+    fn an_ssd_without_a_limit_has_none() {
         assert_eq!([ssd_limit(8 << 30), ssd_limit(u64::MAX)], ["8 GiB", "no limit"]);
     }
 }

@@ -5,9 +5,10 @@
 //! [`check_block_flips`]. The functions return the first [`Failure`], so that a test can also show that the suite
 //! catches a broken codec.
 
-use crate::block::{BlockCodec, Done, Engine, Job, Task, frame};
+use crate::block::{BlockCodec, BlockError, Done, Engine, Job, Task, frame};
 use crate::token::{Dictionary, Effort, Encoder};
 use std::fmt;
+use std::mem::MaybeUninit;
 
 /// A format that codes every value alone.
 pub trait ValueCodec {
@@ -196,7 +197,7 @@ fn encode_one(codec: &mut dyn ValueCodec, value: &[u8]) -> Vec<u8> {
 ///
 /// Returns the bytes of all frames.
 pub fn check_engine(engine: &dyn Engine, blocks: &[&[u8]]) -> Result<usize, Failure> {
-    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let fail = |error: BlockError| Failure::new(error.to_string());
     let mut codec = engine.open().map_err(fail)?;
     let codec = codec.as_mut();
     let mut total = 0;
@@ -212,6 +213,7 @@ pub fn check_engine(engine: &dyn Engine, blocks: &[&[u8]]) -> Result<usize, Fail
         check_frame(codec, engine, &stored[BEFORE.len()..], raw)
             .map_err(|f| Failure::new(format!("{}: {f}", at())))?;
         check_payload(codec, engine, raw).map_err(|f| Failure::new(format!("{}: {f}", at())))?;
+        check_targets(codec, engine, raw).map_err(|f| Failure::new(format!("{}: {f}", at())))?;
     }
     check_batch(codec, blocks)?;
     let counters = engine.counters().snapshot();
@@ -310,6 +312,60 @@ fn check_payload(codec: &mut dyn BlockCodec, engine: &dyn Engine, raw: &[u8]) ->
     Ok(())
 }
 
+/// Room that an encoder may leave unused when it says that a block does not fit.
+const UNUSED_BYTES_MAX: usize = 16;
+
+/// Packs and unpacks in the caller's memory: ample, exact and too small.
+fn check_targets(codec: &mut dyn BlockCodec, engine: &dyn Engine, raw: &[u8]) -> Result<(), Failure> {
+    let fail = |error: BlockError| Failure::new(error.to_string());
+    let mut target = vec![MaybeUninit::uninit(); engine.bound(raw.len())];
+    let packed = codec.compress_into(raw, &mut target).map_err(fail)?;
+    let packed = packed.ok_or_else(|| Failure::new("a block does not fit into its bound"))?.to_vec();
+    let enough = packed.len() + UNUSED_BYTES_MAX;
+    for room in [enough, packed.len(), packed.len() / 2] {
+        let mut target = vec![MaybeUninit::uninit(); room];
+        let again = codec.compress_into(raw, &mut target).map_err(fail)?;
+        let fits = again.is_some();
+        expect(fits || room < enough || is_unsteady(codec, raw, packed.len())?, || {
+            format!("a block of {} bytes does not fit into {room}", packed.len())
+        })?;
+    }
+    for room in [raw.len(), raw.len() + 1, raw.len().saturating_sub(1)] {
+        let mut target = vec![MaybeUninit::uninit(); room];
+        match codec.decompress_into(&packed, &mut target) {
+            Ok(unpacked) => {
+                expect(*unpacked == *raw, || format!("into {room} bytes, other bytes came back"))?
+            }
+            Err(error) => expect(room != raw.len(), || format!("decompress_into fails: {error}"))?,
+        }
+    }
+    let mut target = vec![MaybeUninit::uninit(); raw.len() + frame::HEADER_BYTES];
+    let framed = frame::pack_into(codec, engine.format(), raw, &mut target).map_err(fail)?;
+    let framed = framed.ok_or_else(|| Failure::new("a frame is larger than its block and its header"))?;
+    let mut target = vec![MaybeUninit::uninit(); raw.len()];
+    let unpacked = frame::unpack_into(codec, engine.format(), framed, &mut target).map_err(fail)?;
+    expect(*unpacked == *raw, || "a frame in the caller's memory gives other bytes".into())?;
+    check_unknown_length(codec, &packed, raw)
+}
+
+/// Unpacks without the length, if the engine does so.
+fn check_unknown_length(codec: &mut dyn BlockCodec, packed: &[u8], raw: &[u8]) -> Result<(), Failure> {
+    for room in [raw.len() + 1000, raw.len()] {
+        let mut target = vec![MaybeUninit::uninit(); room];
+        match codec.decompress_up_to(packed, &mut target) {
+            Ok(Some(unpacked)) => expect(*unpacked == *raw, || format!("up to {room} bytes: other bytes"))?,
+            Err(BlockError::Engine { .. }) => return Ok(()),
+            other => return Err(Failure::new(format!("up to {room} bytes: {other:?}"))),
+        }
+    }
+    let Some(too_small) = raw.len().checked_sub(1) else { return Ok(()) };
+    let mut target = vec![MaybeUninit::uninit(); too_small];
+    let answer = codec.decompress_up_to(packed, &mut target);
+    expect(matches!(answer, Ok(None)), || {
+        format!("{too_small} bytes are too few, and the answer is {answer:?}")
+    })
+}
+
 /// Whether an encoder makes another length of the same block at another time. Some do, because earlier blocks leave
 /// entries in their tables.
 fn is_unsteady(codec: &mut dyn BlockCodec, raw: &[u8], length: usize) -> Result<bool, Failure> {
@@ -351,7 +407,7 @@ fn cuts(length: usize) -> impl Iterator<Item = usize> {
 ///
 /// Returns how many were tried.
 pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize, Failure> {
-    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let fail = |error: BlockError| Failure::new(error.to_string());
     let mut codec = engine.open().map_err(fail)?;
     let codec = codec.as_mut();
     let mut stored = Vec::new();
@@ -380,7 +436,7 @@ pub fn check_block_truncations(engine: &dyn Engine, raw: &[u8]) -> Result<usize,
 ///
 /// Returns the flips tried, and those of the payload that went unnoticed.
 pub fn check_block_flips(engine: &dyn Engine, raw: &[u8]) -> Result<Damage, Failure> {
-    let fail = |error: crate::block::BlockError| Failure::new(error.to_string());
+    let fail = |error: BlockError| Failure::new(error.to_string());
     let mut codec = engine.open().map_err(fail)?;
     let codec = codec.as_mut();
     let mut stored = Vec::new();

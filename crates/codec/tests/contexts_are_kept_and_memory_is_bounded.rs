@@ -4,6 +4,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use ziptier_codec::block::{Dictionary, Huffman, Setting, frame};
 use ziptier_codec::format::Format;
@@ -104,18 +105,29 @@ fn no_block_allocates_once_its_context_is_warm() {
         let engine = setting.engine_named(name).unwrap();
         let mut codec = engine.open().unwrap();
         let (mut stored, mut raw) = (Vec::with_capacity(40_000), Vec::with_capacity(40_000));
+        let (mut packed_target, mut raw_target) =
+            (vec![MaybeUninit::uninit(); engine.bound(16_384)], vec![MaybeUninit::uninit(); 20_000]);
+        // In turns into buffers that grow, and into the caller's memory.
+        let mut turns = [true, false].into_iter().cycle();
         let mut round = |size: usize, source: &[u8]| {
-            stored.clear();
-            raw.clear();
-            frame::pack(codec.as_mut(), engine.format(), &source[..size], &mut stored).unwrap();
-            frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, size).unwrap();
+            let source = &source[..size];
+            if turns.next() == Some(true) {
+                stored.clear();
+                raw.clear();
+                frame::pack(codec.as_mut(), engine.format(), source, &mut stored).unwrap();
+                frame::unpack(codec.as_mut(), engine.format(), &stored, &mut raw, size).unwrap();
+            } else {
+                let packed = codec.compress_into(source, &mut packed_target).unwrap().unwrap();
+                assert!(codec.decompress_into(packed, &mut raw_target[..size]).unwrap() == source);
+                assert!(codec.decompress_up_to(packed, &mut raw_target).unwrap().unwrap() == source);
+            }
         };
         let sizes = [16_384, 512, 4096, 1];
         // More than 128 blocks show when libzstd frees memory.
         let rounds = if setting.format == Format::Zstd { 200 } else { 40 };
         for size in sizes {
-            round(size, &text);
-            round(size, &noise);
+            (0..2).for_each(|_| round(size, &text));
+            (0..2).for_each(|_| round(size, &noise));
             let before = CALLS.get();
             (0..rounds).for_each(|_| round(size, &text));
             (0..rounds).for_each(|_| round(size, &noise));

@@ -38,6 +38,7 @@ mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -49,6 +50,7 @@ pub use space::Fit;
 use space::{Room, Space};
 
 use crate::persist::Persistence;
+use crate::size::ByteSize;
 
 /// The smallest medium. Each size class in use holds at least a quarter of a MiB. A medium below 16 MiB is therefore
 /// full early when sizes vary.
@@ -73,6 +75,22 @@ pub struct FarOptions {
     pub capacity_bytes: u64,
     /// Whether to refuse everything but a file on DAX.
     pub require_dax: bool,
+}
+
+/// A size and a place, such as `1GiB:/mnt/pmem/far` or `1GiB:node=1`.
+impl FromStr for FarOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const USAGE: &str = "write a size and a place, such as 1GiB:/mnt/pmem/far or 1GiB:node=1";
+        let (size, place) = text.split_once(':').filter(|(_, place)| !place.is_empty()).ok_or(USAGE)?;
+        let ByteSize(capacity_bytes) = size.parse()?;
+        let place = match place.strip_prefix("node=") {
+            Some(node) => FarPlace::Node(node.parse().map_err(|_| USAGE)?),
+            None => FarPlace::File(place.into()),
+        };
+        Ok(Self { place, capacity_bytes, require_dax: false })
+    }
 }
 
 /// The kind of a medium, as found on the machine.

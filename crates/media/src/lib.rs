@@ -36,6 +36,7 @@
 //! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
 //! | [`placement`] | DRAM or far memory for each value, at a set ratio of bytes |
 //! | [`places`] | what of this the machine has |
+//! | [`size`] | numbers of bytes as people write them |
 //! | `testing` | disks that record every operation and rebuild what a power cut would leave, and disks that fail on purpose |
 
 pub mod aligned;
@@ -47,5 +48,6 @@ pub mod persist;
 pub mod placement;
 pub mod places;
 pub mod segments;
+pub mod size;
 #[doc(hidden)]
 pub mod testing;

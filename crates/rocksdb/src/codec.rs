@@ -1,6 +1,5 @@
 //! The work of one compression manager: it chooses the generation of new files, and packs and unpacks each block.
 
-use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::generation::Generation;
 use crate::lifecycle::{Lifecycle, Way};
@@ -8,7 +7,7 @@ use crate::rows;
 use crate::settings::{self, Output, Private, Settings};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
-use ziptier_codec::block::{BlockError, Engine, Path, Setting, parts, zstd};
+use ziptier_codec::block::{BlockError, Contexts, Engine, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 

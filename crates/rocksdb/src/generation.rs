@@ -22,13 +22,12 @@
 
 mod front_coding;
 
-use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::settings::{self, Private};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ziptier_codec::block::setting::SettingError;
-use ziptier_codec::block::{self, Huffman, Path, Setting};
+use ziptier_codec::block::{self, Contexts, Huffman, Path, Setting};
 use ziptier_codec::checksum::crc32c;
 use ziptier_codec::format::Format;
 use ziptier_codec::token;

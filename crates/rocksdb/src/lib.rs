@@ -39,7 +39,6 @@
 
 pub mod cache;
 pub mod codec;
-mod contexts;
 pub mod counters;
 pub mod generation;
 pub mod host;

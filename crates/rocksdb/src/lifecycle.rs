@@ -14,13 +14,13 @@
 mod trial;
 
 use crate::codec::Guidance;
-use crate::contexts::Contexts;
 use crate::generation::Generation;
 use crate::settings::{Private, Settings};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trial::{Trial, Weighed};
+use ziptier_codec::block::Contexts;
 use ziptier_codec::token::Effort;
 
 /// Bytes of samples of a file: enough for tokens of 14 bits.

@@ -174,23 +174,10 @@ impl Settings {
 /// ordinary DEFLATE gets entry points behind its streams. RocksDB ignores them, because its zlib stops at the end of
 /// the stream.
 pub(crate) fn engine(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
-    let engine = device_or_cpu(setting)?;
+    let engine = setting.engine_of_machine()?;
     let is_ordinary = setting.huffman == Huffman::Dynamic && setting.dictionary.is_none();
     if engine.format() == Format::Deflate && engine.name() == "software" && is_ordinary {
         return Ok(Arc::new(Parts::new(setting.level)?));
     }
     Ok(engine)
-}
-
-fn device_or_cpu(setting: &Setting) -> Result<Arc<dyn Engine>, SettingError> {
-    let is_open = setting.format == Format::Deflate
-        && setting.path == Path::Auto
-        && setting.device == DeviceSource::Discovered;
-    if !is_open {
-        return setting.engine();
-    }
-    match setting.clone().with_path(Path::Hardware).engine() {
-        Ok(_) => setting.engine_named("iaa"),
-        Err(_) => setting.engine_named("software"),
-    }
 }

@@ -131,3 +131,4 @@ pub use ziptier_codec::block::{DeviceSource, Huffman, Path};
 pub use ziptier_media::far::{FarOptions, FarPlace};
 pub use ziptier_media::log::{LogError, TornTail};
 pub use ziptier_media::segments::SegmentError;
+pub use ziptier_media::size::ByteSize;

@@ -51,8 +51,7 @@ impl Failure {
 ///
 /// # Safety
 ///
-/// `compress` has written the first *n* bytes of its target when it returns `Ok(Some(n))`, and `decompress` the whole
-/// target when it returns `Ok(())`.
+/// `compress` and `decompress` have written the first *n* bytes of their target when they return `Ok(Some(n))`.
 pub(super) unsafe trait Coder: Send {
     /// The error of `decompress`. Coders on the CPU find only damage.
     type Error: Into<Failure>;
@@ -69,8 +68,12 @@ pub(super) unsafe trait Coder: Send {
     /// Compresses, or returns `None` if the target is too small.
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError>;
 
-    /// Fills the target exactly, from all of `packed`.
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Self::Error>;
+    /// Decompresses all of `packed`, or returns `None` if the target is too small.
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Self::Error>;
 }
 
 /// A [`Coder`] as a [`BlockCodec`].
@@ -117,16 +120,45 @@ impl<'a, C: Coder> Context<'a, C> {
         out: &mut Vec<u8>,
         raw_bytes: usize,
     ) -> Result<(), Failure> {
-        if raw_bytes > self.coder.raw_bytes_max(packed)? {
-            return Err(Damage::other_length(packed.len()).into());
-        }
+        self.check_plausible(packed, raw_bytes)?;
         out.reserve(raw_bytes);
-        self.coder.decompress(packed, &mut out.spare_capacity_mut()[..raw_bytes]).map_err(Into::into)?;
-        // SAFETY: `raw_bytes` were reserved behind the old length, and all of them were written: that is the contract
-        // of `Coder::decompress`.
+        self.fill(packed, &mut out.spare_capacity_mut()[..raw_bytes])?;
+        // SAFETY: `raw_bytes` were reserved behind the old length, and `fill` has written all of them.
         unsafe { out.set_len(out.len() + raw_bytes) };
         Ok(())
     }
+
+    /// Refuses a length that no sound block of so few bytes has.
+    fn check_plausible(&self, packed: &[u8], raw_bytes: usize) -> Result<(), Failure> {
+        match raw_bytes > self.coder.raw_bytes_max(packed)? {
+            true => Err(Damage::other_length(packed.len()).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the whole target, or fails.
+    fn fill(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
+        let raw_bytes = target.len();
+        match self.coder.decompress(packed, target).map_err(Into::into)? {
+            Some(written) if written == raw_bytes => Ok(()),
+            _ => Err(Damage::other_length(packed.len()).into()),
+        }
+    }
+
+    fn up_to(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Failure> {
+        let room = target.len().min(self.coder.raw_bytes_max(packed)?);
+        self.coder.decompress(packed, &mut target[..room]).map_err(Into::into)
+    }
+}
+
+/// The first bytes of a target.
+///
+/// # Safety
+///
+/// They have been written.
+unsafe fn written(target: &mut [MaybeUninit<u8>], length: usize) -> &mut [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { target[..length].assume_init_mut() }
 }
 
 impl<C: Coder> BlockCodec for Context<'_, C> {
@@ -150,6 +182,53 @@ impl<C: Coder> BlockCodec for Context<'_, C> {
         let result = self.decompress_append(packed, out, raw_bytes);
         self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun);
         result.map_err(|failure| failure.of(self.format, C::ENGINE))
+    }
+
+    fn compress_into<'t>(
+        &mut self,
+        raw: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let begun = self.counters.begin();
+        let room = target.len().min(self.coder.bound(raw.len()));
+        let result = self.coder.compress(raw, &mut target[..room]);
+        match &result {
+            Ok(fits) => self.counters.compressed(raw.len(), *fits, begun),
+            Err(_) => self.counters.faulted(),
+        }
+        // SAFETY: the contract of `Coder::compress`.
+        Ok(result?.map(|length| unsafe { written(target, length) }))
+    }
+
+    fn decompress_into<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<&'t mut [u8], BlockError> {
+        let begun = self.counters.begin();
+        let raw_bytes = target.len();
+        let result = self.check_plausible(packed, raw_bytes).and_then(|()| self.fill(packed, target));
+        self.counters.decompressed(packed.len(), result.is_ok().then_some(raw_bytes), begun);
+        result.map_err(|failure| failure.of(self.format, C::ENGINE))?;
+        // SAFETY: `fill` has written the whole target.
+        Ok(unsafe { written(target, raw_bytes) })
+    }
+
+    fn decompress_up_to<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let begun = self.counters.begin();
+        let result = self.up_to(packed, target);
+        match &result {
+            Ok(None) => self.counters.did_not_fit(packed.len(), begun),
+            Ok(raw_bytes) => self.counters.decompressed(packed.len(), *raw_bytes, begun),
+            Err(_) => self.counters.decompressed(packed.len(), None, begun),
+        }
+        let result = result.map_err(|failure| failure.of(self.format, C::ENGINE))?;
+        // SAFETY: the contract of `Coder::decompress`.
+        Ok(result.map(|length| unsafe { written(target, length) }))
     }
 
     fn dictionary_fingerprint(&self) -> u32 {

@@ -66,7 +66,7 @@ counters! {
     compress_bytes_out,
     /// Nanoseconds spent compressing, estimated from one block in 32.
     compress_ns,
-    /// Blocks that did not fit, so that the caller stores them raw.
+    /// Blocks that did not fit into the caller's limit: packed ones are stored raw then.
     does_not_fit,
     /// Blocks decompressed, those that were damaged included.
     decompress_calls,
@@ -163,6 +163,15 @@ impl ContextCounters<'_> {
             Some(bytes_out) => raise(&tally.decompress_bytes_out, bytes_out as u64),
             None => raise(&tally.faults, 1),
         }
+    }
+
+    /// Counts a block that was to be decompressed and is longer than the room for it.
+    pub fn did_not_fit(&mut self, bytes_in: usize, begun: Option<Instant>) {
+        let tally = &self.tally;
+        raise(&tally.decompress_calls, 1);
+        raise(&tally.decompress_bytes_in, bytes_in as u64);
+        raise_time(&tally.decompress_ns, begun);
+        raise(&tally.does_not_fit, 1);
     }
 
     /// Counts a block that has ended. An engine's own errors count in [`faulted`](Self::faulted) instead.

@@ -117,8 +117,7 @@ pub(super) fn copied(
     Some(length)
 }
 
-// SAFETY: `compress` returns the bytes that it copied to the start of the target, and `decompress` succeeds only if it
-// copied as many as the target has.
+// SAFETY: both methods return the bytes that they copied to the start of the target.
 unsafe impl Coder for DeflateCoder<'_> {
     type Error = Damage;
 
@@ -136,17 +135,16 @@ unsafe impl Coder for DeflateCoder<'_> {
         Ok(copied(&mut self.made, target, |made| encoder.compress(self.huffman, raw, made, room)))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         let decoder = self.decoder.get_or_insert_with(|| deflate::Decoder::new(self.shared));
         self.made.clear();
-        let damage =
-            |error: deflate::DecodeError| Damage { position: error.position, what: error.fault.what() };
-        let length =
-            decoder.decompress(self.huffman, packed, &mut self.made, target.len()).map_err(damage)?;
-        if length != target.len() {
-            return Err(Damage::other_length(packed.len()));
+        match decoder.decompress(self.huffman, packed, &mut self.made, target.len()) {
+            Ok(length) => {
+                target[..length].write_copy_of_slice(&self.made);
+                Ok(Some(length))
+            }
+            Err(deflate::DecodeError { fault: deflate::Fault::OutputTooLong, .. }) => Ok(None),
+            Err(error) => Err(Damage { position: error.position, what: error.fault.what() }),
         }
-        target.write_copy_of_slice(&self.made);
-        Ok(())
     }
 }

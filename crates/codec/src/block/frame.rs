@@ -13,6 +13,7 @@
 use super::{Batches, Begun, BlockCodec, BlockError, Done, Task};
 use crate::checksum::crc32c_append;
 use crate::format::Format;
+use std::mem::MaybeUninit;
 
 /// Bytes before the payload. A frame is never larger than its block plus this header.
 pub const HEADER_BYTES: usize = 9;
@@ -54,6 +55,44 @@ pub fn pack(
     let checksum = checksum(codec, &out[start..]);
     out[start + 5..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     Ok(out.len() - start)
+}
+
+/// As [`pack`], to the start of `target`. Returns the frame, or `None` if the target is too small.
+/// `raw.len() + HEADER_BYTES` bytes always suffice.
+///
+/// # Panics
+///
+/// If `raw` is longer than [`RAW_BYTES_MAX`].
+pub fn pack_into<'t>(
+    codec: &mut dyn BlockCodec,
+    format: Format,
+    raw: &[u8],
+    target: &'t mut [MaybeUninit<u8>],
+) -> Result<Option<&'t mut [u8]>, BlockError> {
+    let raw_bytes = u32::try_from(raw.len()).expect("a block is smaller than 4 GiB");
+    let Some((header, payload)) = target.split_at_mut_checked(HEADER_BYTES) else { return Ok(None) };
+    let room = payload.len();
+    let packed = match raw.len().checked_sub(1) {
+        Some(max_bytes) if format != Format::None => {
+            codec.compress_into(raw, &mut payload[..room.min(max_bytes)])?.map(|packed| &*packed)
+        }
+        _ => None,
+    };
+    let (number, payload) = match packed {
+        Some(packed) => (format.number(), packed),
+        None => match payload.get_mut(..raw.len()) {
+            Some(payload) => (Format::None.number(), &*payload.write_copy_of_slice(raw)),
+            None => return Ok(None),
+        },
+    };
+    let mut fields = [number, 0, 0, 0, 0, 0, 0, 0, 0];
+    fields[1..5].copy_from_slice(&raw_bytes.to_le_bytes());
+    let checksum = checksum_of(codec, &fields[..5], payload);
+    fields[5..].copy_from_slice(&checksum.to_le_bytes());
+    header.write_copy_of_slice(&fields);
+    let length = HEADER_BYTES + payload.len();
+    // SAFETY: the header has been written, and so has the payload, which lies right behind it.
+    Ok(Some(unsafe { target[..length].assume_init_mut() }))
 }
 
 /// Begins to pack a block beside others. [`finish_pack`] returns its frame.
@@ -147,6 +186,19 @@ pub fn unpack(
     }
 }
 
+/// As [`unpack`], to the start of `target`, whose length is the limit. Returns the block.
+pub fn unpack_into<'t>(
+    codec: &mut dyn BlockCodec,
+    format: Format,
+    frame: &[u8],
+    target: &'t mut [MaybeUninit<u8>],
+) -> Result<&'t mut [u8], BlockError> {
+    match checked(codec, format, frame, target.len())? {
+        Payload::Raw(raw) => Ok(target[..raw.len()].write_copy_of_slice(raw)),
+        Payload::Packed(packed, raw_bytes) => codec.decompress_into(packed, &mut target[..raw_bytes]),
+    }
+}
+
 /// The payload of a sound frame.
 enum Payload<'a> {
     Raw(&'a [u8]),
@@ -186,5 +238,9 @@ fn checked<'a>(
 }
 
 fn checksum(codec: &dyn BlockCodec, frame: &[u8]) -> u32 {
-    crc32c_append(crc32c_append(codec.dictionary_fingerprint(), &frame[..5]), &frame[HEADER_BYTES..])
+    checksum_of(codec, &frame[..5], &frame[HEADER_BYTES..])
+}
+
+fn checksum_of(codec: &dyn BlockCodec, format_and_length: &[u8], payload: &[u8]) -> u32 {
+    crc32c_append(crc32c_append(codec.dictionary_fingerprint(), format_and_length), payload)
 }

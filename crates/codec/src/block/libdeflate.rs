@@ -96,8 +96,8 @@ struct LibdeflateCoder<'a> {
     made: Vec<u8>,
 }
 
-// SAFETY: libdeflate returns the number of bytes that it wrote from the start of the target. `decompress` succeeds only
-// if that number equals the length of the target.
+// SAFETY: both methods return the number of bytes that libdeflate wrote, or that were copied, from the start of the
+// target.
 unsafe impl Coder for LibdeflateCoder<'_> {
     type Error = Damage;
 
@@ -126,14 +126,16 @@ unsafe impl Coder for LibdeflateCoder<'_> {
         Ok(compressor.compress(raw, target))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             None => self.decompressor.insert(Decompressor::new()?),
         };
         match decompressor.decompress(packed, target)? {
-            read if read < packed.len() => Err(Damage { position: read, what: "bytes after the last block" }),
-            _ => Ok(()),
+            Some(Stream { read, .. }) if read < packed.len() => {
+                Err(Damage { position: read, what: "bytes after the last block" })
+            }
+            stream => Ok(stream.map(|stream| stream.written)),
         }
     }
 }
@@ -196,6 +198,12 @@ impl Drop for Compressor {
     }
 }
 
+/// The bytes of a decoded stream, and of its contents.
+pub(super) struct Stream {
+    read: usize,
+    pub(super) written: usize,
+}
+
 /// libdeflate's decoder, owned.
 pub(super) struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
 
@@ -209,12 +217,12 @@ impl Decompressor {
         new.map(Decompressor).ok_or(Damage { position: 0, what: "no memory for a decoder" })
     }
 
-    /// Fills the target exactly, and returns the bytes of the stream. More bytes may follow the stream.
+    /// Decodes a stream, behind which more bytes may follow; `None` if the target is too small for its contents.
     pub(super) fn decompress(
         &mut self,
         packed: &[u8],
         target: &mut [MaybeUninit<u8>],
-    ) -> Result<usize, Damage> {
+    ) -> Result<Option<Stream>, Damage> {
         let (mut read, mut written) = (0, 0);
         // SAFETY: the decompressor is alive and used by one caller at a time. Source and target are valid for the
         // lengths given with them. The library goes past neither, whatever the bytes are.
@@ -229,15 +237,11 @@ impl Decompressor {
                 &mut written,
             )
         };
-        // The library does not report the position of damage.
-        let end = packed.len();
         match result {
-            ffi::libdeflate_result_LIBDEFLATE_SUCCESS if written != target.len() => {
-                Err(Damage::other_length(read))
-            }
-            ffi::libdeflate_result_LIBDEFLATE_SUCCESS => Ok(read),
-            ffi::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE => Err(Damage::other_length(end)),
-            _ => Err(Damage { position: end, what: "no valid stream" }),
+            ffi::libdeflate_result_LIBDEFLATE_SUCCESS => Ok(Some(Stream { read, written })),
+            ffi::libdeflate_result_LIBDEFLATE_INSUFFICIENT_SPACE => Ok(None),
+            // The library does not report the position of damage.
+            _ => Err(Damage { position: packed.len(), what: "no valid stream" }),
         }
     }
 }

@@ -58,6 +58,10 @@ impl Engine for Lz4 {
         &self.counters
     }
 
+    fn bound(&self, raw_bytes: usize) -> usize {
+        bound(raw_bytes)
+    }
+
     fn memory_bytes(&self) -> usize {
         self.prepared.as_ref().map_or(0, |prepared| prepared.stream.memory_bytes())
     }
@@ -67,6 +71,11 @@ impl Engine for Lz4 {
         let fingerprint = self.prepared.as_ref().map_or(0, |prepared| prepared.dictionary.fingerprint());
         Ok(Box::new(Context::new(coder, Format::Lz4, fingerprint, self.counters.open())))
     }
+}
+
+/// `LZ4_COMPRESSBOUND`.
+fn bound(raw_bytes: usize) -> usize {
+    raw_bytes.saturating_add(raw_bytes / 255 + 16)
 }
 
 /// A dictionary with the hash tables of its content, for one level.
@@ -95,14 +104,12 @@ struct Lz4Coder<'a> {
     stream: Option<Stream>,
 }
 
-// SAFETY: LZ4 returns the number of bytes that it wrote from the start of the target. `decompress` compares that number
-// with the length of the target.
+// SAFETY: LZ4 returns the number of bytes that it wrote from the start of the target.
 unsafe impl Coder for Lz4Coder<'_> {
     type Error = Damage;
 
     fn bound(&self, raw_bytes: usize) -> usize {
-        // LZ4_COMPRESSBOUND
-        raw_bytes.saturating_add(raw_bytes / 255 + 16)
+        bound(raw_bytes)
     }
 
     fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
@@ -120,13 +127,13 @@ unsafe impl Coder for Lz4Coder<'_> {
         Ok(stream.compress(self.prepared, raw, target))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         let (Ok(packed_bytes), Ok(raw_bytes)) =
             (c_int::try_from(packed.len()), c_int::try_from(target.len()))
         else {
             return Err(Damage::other_length(packed.len()));
         };
-        let (source, target) = (packed.as_ptr().cast(), target.as_mut_ptr().cast());
+        let (room, source, target) = (target.len(), packed.as_ptr().cast(), target.as_mut_ptr().cast());
         let written = match self.prepared {
             // SAFETY: source and target are valid for the lengths given with them. The function reads and writes
             // nothing else, whatever the bytes are.
@@ -148,8 +155,8 @@ unsafe impl Coder for Lz4Coder<'_> {
             }
         };
         match usize::try_from(written) {
-            Ok(_) if written == raw_bytes => Ok(()),
-            Ok(_) => Err(Damage::other_length(packed.len())),
+            Ok(written) => Ok(Some(written)),
+            Err(_) if raw_bytes_stated(packed).is_some_and(|stated| stated > room) => Ok(None),
             // The library returns the position, negated, less one.
             Err(_) => Err(Damage {
                 position: (written.unsigned_abs() as usize - 1).min(packed.len()),
@@ -157,6 +164,42 @@ unsafe impl Coder for Lz4Coder<'_> {
             }),
         }
     }
+}
+
+/// The bytes that the sequences of a block state together; `None` if the sequences do not end with the block. The
+/// library does not tell a small target from damage.
+#[cold]
+fn raw_bytes_stated(packed: &[u8]) -> Option<usize> {
+    let (mut at, mut raw_bytes) = (0, 0);
+    loop {
+        let lengths = *packed.get(at)?;
+        at += 1;
+        let literals = length_stated(packed, &mut at, lengths >> 4)?;
+        at += literals;
+        raw_bytes += literals;
+        if at == packed.len() {
+            return Some(raw_bytes);
+        }
+        at += OFFSET_BYTES;
+        raw_bytes += MATCH_BYTES_MIN + length_stated(packed, &mut at, lengths & 15)?;
+    }
+}
+
+/// The bytes of the distance of a match, and the length of the shortest match.
+const OFFSET_BYTES: usize = 2;
+const MATCH_BYTES_MIN: usize = 4;
+
+/// A length that begins with four bits. If these are all ones, it goes on in bytes, of which the last is not 255.
+fn length_stated(packed: &[u8], at: &mut usize, first: u8) -> Option<usize> {
+    let mut length = usize::from(first);
+    let mut goes_on = first == 15;
+    while goes_on {
+        let more = *packed.get(*at)?;
+        *at += 1;
+        length += usize::from(more);
+        goes_on = more == u8::MAX;
+    }
+    Some(length)
 }
 
 /// The working memory of the encoder: 16 KiB, or 256 KiB for HC.

@@ -24,6 +24,7 @@
 
 mod batch;
 mod context;
+mod contexts;
 pub mod counters;
 #[cfg(feature = "deflate")]
 pub mod deflate;
@@ -54,6 +55,7 @@ pub mod zlib;
 pub mod zstd;
 
 pub use batch::{Batches, Begun};
+pub use contexts::Contexts;
 pub use counters::{ContextCounters, Counters, CountersSnapshot};
 pub use device::DeviceSource;
 pub use dictionary::Dictionary;
@@ -68,6 +70,7 @@ pub use setting::{Huffman, Setting};
 pub use ziptier_accel::{ModelOptions, ModelOptionsError};
 
 use crate::format::Format;
+use std::mem::MaybeUninit;
 
 /// An implementation of one format.
 pub trait Engine: Send + Sync {
@@ -96,6 +99,12 @@ pub trait Engine: Send + Sync {
 
     /// The counters of all contexts of this engine together.
     fn counters(&self) -> &Counters;
+
+    /// The most bytes that a context can make of `raw_bytes` bytes.
+    fn bound(&self, raw_bytes: usize) -> usize {
+        // No code of DEFLATE for a byte is longer than 15 bits. The other formats expand less.
+        raw_bytes.saturating_mul(2).saturating_add(64)
+    }
 
     /// Bytes of heap that the engine holds for all contexts: the data prepared from its dictionary.
     fn memory_bytes(&self) -> usize {
@@ -127,6 +136,44 @@ pub trait BlockCodec: Send {
     /// [`Engine::checks_end`]). An error leaves `out` unchanged. At most `raw_bytes` and a small slack are allocated.
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError>;
 
+    /// As [`compress`](Self::compress), to the start of `target`, and returns the compressed block.
+    ///
+    /// A block that fills the target to within 16 bytes may count as one that does not fit. With
+    /// [`Engine::bound`] bytes, every block fits.
+    fn compress_into<'t>(
+        &mut self,
+        raw: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let mut packed = Vec::new();
+        let fits = self.compress(raw, &mut packed, target.len())?;
+        Ok(fits.map(|length| target[..length].write_copy_of_slice(&packed)))
+    }
+
+    /// As [`decompress`](Self::decompress), into `target`, which is as long as the block.
+    fn decompress_into<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<&'t mut [u8], BlockError> {
+        let mut raw = Vec::new();
+        self.decompress(packed, &mut raw, target.len())?;
+        Ok(target.write_copy_of_slice(&raw))
+    }
+
+    /// Unpacks a block whose length the caller does not know, to the start of `target`. Returns the block, or `None` if
+    /// it is longer than the target.
+    ///
+    /// Damage may give a shorter block, where the exact length would have revealed it. An engine that needs the length
+    /// returns [`BlockError::Engine`], as this default does.
+    fn decompress_up_to<'t>(
+        &mut self,
+        _packed: &[u8],
+        _target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        Err(unknown_length("of this block"))
+    }
+
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
     fn dictionary_fingerprint(&self) -> u32 {
         0
@@ -139,6 +186,12 @@ pub trait BlockCodec: Send {
 
     /// Moves finished jobs to `done`, in any order. With `wait` it returns only when the queue is empty.
     fn reap(&mut self, done: &mut Vec<Done>, wait: bool);
+}
+
+/// The error of an engine that must know the length of a block.
+fn unknown_length(engine: &'static str) -> BlockError {
+    let reason = "cannot unpack a block of unknown length: give the length".to_owned();
+    BlockError::Engine { engine, reason }
 }
 
 /// The task for the input of a [`Job`].

@@ -76,8 +76,8 @@ struct PartsCoder<'a> {
     whole: Option<Decompressor>,
 }
 
-// SAFETY: `compress` returns the bytes that it copied to the start of the target; `decompress` succeeds only if one of
-// the decoders wrote the whole target.
+// SAFETY: `compress` returns the bytes that it copied to the start of the target. Of the decoders, one fills the whole
+// target or fails, and the other returns the bytes that it wrote.
 unsafe impl Coder for PartsCoder<'_> {
     type Error = Damage;
 
@@ -95,14 +95,14 @@ unsafe impl Coder for PartsCoder<'_> {
         Ok(copied(&mut self.made, target, |made| encoder.compress_with_entries(raw, made, room)))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         if self.parts.get_or_insert_default().decompress(packed, target) {
-            return Ok(());
+            return Ok(Some(target.len()));
         }
         let whole = match &mut self.whole {
             Some(whole) => whole,
             None => self.whole.insert(Decompressor::new()?),
         };
-        whole.decompress(packed, target).map(|_| ())
+        Ok(whole.decompress(packed, target)?.map(|stream| stream.written))
     }
 }

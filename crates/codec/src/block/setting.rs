@@ -182,6 +182,18 @@ impl Setting {
         }
     }
 
+    /// As [`engine`](Self::engine), but on the path `auto` it takes the machine's devices for `deflate` if this process
+    /// may use any.
+    pub fn engine_of_machine(&self) -> Result<Arc<dyn Engine>, SettingError> {
+        let is_open = self.format == Format::Deflate
+            && self.path == Path::Auto
+            && self.device == DeviceSource::Discovered;
+        match is_open && self.clone().with_path(Path::Hardware).engine().is_ok() {
+            true => self.engine_named("iaa"),
+            false => self.engine(),
+        }
+    }
+
     fn prefers_device(&self) -> bool {
         match self.path {
             Path::Hardware => true,

@@ -114,8 +114,7 @@ impl<'a> ZlibCoder<'a> {
     }
 }
 
-// SAFETY: `avail_out` begins at the length of the target, and zlib lowers it by every byte written. `decompress`
-// succeeds only if it reached zero.
+// SAFETY: `avail_out` begins at the length of the target, and zlib lowers it by every byte written.
 unsafe impl Coder for ZlibCoder<'_> {
     type Error = Damage;
 
@@ -166,7 +165,7 @@ unsafe impl Coder for ZlibCoder<'_> {
         }
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Damage> {
+    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         let (Ok(packed_bytes), Ok(raw_bytes)) =
             (c_uint::try_from(packed.len()), c_uint::try_from(target.len()))
         else {
@@ -200,10 +199,9 @@ unsafe impl Coder for ZlibCoder<'_> {
         let position = packed.len() - stream.z().avail_in as usize;
         let (left, room) = (stream.z().avail_in, stream.z().avail_out);
         match result {
-            ffi::Z_STREAM_END if room > 0 => Err(Damage::other_length(position)),
             ffi::Z_STREAM_END if left > 0 => Err(Damage { position, what: "bytes after the last block" }),
-            ffi::Z_STREAM_END => Ok(()),
-            ffi::Z_OK | ffi::Z_BUF_ERROR if room == 0 => Err(Damage::other_length(position)),
+            ffi::Z_STREAM_END => Ok(Some(target.len() - room as usize)),
+            ffi::Z_OK | ffi::Z_BUF_ERROR if room == 0 => Ok(None),
             ffi::Z_OK | ffi::Z_BUF_ERROR => Err(Damage { position, what: "the input ends" }),
             ffi::Z_MEM_ERROR => Err(Damage { position, what: "no memory for the window" }),
             _ => Err(Damage { position, what: "no valid stream" }),

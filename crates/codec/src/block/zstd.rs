@@ -77,6 +77,10 @@ impl Engine for Zstd {
         &self.counters
     }
 
+    fn bound(&self, raw_bytes: usize) -> usize {
+        zstd_safe::compress_bound(raw_bytes)
+    }
+
     fn memory_bytes(&self) -> usize {
         self.prepared.as_ref().map_or(0, |prepared| prepared.compress.sizeof())
     }
@@ -128,8 +132,7 @@ impl<'a> ZstdCoder<'a> {
     }
 }
 
-// SAFETY: libzstd returns the number of bytes that it wrote from the start of the target. `decompress` compares that
-// number with the length of the target.
+// SAFETY: libzstd returns the number of bytes that it wrote from the start of the target.
 unsafe impl Coder for ZstdCoder<'_> {
     type Error = Failure;
 
@@ -159,9 +162,11 @@ unsafe impl Coder for ZstdCoder<'_> {
         }
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
-        let raw_bytes = target.len();
-        let fail = |code| Damage { position: packed.len(), what: get_error_name(code) };
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         let no_context = |code| Failure::Engine(format!("zstd: {}", get_error_name(code)));
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
@@ -170,8 +175,11 @@ unsafe impl Coder for ZstdCoder<'_> {
                 self.decompressor.insert(decompressor)
             }
         };
-        let length = decompressor.decompress(&mut Target::new(target), packed).map_err(fail)?;
-        if length == raw_bytes { Ok(()) } else { Err(Damage::other_length(packed.len()).into()) }
+        match decompressor.decompress(&mut Target::new(target), packed) {
+            Ok(length) => Ok(Some(length)),
+            Err(TARGET_TOO_SMALL) => Ok(None),
+            Err(code) => Err(Damage { position: packed.len(), what: get_error_name(code) }.into()),
+        }
     }
 }
 

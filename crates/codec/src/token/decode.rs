@@ -109,24 +109,24 @@ impl Table {
         raw_bytes + TOKEN_BYTES_MAX
     }
 
-    /// Writes the value behind the end of `out`, whose length stays as it was.
+    /// Writes the value at `start`.
     ///
     /// # Safety
     ///
-    /// `coded` holds exactly `count` numbers and a check. The spare capacity of `out` is at least
-    /// [`Table::spare_bytes`] of the value's length. As a bound of that length, 16 bytes per number always suffice.
+    /// `coded` holds exactly `count` numbers and a check. [`Table::spare_bytes`] of the value's length may be written
+    /// at `start`. As a bound of that length, 16 bytes per number always suffice.
     #[inline]
-    pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, out: &mut Vec<u8>) -> Pass {
+    pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
         // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
         unsafe {
             match self.bits {
-                10 => self.decode_width::<10>(coded, count, out),
-                11 => self.decode_width::<11>(coded, count, out),
-                12 => self.decode_width::<12>(coded, count, out),
-                13 => self.decode_width::<13>(coded, count, out),
-                14 => self.decode_width::<14>(coded, count, out),
-                15 => self.decode_width::<15>(coded, count, out),
-                _ => self.decode_width::<16>(coded, count, out),
+                10 => self.decode_width::<10>(coded, count, start),
+                11 => self.decode_width::<11>(coded, count, start),
+                12 => self.decode_width::<12>(coded, count, start),
+                13 => self.decode_width::<13>(coded, count, start),
+                14 => self.decode_width::<14>(coded, count, start),
+                15 => self.decode_width::<15>(coded, count, start),
+                _ => self.decode_width::<16>(coded, count, start),
             }
         }
     }
@@ -136,14 +136,12 @@ impl Table {
     /// # Safety
     ///
     /// As for [`Table::decode`], and `BITS` is the width of this table.
-    unsafe fn decode_width<const BITS: usize>(&self, coded: &[u8], count: usize, out: &mut Vec<u8>) -> Pass {
+    unsafe fn decode_width<const BITS: usize>(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
         debug_assert_eq!(coded.len(), super::numbers::coded_len(count, BITS as u32));
         debug_assert!(self.entries.len() == 1 << BITS && self.lengths.len() == 1 << BITS);
         let mask = (1u64 << BITS) - 1;
         let entries = self.entries.as_ptr();
         let lengths = self.lengths.as_ptr();
-        // SAFETY: the end of the initialised part lies within the allocation.
-        let start = unsafe { out.as_mut_ptr().add(out.len()) };
         let mut raw_bytes = 0usize;
         // Length 0 wraps around to a byte with its high bit set; no length of a token does.
         let mut invalid = 0u8;
@@ -152,7 +150,7 @@ impl Table {
         let mut copy = |number: u64, keep: u8| {
             let number = (number & mask) as usize;
             // SAFETY: `number` is below 2^BITS, the length of both tables. The store ends at most 16 bytes after the
-            // bytes written so far, which the caller's spare capacity allows. `raw_bytes` grows only by lengths of the
+            // bytes written so far, which the caller allows. `raw_bytes` grows only by lengths of the
             // value's own numbers, so it never exceeds the value's length.
             unsafe {
                 let length = *lengths.add(number);

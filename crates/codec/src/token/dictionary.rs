@@ -7,6 +7,7 @@ use super::matcher::Matcher;
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX, numbers, serial, train};
 use crate::checksum::check16;
 use std::fmt;
+use std::mem::MaybeUninit;
 
 /// An output buffer gets this size without a measurement of the value's length.
 const RESERVE_FREELY_BYTES: usize = 4096;
@@ -218,37 +219,88 @@ impl Dictionary {
         out: &mut Vec<u8>,
         max_bytes: usize,
     ) -> Result<usize, DecodeError> {
-        let bits = self.bits();
-        let count =
-            numbers::count(coded.len(), bits).ok_or(DecodeError::Length { coded_bytes: coded.len() })?;
-        let payload_bytes = coded.len() - CHECK_BYTES;
-        // Computed first, and tested last: the latency of the check hides behind the copies.
-        let computed = check16(self.fingerprint, &coded[..payload_bytes]);
-        let stored = u16::from_le_bytes([coded[payload_bytes], coded[payload_bytes + 1]]);
-
+        let count = self.count(coded)?;
         let spare_bytes = Table::spare_bytes(count * TOKEN_BYTES_MAX);
         if out.capacity() - out.len() < spare_bytes {
             self.make_room(coded, count, spare_bytes, out, max_bytes)?;
         }
+        let start = out.spare_capacity_mut().as_mut_ptr().cast();
         // SAFETY: `count` was derived from the length of `coded`. There is room for 16 bytes per number or for the
         // measured length.
-        let pass = unsafe { self.table.decode(coded, count, out) };
+        let raw_bytes = unsafe { self.decode(coded, count, start, max_bytes)? };
+        // SAFETY: `decode` wrote that many bytes behind the old end, within the capacity.
+        unsafe { out.set_len(out.len() + raw_bytes) };
+        Ok(raw_bytes)
+    }
+
+    /// As [`decode_append`](Self::decode_append), to the start of `target`, whose length is the limit. Returns the
+    /// value.
+    ///
+    /// The bytes of `target` behind the value may change. A target with less than [`spare_bytes`](Self::spare_bytes)
+    /// costs a first pass over the value, and a target without 16 bytes to spare a copy.
+    pub fn decode_into<'t>(
+        &self,
+        coded: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<&'t mut [u8], DecodeError> {
+        let count = self.count(coded)?;
+        let max_bytes = target.len();
+        if max_bytes < Table::spare_bytes(count * TOKEN_BYTES_MAX) {
+            let raw_bytes = self.raw_len(coded)?;
+            if raw_bytes > max_bytes {
+                return Err(DecodeError::TooLong { raw_bytes, max_bytes });
+            }
+            if max_bytes < Table::spare_bytes(raw_bytes) {
+                let mut value = Vec::new();
+                self.decode_append(coded, &mut value, raw_bytes)?;
+                return Ok(target[..raw_bytes].write_copy_of_slice(&value));
+            }
+        }
+        // SAFETY: `count` was derived from the length of `coded`. There is room for 16 bytes per number or for the
+        // measured length.
+        let raw_bytes = unsafe { self.decode(coded, count, target.as_mut_ptr().cast(), max_bytes)? };
+        // SAFETY: `decode` wrote that many bytes.
+        Ok(unsafe { target[..raw_bytes].assume_init_mut() })
+    }
+
+    /// The token numbers in a coded value.
+    #[inline]
+    fn count(&self, coded: &[u8]) -> Result<usize, DecodeError> {
+        numbers::count(coded.len(), self.bits()).ok_or(DecodeError::Length { coded_bytes: coded.len() })
+    }
+
+    /// Writes the value at `start` and returns its length.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Table::decode`].
+    #[inline]
+    unsafe fn decode(
+        &self,
+        coded: &[u8],
+        count: usize,
+        start: *mut u8,
+        max_bytes: usize,
+    ) -> Result<usize, DecodeError> {
+        let payload_bytes = coded.len() - CHECK_BYTES;
+        // Computed first, and tested last: the latency of the check hides behind the copies.
+        let computed = check16(self.fingerprint, &coded[..payload_bytes]);
+        let stored = u16::from_le_bytes([coded[payload_bytes], coded[payload_bytes + 1]]);
+        // SAFETY: the caller's promise.
+        let pass = unsafe { self.table.decode(coded, count, start) };
         let sound = stored == computed
             && pass.valid
             && pass.raw_bytes <= max_bytes
-            && numbers::padding_is_zero(&coded[..payload_bytes], count, bits);
-        if !sound {
-            return Err(self.explain(coded, count, stored, computed, pass.raw_bytes, max_bytes));
+            && numbers::padding_is_zero(&coded[..payload_bytes], count, self.bits());
+        match sound {
+            true => Ok(pass.raw_bytes),
+            false => Err(self.explain(coded, count, stored, computed, pass.raw_bytes, max_bytes)),
         }
-        // SAFETY: `decode` wrote that many bytes behind the old end, within the capacity.
-        unsafe { out.set_len(out.len() + pass.raw_bytes) };
-        Ok(pass.raw_bytes)
     }
 
     /// The length of the value, without its bytes. The check is verified as in decoding.
     pub fn raw_len(&self, coded: &[u8]) -> Result<usize, DecodeError> {
-        let count = numbers::count(coded.len(), self.bits())
-            .ok_or(DecodeError::Length { coded_bytes: coded.len() })?;
+        let count = self.count(coded)?;
         let (payload, stored) = coded.split_at(coded.len() - CHECK_BYTES);
         let stored = u16::from_le_bytes([stored[0], stored[1]]);
         let computed = check16(self.fingerprint, payload);
@@ -365,6 +417,17 @@ mod tests {
                     assert_eq!(dictionary.decode_append(coded, &mut out, length), Ok(length));
                     assert_eq!(out, value);
                     assert_eq!(dictionary.raw_len(coded), Ok(length));
+                }
+                // With room for one pass, for the measured length and the last copy, and for the value alone.
+                for room in [dictionary.spare_bytes(ends[0] as usize), length + 16, length] {
+                    let mut target = vec![MaybeUninit::new(7); room];
+                    let coded = &coded[1..ends[0] as usize];
+                    assert_eq!(dictionary.decode_into(coded, &mut target).unwrap(), value);
+                }
+                if let Some(max_bytes) = length.checked_sub(1) {
+                    let mut target = vec![MaybeUninit::new(7); max_bytes];
+                    let error = dictionary.decode_into(&coded[1..ends[0] as usize], &mut target).unwrap_err();
+                    assert_eq!(error, DecodeError::TooLong { raw_bytes: length, max_bytes });
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! A suite that has never failed proves nothing. These codecs have one fault each, and the suite must catch every one.
 
 use std::cmp::Ordering;
+use std::mem::MaybeUninit;
 use ziptier_codec::block::none::Copying;
 use ziptier_codec::block::{
     BlockCodec, BlockError, ContextCounters, Counters, Done, Engine, ImmediateQueue, Job, run_job,
@@ -111,6 +112,9 @@ enum EngineFault {
     LeavesOutputOnError,
     GrabsMemory,
     IgnoresTheRawLength,
+    ExceedsItsBound,
+    FillsTheTarget,
+    CutsOffWhatDoesNotFit,
 }
 
 /// Keeps every byte as its complement, with one fault.
@@ -130,6 +134,10 @@ impl Engine for Complement {
 
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    fn bound(&self, raw_bytes: usize) -> usize {
+        raw_bytes - usize::from(raw_bytes > 0 && self.fault == EngineFault::ExceedsItsBound)
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
@@ -207,6 +215,21 @@ impl BlockCodec for ComplementContext<'_> {
         Ok(())
     }
 
+    fn decompress_up_to<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let mut raw: Vec<u8> = packed.iter().map(|byte| !byte).collect();
+        match self.engine.fault {
+            EngineFault::FillsTheTarget => raw.resize(target.len(), 0),
+            EngineFault::CutsOffWhatDoesNotFit => raw.truncate(target.len()),
+            _ => {}
+        }
+        let fits = target.get_mut(..raw.len());
+        Ok(fits.map(|target| target.write_copy_of_slice(&raw)))
+    }
+
     fn submit(&mut self, job: Job) -> Result<(), Job> {
         if self.queue.is_full() {
             return Err(job);
@@ -259,6 +282,9 @@ fn every_fault_of_an_engine_is_caught() {
         EngineFault::LeavesOutputOnError,
         EngineFault::GrabsMemory,
         EngineFault::IgnoresTheRawLength,
+        EngineFault::ExceedsItsBound,
+        EngineFault::FillsTheTarget,
+        EngineFault::CutsOffWhatDoesNotFit,
     ] {
         assert!(engine_suite(fault).is_err(), "{fault:?} gets through");
     }

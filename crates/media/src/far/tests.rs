@@ -242,3 +242,16 @@ fn a_block_of_another_medium_is_refused() {
     let block = one.put(&[7; 9000]).unwrap();
     let _ = other.get(&block);
 }
+
+#[test]
+fn places_are_files_and_nodes() {
+    let space = |text: &str| text.parse::<FarOptions>();
+    let far = |capacity_bytes, place| Ok(FarOptions { place, capacity_bytes, require_dax: false });
+    assert_eq!(space("1GiB:/mnt/far"), far(1 << 30, FarPlace::File("/mnt/far".into())));
+    assert_eq!(space("64MiB:a:b"), far(64 << 20, FarPlace::File("a:b".into())));
+    assert_eq!(space("2MB:node=1"), far(2_000_000, FarPlace::Node(1)));
+    assert_eq!(space("2MB:./node=1"), far(2_000_000, FarPlace::File("./node=1".into())));
+    for text in ["", "1GiB", "1GiB:", ":/mnt/far", "1XB:/mnt/far", "1GiB:node=one", "1GiB:node=-1"] {
+        assert!(space(text).is_err(), "{text}");
+    }
+}

@@ -2,8 +2,7 @@
 
 use super::format::Packing;
 use super::settings::{CacheError, Codec};
-use crate::contexts::Contexts;
-use ziptier_codec::block::{BlockError, Setting};
+use ziptier_codec::block::{BlockError, Contexts, Setting};
 use ziptier_codec::format::Format;
 
 pub(super) struct Packer {

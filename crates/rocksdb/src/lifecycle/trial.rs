@@ -1,12 +1,11 @@
 //! Packs some blocks of a file in every way, to compare the savings of a dictionary with its cost.
 
 use super::{SAMPLE_BYTES, SAMPLE_BYTES_MIN, Way};
-use crate::contexts::Contexts;
 use crate::generation::Generation;
 use crate::rows;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use ziptier_codec::block;
+use ziptier_codec::block::{self, Contexts};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use ziptier_media::disk::{DirLock, Disk};
 use ziptier_media::segments::{Place, Purpose, SegmentError, SegmentOptions, Segments};
+use ziptier_media::size::ByteSize;
 
 use crate::Error;
 use crate::coding::Coding;
@@ -24,6 +26,25 @@ pub struct SsdOptions {
     pub path: Option<PathBuf>,
     /// Bytes of all segment files at most, 4 MiB at least.
     pub limit_bytes: u64,
+}
+
+/// A limit, and perhaps a folder, such as `8GiB:/mnt/ssd/ziptier`.
+impl FromStr for SsdOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (bytes, path) = match text.split_once(':') {
+            None => (text, None),
+            Some((_, "")) => {
+                return Err(
+                    "write bytes and a folder, such as 8GiB:/mnt/ssd/ziptier, or bytes alone".to_owned()
+                );
+            }
+            Some((bytes, path)) => (bytes, Some(path.into())),
+        };
+        let ByteSize(limit_bytes) = bytes.parse()?;
+        Ok(Self { path, limit_bytes })
+    }
 }
 
 impl SsdOptions {
@@ -211,5 +232,20 @@ pub(crate) fn segment_options(limit_bytes: u64) -> SegmentOptions {
         write_bytes: (segment_bytes / 4).min(WRITE_BYTES_MAX) as usize / 4096 * 4096,
         limit_bytes,
         ..SegmentOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SsdOptions;
+
+    #[test]
+    fn an_ssd_is_a_limit_and_a_folder() {
+        let ssd = |path: Option<&str>| Ok(SsdOptions { path: path.map(Into::into), limit_bytes: 8 << 30 });
+        assert_eq!("8GiB:/a:b".parse(), ssd(Some("/a:b")));
+        assert_eq!("8GiB".parse(), ssd(None));
+        for text in ["8GiB:", ":/a", "x:/a", "x", ""] {
+            assert!(text.parse::<SsdOptions>().is_err(), "{text}");
+        }
     }
 }

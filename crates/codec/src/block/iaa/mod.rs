@@ -16,6 +16,7 @@ use super::{
 use crate::format::Format;
 use devices::Devices;
 use sessions::Sessions;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 use ziptier_accel::device::iaa_cap;
@@ -332,6 +333,35 @@ impl<'a> IaaContext<'a> {
         self.software()?.decompress(packed, out, raw_bytes)
     }
 
+    fn decompress_up_to_uncounted<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let room = target.len().min(raw_bytes_max(packed.len()));
+        if room == 0 {
+            return self.software()?.decompress_up_to(packed, target);
+        }
+        self.make_room();
+        let (operation, path) = (&self.engine.operations.decompress, self.engine.path);
+        let failure = match &mut self.sessions {
+            None => None,
+            Some(sessions) => {
+                let mut made = Vec::new();
+                match sessions.run(operation, packed, room, &mut made, &mut self.counters) {
+                    Ok(length) => return Ok(Some(target[..length].write_copy_of_slice(&made))),
+                    Err(JobError::DoesNotFit) if path == Path::Hardware => return Ok(None),
+                    Err(JobError::Damaged(_)) if path == Path::Hardware => {
+                        return Err(damaged(packed.len(), "no valid stream"));
+                    }
+                    Err(error) => Some(error),
+                }
+            }
+        };
+        self.falls_back(failure)?;
+        self.software()?.decompress_up_to(packed, target)
+    }
+
     /// Hands a job of a batch to the device. `Err` returns a job that cannot run beside others.
     fn begin(&mut self, job: Job) -> Result<(), Job> {
         let Some(sessions) = &mut self.sessions else { return Err(job) };
@@ -442,6 +472,22 @@ impl BlockCodec for IaaContext<'_> {
 
     fn dictionary_fingerprint(&self) -> u32 {
         self.engine.operations.fingerprint
+    }
+
+    fn decompress_up_to<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        let begun = self.counters.begin();
+        let result = self.decompress_up_to_uncounted(packed, target);
+        match &result {
+            Ok(Some(raw)) => self.counters.decompressed(packed.len(), Some(raw.len()), begun),
+            Ok(None) => self.counters.did_not_fit(packed.len(), begun),
+            Err(BlockError::Engine { .. }) => {}
+            Err(_) => self.counters.decompressed(packed.len(), None, begun),
+        }
+        result
     }
 
     fn submit(&mut self, job: Job) -> Result<(), Job> {

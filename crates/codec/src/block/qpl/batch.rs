@@ -7,9 +7,10 @@
 
 use super::library::{COMPRESS, DECOMPRESS, Functions, Job, JobPath, LEVEL_DEFAULT, status};
 use super::{How, NAME, Outcome, Path, QplCoder, TRIES_MAX, bound, sizes};
-use crate::block::context::{Context, Failure};
+use crate::block::context::{Context, Damage, Failure};
 use crate::block::{self, BlockCodec, BlockError, ContextCounters, Done, Task, run_job};
 use crate::format::Format;
+use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -157,7 +158,11 @@ impl<'a> Batch<'a> {
                 outcome.compressed().map_err(|reason| BlockError::Engine { engine: NAME, reason })
             }
             Task::Decompress { raw_bytes } => {
-                let ended = outcome.decompressed(own.input.len(), raw_bytes);
+                let packed_bytes = own.input.len();
+                let ended = outcome.decompressed(packed_bytes).and_then(|made| match made {
+                    Some(made) if made == raw_bytes => Ok(()),
+                    _ => Err(Damage::other_length(packed_bytes).into()),
+                });
                 if ended.is_err() && self.how.path == Path::Auto {
                     // The CPU decides: a flaky device would make people throw sound blocks away.
                     return self.failed(own, "the device says that the data is damaged".to_owned());
@@ -251,6 +256,18 @@ impl BlockCodec for Batch<'_> {
 
     fn decompress(&mut self, packed: &[u8], out: &mut Vec<u8>, raw_bytes: usize) -> Result<(), BlockError> {
         self.call(Task::Decompress { raw_bytes }, packed, out).map(drop)
+    }
+
+    /// A device gets the exact length, as for all jobs of a batch. On the path `auto` the CPU does without it.
+    fn decompress_up_to<'t>(
+        &mut self,
+        packed: &[u8],
+        target: &'t mut [MaybeUninit<u8>],
+    ) -> Result<Option<&'t mut [u8]>, BlockError> {
+        match self.how.path {
+            Path::Hardware => Err(block::unknown_length(NAME)),
+            _ => self.software.decompress_up_to(packed, target),
+        }
     }
 
     fn submit(&mut self, job: block::Job) -> Result<(), block::Job> {

@@ -152,8 +152,7 @@ struct QplCoder<'a> {
     counters: ContextCounters<'a>,
 }
 
-// SAFETY: `total_out` counts the bytes that the library wrote from the start of the target. `decompress` succeeds only
-// if that number equals the length of the target.
+// SAFETY: `total_out` counts the bytes that the library wrote from the start of the target.
 unsafe impl Coder for QplCoder<'_> {
     type Error = Failure;
 
@@ -182,15 +181,17 @@ unsafe impl Coder for QplCoder<'_> {
         outcome.map_err(|reason| BlockError::Engine { engine: NAME, reason })
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         if packed.is_empty() {
             return Err(Damage { position: 0, what: "the input ends" }.into());
         }
         if target.is_empty() {
-            let damage = Damage { position: 0, what: "no valid stream" };
-            return if packed == EMPTY_STREAM { Ok(()) } else { Err(damage.into()) };
+            return Ok((packed == EMPTY_STREAM).then_some(0));
         }
-        let raw_bytes = target.len();
         let Some((source, target)) = sizes(packed, target) else {
             return Err(Damage::other_length(packed.len()).into());
         };
@@ -198,7 +199,7 @@ unsafe impl Coder for QplCoder<'_> {
             // SAFETY: both buffers are borrowed until the job is done, which it is when `execute` returns.
             unsafe { job.prepare(DECOMPRESS, 0, LEVEL_DEFAULT, source, target) };
         });
-        outcome.map_err(Failure::Engine)?.decompressed(packed.len(), raw_bytes)
+        outcome.map_err(Failure::Engine)?.decompressed(packed.len())
     }
 }
 
@@ -276,14 +277,13 @@ impl Outcome {
         }
     }
 
-    fn decompressed(self, packed_bytes: usize, raw_bytes: usize) -> Result<(), Failure> {
+    fn decompressed(self, packed_bytes: usize) -> Result<Option<usize>, Failure> {
         let damage = match self {
-            Outcome::Done { made, taken } if made != raw_bytes => Damage::other_length(taken),
             Outcome::Done { taken, .. } if taken != packed_bytes => {
                 Damage { position: taken, what: "bytes after the last block" }
             }
-            Outcome::Done { .. } => return Ok(()),
-            Outcome::TargetFull => Damage::other_length(packed_bytes),
+            Outcome::Done { made, .. } => return Ok(Some(made)),
+            Outcome::TargetFull => return Ok(None),
             Outcome::InputEnds => Damage { position: packed_bytes, what: "the input ends" },
             Outcome::NoValidStream => Damage { position: packed_bytes, what: "no valid stream" },
         };

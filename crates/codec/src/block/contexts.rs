@@ -1,29 +1,31 @@
 //! Contexts of an engine, kept from block to block.
 //!
-//! RocksDB may pack a block on any background thread and read it on any other, and gives no working area for a context.
-//! So contexts wait in a pool, which grows to as many as ever worked at once.
+//! This pool is for callers whose blocks come on any thread, as those of RocksDB and of the C interface do. A caller
+//! that owns its threads keeps a context for each instead. The pool grows to as many contexts as ever worked at once.
 
+use super::{BlockCodec, BlockError, Engine};
 use std::sync::{Arc, Mutex, PoisonError};
-use ziptier_codec::block::{BlockCodec, BlockError, Engine};
 
 /// An engine, and contexts of it that are free.
-pub(crate) struct Contexts {
+pub struct Contexts {
     /// Dropped before the engine that they borrow from: fields drop in the order of their declaration.
     free: Mutex<Vec<Box<dyn BlockCodec>>>,
     engine: Arc<dyn Engine>,
 }
 
 impl Contexts {
-    pub(crate) fn new(engine: Arc<dyn Engine>) -> Contexts {
+    /// No contexts so far.
+    pub fn new(engine: Arc<dyn Engine>) -> Contexts {
         Contexts { free: Mutex::default(), engine }
     }
 
-    pub(crate) fn engine(&self) -> &dyn Engine {
+    /// The engine of all contexts.
+    pub fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
 
     /// Gives `work` a context for its exclusive use. A context is dropped after a panic.
-    pub(crate) fn with<T>(
+    pub fn with<T>(
         &self,
         work: impl FnOnce(&mut dyn BlockCodec) -> Result<T, BlockError>,
     ) -> Result<T, BlockError> {
@@ -48,8 +50,8 @@ impl Contexts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ziptier_codec::block::Setting;
-    use ziptier_codec::format::Format;
+    use crate::block::Setting;
+    use crate::format::Format;
 
     #[test]
     fn contexts_come_back_and_outlive_no_engine() {

@@ -1,5 +1,5 @@
-//! Operators take the script of `docs/server.md` to move a cache, and look fields of `INFO` up there. A script that loses
-//! an expiry is noticed when the cache is full of dead keys, and a field that the page lacks is not found at all.
+//! Operators take the script of `docs/server.md` to move a cache, and look fields of `INFO` up there. If the script
+//! loses expiries, the cache fills with keys that should be gone. A field that the page lacks is not found at all.
 
 use std::time::{Duration, Instant};
 

@@ -44,8 +44,8 @@ pub enum DiskError {
         /// The file or folder.
         path: PathBuf,
     },
-    /// Another process holds the folder's lock.
-    #[error("{} is in use by another process; stop it or name another folder", path.display())]
+    /// This process or another one holds the folder's lock.
+    #[error("{} is open already, in this process or another; close it there or name another folder", path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
@@ -87,6 +87,10 @@ impl DiskError {
         }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::Full { operation, path },
+            kind @ io::ErrorKind::NotADirectory => {
+                let reason = "it, or a part of its path, is a file and no folder; name a folder".to_owned();
+                DiskError::Failed { operation, path, kind, reason }
+            }
             kind => DiskError::Failed { operation, path, kind, reason: error.to_string() },
         }
     }

@@ -131,7 +131,7 @@ pub enum LogError {
         /// The version found, and the versions that this program reads.
         reason: String,
     },
-    /// A record above [`RECORD_BYTES_MAX`].
+    /// A record above 1 GiB.
     #[error("a log record of {bytes} bytes was given; it has at most {RECORD_BYTES_MAX}")]
     RecordTooLong {
         /// Bytes of the record.
@@ -154,7 +154,7 @@ pub enum LogError {
     /// The log was sealed by a clean stop.
     #[error("the log is sealed; open it anew to append")]
     Sealed,
-    /// [`Replay::into_log`] before the last record was replayed.
+    /// `Replay::into_log` before the last record was replayed.
     #[error("the log has records that were not replayed yet")]
     NotReplayed,
 }

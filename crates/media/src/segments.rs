@@ -142,7 +142,7 @@ pub enum SegmentError {
         /// The folder of segments.
         dir: PathBuf,
     },
-    /// A body of no bytes, or above [`BODY_BYTES_MAX`].
+    /// A body of no bytes, or above 1 GiB.
     #[error("a body of {bytes} bytes was given; it has 1 to {BODY_BYTES_MAX}")]
     BodyOutOfRange {
         /// Bytes of the body.

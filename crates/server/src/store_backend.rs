@@ -79,7 +79,9 @@ impl StoreBackend {
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
         match error {
-            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } => Self::MemoryLimit,
+            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } | Error::MemoryAndSsdLimit { .. } => {
+                Self::MemoryLimit
+            }
             other => Self::Refused(other.to_string()),
         }
     }

@@ -11,6 +11,64 @@ use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 /// Why a store refused or failed an operation. An operation that returns an error has changed nothing, with two
 /// exceptions. If the log fails while a write waits to be durable, the fate of that write is not known before the store
 /// is opened anew. If [`Store::clear`](crate::Store::clear) fails, some keys may be gone.
+///
+/// | group | errors | remedy |
+/// |---|---|---|
+/// | the call is wrong | [`EmptyKey`], [`KeyTooLong`], [`ValueTooLong`], [`BatchTooLarge`] | another key, value or batch |
+/// | no room | [`MemoryLimit`], [`MemoryAndFarLimit`], [`MemoryAndSsdLimit`] | delete keys, or raise a limit; reads go on |
+/// | damage | [`Damaged`], [`Unread`] | the store goes on; put the value again |
+/// | the disk, its being full included | [`Log`], [`Segments`] | a full disk: free space; a poisoned log: open the store anew |
+/// | checkpoints | [`CheckpointTooLong`], [`Stopping`], [`NoCheckpoint`] | the log has everything |
+/// | start: options | [`LimitTooSmall`], [`LandingOutOfRange`], [`WatermarkOutOfRange`], [`BlockOutOfRange`], [`BlockOptions`], [`EngineUnavailable`], [`TooManyThreads`], [`Far`], [`Ssd`] | other options |
+/// | start: words that are parsed | [`FarRatio`], [`UnknownCodec`], [`UnknownDurability`] | another word |
+/// | start: the folder | [`ForeignFile`], [`FileForeign`], [`NoStore`], [`RestoreUnfinished`] | another folder |
+/// | start: damage in the folder | [`FileDamaged`], [`LogRecord`], [`NotRedone`] | restore it, or [`DurableOptions::salvage`] |
+/// | start: the system | [`Thread`] | fewer threads, or a higher limit |
+/// | [`dump`], [`restore`] | [`Stream`], [`NotEmpty`] | another stream or folder |
+///
+/// A folder that is open already, in this process or another, is [`Log`] with the error of the disk.
+/// [`Ssd`] also comes from [`Store::set_eviction`].
+///
+/// [`EmptyKey`]: Self::EmptyKey
+/// [`KeyTooLong`]: Self::KeyTooLong
+/// [`ValueTooLong`]: Self::ValueTooLong
+/// [`BatchTooLarge`]: Self::BatchTooLarge
+/// [`MemoryLimit`]: Self::MemoryLimit
+/// [`MemoryAndFarLimit`]: Self::MemoryAndFarLimit
+/// [`MemoryAndSsdLimit`]: Self::MemoryAndSsdLimit
+/// [`Damaged`]: Self::Damaged
+/// [`Unread`]: Self::Unread
+/// [`Log`]: Self::Log
+/// [`Segments`]: Self::Segments
+/// [`CheckpointTooLong`]: Self::CheckpointTooLong
+/// [`Stopping`]: Self::Stopping
+/// [`NoCheckpoint`]: Self::NoCheckpoint
+/// [`LimitTooSmall`]: Self::LimitTooSmall
+/// [`LandingOutOfRange`]: Self::LandingOutOfRange
+/// [`WatermarkOutOfRange`]: Self::WatermarkOutOfRange
+/// [`BlockOutOfRange`]: Self::BlockOutOfRange
+/// [`BlockOptions`]: Self::BlockOptions
+/// [`EngineUnavailable`]: Self::EngineUnavailable
+/// [`TooManyThreads`]: Self::TooManyThreads
+/// [`Far`]: Self::Far
+/// [`Ssd`]: Self::Ssd
+/// [`FarRatio`]: Self::FarRatio
+/// [`UnknownCodec`]: Self::UnknownCodec
+/// [`UnknownDurability`]: Self::UnknownDurability
+/// [`ForeignFile`]: Self::ForeignFile
+/// [`FileForeign`]: Self::FileForeign
+/// [`NoStore`]: Self::NoStore
+/// [`RestoreUnfinished`]: Self::RestoreUnfinished
+/// [`FileDamaged`]: Self::FileDamaged
+/// [`LogRecord`]: Self::LogRecord
+/// [`NotRedone`]: Self::NotRedone
+/// [`Thread`]: Self::Thread
+/// [`Stream`]: Self::Stream
+/// [`NotEmpty`]: Self::NotEmpty
+/// [`DurableOptions::salvage`]: crate::DurableOptions::salvage
+/// [`Store::set_eviction`]: crate::Store::set_eviction
+/// [`dump`]: crate::dump()
+/// [`restore`]: crate::restore()
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -62,6 +120,28 @@ pub enum Error {
         far_limit_bytes: u64,
         /// Bytes of it in use.
         far_used_bytes: u64,
+    },
+    /// A write that would pass the memory limit of a store whose SSD takes no leaf either, nor its far memory, if there
+    /// is any. [`SsdStatus::is_refused`](crate::SsdStatus::is_refused) says whether the SSD is full or has failed.
+    #[error(
+        "the write was refused: {used_bytes} bytes are held in DRAM and the memory limit is {limit_bytes}{}, and of \
+         {ssd_limit_bytes} bytes of SSD {ssd_taken_bytes} are taken, or kept for cleaning and checkpoints; delete keys \
+         or raise a limit",
+        far_words(*far_used_bytes, *far_limit_bytes)
+    )]
+    MemoryAndSsdLimit {
+        /// The limit of DRAM in force.
+        limit_bytes: u64,
+        /// Bytes that the store held in DRAM when it refused.
+        used_bytes: u64,
+        /// Bytes that far memory has, 0 for none.
+        far_limit_bytes: u64,
+        /// Bytes of it in use.
+        far_used_bytes: u64,
+        /// Bytes that the SSD may have.
+        ssd_limit_bytes: u64,
+        /// Bytes of it in segment files, or kept for cleaning and for checkpoints.
+        ssd_taken_bytes: u64,
     },
     /// Far memory that could not be opened.
     #[error("{reason}")]
@@ -248,6 +328,13 @@ pub enum Error {
         /// The system's words.
         reason: String,
     },
+}
+
+fn far_words(used_bytes: u64, limit_bytes: u64) -> String {
+    match limit_bytes {
+        0 => String::new(),
+        _ => format!(", of {limit_bytes} bytes of far memory {used_bytes} are in use"),
+    }
 }
 
 impl Error {

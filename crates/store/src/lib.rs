@@ -14,6 +14,26 @@
 //! # Ok::<(), ziptier::Error>(())
 //! ```
 //!
+//! # The public API
+//!
+//! | items | for |
+//! |---|---|
+//! | [`Store`] | begin here: opening, every call, memory, durability, closing |
+//! | [`Options`], [`BlockOptions`], [`CodecChoice`] | opening a store; the form of its values |
+//! | [`DurableOptions`], [`Durability`] | a store in a folder |
+//! | [`FarOptions`], [`FarPlace`], [`FarRatio`], [`SsdOptions`] | data that DRAM has no room for |
+//! | [`Batch`], [`Condition`], [`Update`] | several keys at once; a value that depends on the old one |
+//! | [`Range`], [`Values`], [`OpenValue`] | iteration; several keys; a long value in pieces |
+//! | [`Meta`], [`PutMeta`], [`Clock`] | expiry and flags |
+//! | [`Error`], [`LogError`], [`SegmentError`] | refusals and failures, by groups |
+//! | [`MemoryUse`], [`Stats`], [`FarStatus`], [`SsdStatus`], [`DurableStats`], [`CheckpointStats`] | figures |
+//! | [`Recovery`], [`Recovered`], [`TornTail`] | progress and findings of a start |
+//! | [`check()`], [`dump()`], [`restore()`] | a folder without its store: verify, back up, bring back |
+//! | [`Huffman`], [`Path`], [`DeviceSource`] | codes and devices of DEFLATE |
+//! | [`OldValue`], [`Need`], [`Transferred`] | calls for servers, and the outcome of a rename |
+//!
+//! `examples/` beside the crate has whole programs.
+//!
 //! # Features
 //!
 //! Values that are coded one by one need no feature. A store that is asked for a form that was left out refuses to
@@ -28,11 +48,17 @@
 //! | `iaa` | no | Intel's accelerator, and a model of it in software |
 //! | `all` | no | everything above; the command and the server have it |
 //!
-//! # Modules
+//! The default build compiles two C libraries, zstd and LZ4, and needs a C compiler for them. A store that codes values
+//! by tokens, or packs them as DEFLATE, needs neither: `default-features = false`, with `features = ["deflate"]` if
+//! wanted, compiles no C.
+//!
+//! # Modules of the source
+//!
+//! For those who change the store; none is public.
 //!
 //! | module | claim |
 //! |---|---|
-//! | `store` | the public API |
+//! | `store` | the public API, a file for each group of calls |
 //! | `core` | the parts of a store, shared by callers and background threads; point reads |
 //! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
 //! | `multi_get`, `range` | several keys at once, iteration |

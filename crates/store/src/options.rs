@@ -66,33 +66,35 @@ impl CodecChoice {
     }
 }
 
-/// How values are packed in blocks, by the codecs that do so.
+/// How values are packed in blocks, by the codecs that do so. Each field names its default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockOptions {
-    /// Bytes of values in a block, 512 to 16,384: larger blocks are smaller in all, and every get unpacks one. In
-    /// leaves that are written to, blocks have half of that.
+    /// Bytes of values in a block, 512 to 16,384; default 512. Larger blocks are smaller in all, and every get unpacks
+    /// one. In leaves that are written to, blocks have half of that.
     pub bytes: usize,
-    /// Level of the format, for whatever is packed; `None` for a fast one where values are written, and
-    /// `dense_level` for what has been quiet since.
+    /// Level of the format, for whatever is packed. `None`, the default, stands for a fast one where values are
+    /// written, and `dense_level` for what has been quiet since.
     pub level: Option<i32>,
-    /// Level of the format for leaves that nobody writes to; `None` for `level`, or the format's own choice if
-    /// that is not given either.
+    /// Level of the format for leaves that nobody writes to. `None`, the default, stands for `level`, or the format's
+    /// own choice if that is not given either.
     pub dense_level: Option<i32>,
-    /// Which Huffman codes `deflate` may use.
+    /// Which Huffman codes `deflate` may use; default [`Huffman::Dynamic`].
     pub huffman: Huffman,
-    /// The engine that does the work, by the name of one of the codec's engines; `None` for the one that the codec
-    /// prefers.
+    /// The engine that does the work, by the name of one of the codec's engines. `None`, the default, stands for the
+    /// one that the codec prefers.
     pub engine: Option<&'static str>,
-    /// Whether a device may, must or must not do the work. With [`Path::Hardware`] the store does not open without a
-    /// device. If a device fails later, new blocks stay raw, and software reads the old ones, so nothing is lost with a
-    /// device.
+    /// Whether a device may, must or must not do the work; default [`Path::Auto`]. With [`Path::Hardware`] the store
+    /// does not open without a device. If a device fails later, new blocks stay raw, and software reads the old ones,
+    /// so nothing is lost with a device.
     pub path: Path,
-    /// The source of the devices of engine `iaa`. A model is preferred to other engines of `deflate`.
+    /// The source of the devices of engine `iaa`; default [`DeviceSource::Discovered`]. A model is preferred to other
+    /// engines of `deflate`.
     pub device: DeviceSource,
-    /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks, or `None` for
-    /// the same.
+    /// Packs what background threads pack, at `dense_level` or its own choice: another codec with blocks. `None`, the
+    /// default, stands for the same.
     pub background_codec: Option<CodecChoice>,
-    /// Whether each thread keeps its contexts. Without, every block pays for a fresh one: to measure that.
+    /// Whether each thread keeps its contexts; default `true`. Without, every block pays for a fresh one: to measure
+    /// that.
     pub context_cache: bool,
 }
 
@@ -158,48 +160,57 @@ impl FromStr for FarRatio {
     }
 }
 
-/// How to open a [`Store`](crate::Store). `Options::default()` serves.
+/// How to open a [`Store`](crate::Store). [`Options::default`] is a store in DRAM without a limit. Each field names its
+/// default; set others by `Options { codec: CodecChoice::Zstd, ..Options::default() }`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts
-    /// them; `None` means no limit. At the limit writes are refused, and nothing is lost.
+    /// Bytes of memory the store may hold, as [`MemoryUse::total_bytes`](crate::MemoryUse::total_bytes) counts them, 1
+    /// MiB at least. `None`, the default, means no limit. At the limit writes are refused, and nothing is lost.
+    ///
+    /// The count is in jemalloc's size classes, and the process holds more than it: see
+    /// [Memory](crate::Store#memory). The store does not look at the memory of the process.
     pub memory_limit_bytes: Option<u64>,
-    /// Far memory to use beside DRAM, and how much of it. Cold leaves go there when DRAM nears its limit; when both are
-    /// full, leaves go to SSD, or writes are refused. The store drops the former contents of a file.
+    /// Far memory to use beside DRAM, and how much of it; default `None`. Cold leaves go there when DRAM nears its
+    /// limit; when both are full, leaves go to SSD, or writes are refused. The store drops the former contents of a
+    /// file.
     pub far: Option<FarOptions>,
-    /// At which ratio of bytes large values lie in DRAM and far memory; `None` puts them into far memory when DRAM
-    /// nears its limit.
+    /// At which ratio of bytes large values lie in DRAM and far memory. `None`, the default, puts them into far memory
+    /// when DRAM nears its limit. A ratio without `far` is refused.
     pub far_ratio: Option<FarRatio>,
-    /// The SSD for leaves that neither DRAM nor far memory has room for; `None` keeps all in memory. A store with a
-    /// folder that has leaves on SSD goes on using the SSD. `None` then means the same place without a limit.
+    /// The SSD for leaves that neither DRAM nor far memory has room for. `None`, the default, keeps all in memory. A
+    /// store with a folder that has leaves on SSD goes on using the SSD. `None` then means the same place without a
+    /// limit.
     pub ssd: Option<SsdOptions>,
-    /// Whether a store at its limit evicts records instead of refusing writes. The store evicts records that are seldom
-    /// read, by the rules of S3-FIFO. Then a key may be gone at any time; a value that is there is the newest. With a
-    /// folder, keys that were evicted may come back when the store is opened anew, with the newest value that they had.
-    /// The store refuses a value above half of the limit, and evicts nothing for it.
+    /// Whether a store at its limit evicts records instead of refusing writes; default `false`. Without a limit nothing
+    /// is evicted, until [`Store::set_memory_limit`](crate::Store::set_memory_limit) gives one. The store evicts
+    /// records that are seldom read, by the rules of S3-FIFO. Then a key may be gone at any time; a value that is there
+    /// is the newest. With a folder, keys that were evicted may come back when the store is opened anew, with the
+    /// newest value that they had. The store refuses a value above half of the limit, and evicts nothing for it.
     pub eviction: bool,
-    /// How bodies are coded.
+    /// How bodies are coded; default [`CodecChoice::Auto`].
     pub codec: CodecChoice,
-    /// How values are packed in blocks; the codecs without blocks ignore it.
+    /// How values are packed in blocks; default [`BlockOptions::default`]. The codecs without blocks ignore it.
     pub block: BlockOptions,
-    /// Whether leaves that are read far more than others are kept raw although `codec` names their form; `Auto` always
-    /// does that. Without, every read of a settled value is one of that form: to measure it.
+    /// Whether leaves that are read far more than others are kept raw although `codec` names their form; default
+    /// `false`. Then every read of a settled value is one of that form. `Auto` keeps such leaves raw whatever this
+    /// says, and
+    /// `None` has no other form.
     pub heating: bool,
-    /// Bytes of a leaf's landing at least, 256 to 65,536: larger means fewer merges and more uncompressed bytes.
-    /// Landings of leaves with many records have room for a twentieth of these, up to 4 KiB.
+    /// Bytes of a leaf's landing at least, 256 to 65,536; default 768. Larger means fewer merges and more uncompressed
+    /// bytes. Landings of leaves with many records have room for a twentieth of these, up to 4 KiB.
     pub landing_bytes: usize,
-    /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack; 0 leaves
-    /// everything but packs to [`Store::settle`](crate::Store::settle).
+    /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack: at most 64, default
+    /// 1. 0 leaves everything but packs to [`Store::settle`](crate::Store::settle).
     pub background_threads: usize,
-    /// Whether full landings are packed by the background threads. Otherwise the writer that fills one packs it:
-    /// its bytes are in that core's cache, so that a write costs about half the CPU time.
+    /// Whether full landings are packed by the background threads; default `false`. Otherwise the writer that fills one
+    /// packs it: its bytes are in that core's cache, so that a write costs about half the CPU time.
     pub background_packing: bool,
-    /// How full a landing may be, in per cent (1 to 100), before a background thread is told to pack it. Below 100 the
-    /// writer need not wait for that. Without `background_packing` it means nothing.
+    /// How full a landing may be, in per cent (1 to 100, default 100), before a background thread is told to pack it.
+    /// Below 100 the writer need not wait for that. Without `background_packing` it means nothing.
     pub landing_watermark_pct: u8,
-    /// The folder in which the store is kept. Without one the store ends with its process.
+    /// The folder in which the store is kept. With `None`, the default, the store ends with its process.
     pub durable: Option<DurableOptions>,
-    /// The clock by which keys expire; tests give their own.
+    /// The clock by which keys expire; default [`Clock::system`]. Tests give their own.
     pub clock: Clock,
 }
 
@@ -244,6 +255,11 @@ impl Options {
         if self.ssd.is_some() && self.eviction {
             let reason = "a store that evicts keeps nothing on SSD; leave out one of the two".to_owned();
             return Err(Error::Ssd { reason });
+        }
+        if self.far_ratio.is_some() && self.far.is_none() {
+            let reason = "a ratio of DRAM to far memory was asked for without far memory; set Options::far, or leave \
+                          out Options::far_ratio";
+            return Err(Error::Far { reason: reason.to_owned() });
         }
         if !(256..=65_536).contains(&self.landing_bytes) {
             return Err(Error::LandingOutOfRange { bytes: self.landing_bytes });

@@ -1,31 +1,27 @@
 //! The store as its users see it.
 
-mod bounded;
+// Documentation lists the calls in the order of these modules.
+mod opening;
+mod records;
+
 mod checkpoints;
 mod figures;
 mod limits;
 mod pieces;
+
+mod bounded;
 mod places;
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use ziptier_media::disk::{Disk, RealDisk};
-use ziptier_media::far::Fit;
-
 use crate::Error;
-use crate::batch::{Batch, Transferred};
-use crate::cold::{Cold, Tier};
-use crate::core::{Core, check_key, found_len};
-use crate::durable::{CheckpointThread, Folder, Journal, Recovered, Recovery, recover};
-use crate::far::FarMemory;
-use crate::index::GROUP_KEYS;
+#[cfg(doc)]
+use crate::batch::Batch;
+use crate::core::Core;
+use crate::durable::{CheckpointThread, Recovered};
 use crate::maintenance::Packers;
-use crate::memory::Gauges;
-use crate::multi_get::Values;
+#[cfg(doc)]
 use crate::options::Options;
-use crate::range::{Range, prefix_end};
-use crate::record::{Meta, PutMeta};
 #[cfg(doc)]
 use crate::stats::Stats;
 use crate::update::Update;
@@ -36,6 +32,32 @@ pub use bounded::OldValue;
 ///
 /// Keys have 1 to 65,536 bytes, values 0 bytes to 512 MiB. Every call is atomic per key, and linearizable. A [`Batch`]
 /// writes several keys or none. `examples/basic.rs`, `durable.rs` and `tiers.rs` of this crate are whole programs.
+///
+/// ```
+/// use ziptier::{Batch, Condition, Options, PutMeta, Store, Update};
+///
+/// let store = Store::open(Options::default())?;
+/// store.put(b"user:1", b"Ada")?;
+/// assert_eq!(store.get(b"user:1")?.as_deref(), Some(&b"Ada"[..]));
+/// assert!(store.delete(b"user:1")?);
+///
+/// // A batch: both names, if there is no user 1.
+/// let batch = Batch::new().require(b"user:1", Condition::Absent);
+/// assert!(store.write(&batch.put(b"user:1", b"Ada").put(b"user:2", b"Grace"))?);
+///
+/// // A counter: the new value comes from the old one.
+/// store.update(b"visits", |found| {
+///     let before = found.and_then(|(bytes, _)| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+///     Update::Put((before.unwrap_or(0) + 1).to_le_bytes().to_vec(), PutMeta::default())
+/// })?;
+///
+/// // A prefix: each item is a `Result`, because a record may be damaged, or unreadable on SSD.
+/// for record in store.prefix(b"user:") {
+///     let (key, name) = record?;
+///     assert!(key.starts_with(b"user:") && !name.is_empty());
+/// }
+/// # Ok::<(), ziptier::Error>(())
+/// ```
 ///
 /// # Options
 ///
@@ -48,6 +70,24 @@ pub use bounded::OldValue;
 /// | [`Options::durable`] | keeps the store in a folder |
 /// | [`Options::far`], [`Options::ssd`] | takes leaves that DRAM has no room for; SSD and eviction exclude each other |
 /// | [`Options::codec`] | names one form of bodies instead of the measured choice |
+///
+/// A store in a folder, with 64 MiB of DRAM and 1 GiB of SSD:
+///
+/// ```no_run
+/// use ziptier::{Durability, DurableOptions, Options, SsdOptions, Store};
+///
+/// let mut durable = DurableOptions::new("/data/store");
+/// durable.durability = Durability::Always;
+/// let store = Store::open(Options {
+///     memory_limit_bytes: Some(64 << 20),
+///     ssd: Some(SsdOptions { path: None, limit_bytes: 1 << 30 }),
+///     durable: Some(durable),
+///     ..Options::default()
+/// })?;
+/// store.put(b"user:1", b"Ada")?;
+/// store.close()?;
+/// # Ok::<(), ziptier::Error>(())
+/// ```
 ///
 /// # Threads
 ///
@@ -68,7 +108,30 @@ pub use bounded::OldValue;
 /// | a larger dictionary | the store has four times the bytes of the last training, and 20 times those of the dictionary |
 /// | new kinds of values | 1 MiB of fresh values takes 8 % more than the dictionary promised |
 ///
-/// A training takes a few MB within the memory limit. A store without that room stays raw.
+/// A training takes memory within the limit while it lasts, its sample included: at most 3 MB for the smallest
+/// dictionary, of 10 bits, and 5, 12 and 32 MB for those of 12, 14 and 16 bits. A store without that room takes a
+/// smaller sample. If that does not suffice, it keeps the dictionary that it has, or stays raw.
+///
+/// # Memory
+///
+/// The store counts the bytes that its allocations take in jemalloc's size classes; [`Store::memory`] has the figures.
+/// [`Options::memory_limit_bytes`] bounds this count. The process holds more: the program itself, buffers of threads,
+/// gaps of the allocator, and pages that the allocator keeps. The `ziptier` command measures the memory of its process
+/// and lowers the store's limit by the difference. A program that embeds the store must do that itself, by
+/// [`Store::set_memory_limit`], or set a limit with room to spare.
+///
+/// Another allocator rounds otherwise, and leaves other gaps. The command uses jemalloc with one arena and small thread
+/// caches, because bodies and landings in caches and half-empty slabs cost memory. A program installs the same with the
+/// crate `tikv-jemallocator`:
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+/// # fn main() {}
+/// ```
+///
+/// The settings come from the environment, `_RJEM_MALLOC_CONF=narenas:1,tcache_max:64`, or from a symbol in the program
+/// (`examples/resident.rs`).
 ///
 /// # Expiry
 ///
@@ -92,16 +155,40 @@ pub use bounded::OldValue;
 /// # At the memory limit
 ///
 /// A write that finds no room packs raw records and moves cold leaves to far memory or SSD, if the store has them. Only
-/// if that does not suffice, the store refuses the write with [`Error::MemoryLimit`], and nothing is lost. With
+/// if that does not suffice, the store refuses the write, and nothing is lost. The error names each place that is full:
+/// [`Error::MemoryLimit`], [`Error::MemoryAndFarLimit`] or [`Error::MemoryAndSsdLimit`]. With
 /// [`Options::eviction`], or after [`Store::set_eviction`], seldom read records go instead (S3-FIFO).
 /// [`Store::set_memory_limit`] changes the limit.
 ///
 /// # Durability and closing
 ///
-/// With [`Options::durable`] a log in a folder has every write. [`Durability`](crate::Durability) says when a write is
-/// durable: by default the system has it at once, and the medium within about a second. [`Store::open`] recovers the
-/// contents of the folder, and [`Store::checkpoint`] shortens the log before the store would do so itself.
-/// [`Store::close`] returns whether everything is durable. Dropping a store ends it in the same way, without an answer.
+/// With [`Options::durable`] a log in a folder has every write. [`Store::open`] recovers the contents of the folder,
+/// and [`Store::checkpoint`] shortens the log before the store would do so itself. The table says which acknowledged
+/// writes may be lost. A call that has returned is acknowledged; without
+/// [`DurableOptions::waits`](crate::DurableOptions::waits) it is the return of [`Store::wait`].
+///
+/// | [`Durability`](crate::Durability) | the process is killed | the machine loses power |
+/// |---|---|---|
+/// | `Always` | none | none |
+/// | `Everysec`, the default | none | those of about the last second |
+/// | `No` | none | all that the system had not written to the medium |
+/// | without a folder | all | all |
+///
+/// [`Store::close`] writes the log to the medium, marks a clean stop, and returns whether everything is durable. It
+/// makes a checkpoint first if that shortens the next start, for up to a few seconds. Dropping the store, or the last
+/// [`Arc`] of it, does the same and returns no error. `close` takes the store itself, so take it out of its `Arc` when
+/// the other threads have ended:
+///
+/// ```
+/// use std::sync::Arc;
+/// use ziptier::{Options, Store};
+///
+/// let store = Arc::new(Store::open(Options::default())?);
+/// let shared = Arc::clone(&store);
+/// std::thread::spawn(move || shared.put(b"user:1", b"Ada")).join().expect("it does not panic")?;
+/// Arc::into_inner(store).map_or(Ok(()), Store::close)?;
+/// # Ok::<(), ziptier::Error>(())
+/// ```
 pub struct Store {
     /// Ends before the core goes away.
     _packers: Packers,
@@ -112,88 +199,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens an empty store, or with [`Options::durable`] the store in its folder.
-    ///
-    /// # Errors
-    /// An option out of range, far memory that differs from the request, or a thread that the system refuses. Also a
-    /// folder that is in use, damaged, or not that of a store.
-    pub fn open(options: Options) -> Result<Self, Error> {
-        Self::open_with(options, |_| {})
-    }
-
-    /// As [`Store::open`], and reports the progress of the recovery.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
-    pub fn open_with(options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
-        Self::open_on(Arc::new(RealDisk), options, progress)
-    }
-
-    /// As [`Store::open_with`], with the SSD on a disk of a test.
-    #[doc(hidden)]
-    pub fn open_on(
-        disk: Arc<dyn Disk>,
-        options: Options,
-        mut progress: impl FnMut(Recovery),
-    ) -> Result<Self, Error> {
-        options.check()?;
-        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
-        // A body without a slot of its size goes to SSD, or others are evicted for it.
-        let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
-        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
-        let ssd = options.ssd.as_ref();
-        let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
-        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
-            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it \
-                          without eviction";
-            return Err(Error::Ssd { reason: reason.to_owned() });
-        }
-        let cold = match (&folder, ssd) {
-            (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
-                let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
-                Some(Cold::over(tier, &gauges))
-            }
-            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
-            _ => None,
-        };
-        let core = Arc::new(Core::with_places(&options, gauges, far, cold));
-        let packers = Packers::start(&core, options.background_threads)?;
-        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
-        if let (Some(durable), Some(folder)) = (&options.durable, folder) {
-            store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
-            store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
-            store.core.set_memory_limit(options.memory_limit_bytes);
-        }
-        Ok(store)
-    }
-
-    /// The findings of the recovery of the folder; `None` without a folder.
-    pub fn recovered(&self) -> Option<&Recovered> {
-        self.recovered.as_ref()
-    }
-
-    /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`]
-    /// says; at once without a folder. For callers with [`DurableOptions::waits`] off.
-    ///
-    /// [`DurableOptions::durability`]: crate::DurableOptions::durability
-    /// [`DurableOptions::waits`]: crate::DurableOptions::waits
-    ///
-    /// # Errors
-    /// The log failed: writes since the last successful call may or may not be there when the store is opened anew.
-    #[inline]
-    pub fn wait(&self) -> Result<(), Error> {
-        self.core.journal.get().map_or(Ok(()), Journal::wait)
-    }
-
-    /// Ends the store with the mark of a clean stop, as dropping it does, and returns whether everything is durable.
-    /// The store spends up to a few seconds on a checkpoint, so that the next start is quick.
-    ///
-    /// # Errors
-    /// The log failed, now or earlier.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
     fn end(&mut self) -> Result<(), Error> {
         let is_first = self.checkpoints.take().is_some();
         let (Some(journal), Some(checkpointer)) = (self.core.journal.get(), self.core.checkpointer.get())
@@ -226,235 +231,6 @@ impl Store {
             Some(journal) if outcome.is_ok() && journal.waits() => journal.wait().and(outcome),
             _ => outcome,
         }
-    }
-
-    /// The value of `key`.
-    ///
-    /// # Errors
-    /// An invalid key, damage, or with the durability `always` a failed log, because the value may not last.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let mut value = Vec::new();
-        Ok(self.get_into(key, &mut value)?.map(|_| value))
-    }
-
-    /// Replaces the contents of `value` by the value of `key`, or empties `value` if there is none.
-    ///
-    /// # Errors
-    /// As [`Store::get`]; `value` is empty then.
-    #[inline]
-    pub fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-        value.clear();
-        self.append_to(key, value)
-    }
-
-    /// Appends the value of `key` to `out`.
-    ///
-    /// # Errors
-    /// As [`Store::get`]; an error leaves `out` unchanged.
-    #[inline]
-    pub fn append_to(&self, key: &[u8], out: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-        check_key(key)?;
-        let before = out.len();
-        let read = self.core.read(key, out);
-        self.seen(read).inspect_err(|_| out.truncate(before))
-    }
-
-    /// What is known of `key` without its value.
-    ///
-    /// # Errors
-    /// As [`Store::get`].
-    pub fn meta(&self, key: &[u8]) -> Result<Option<Meta>, Error> {
-        check_key(key)?;
-        let meta = self.core.find_value(key, |found| {
-            let len = found_len(&found)?;
-            Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
-        })?;
-        self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
-    }
-
-    /// Announces writes to `keys`. The store prefetches the memory that these writes read for all keys at once, so that
-    /// the waits for memory overlap. Nothing else happens.
-    pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = self.core.pin();
-        keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
-    }
-
-    /// The same for reads.
-    pub fn prepare_reads<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = self.core.pin();
-        keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.approach(group, &guard)));
-    }
-
-    /// The values of several keys, as of one moment with respect to batches.
-    ///
-    /// # Errors
-    /// As [`Store::get`], for any of the keys; `values` is empty then.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut Values) -> Result<(), Error> {
-        self.multi_get_up_to(keys, u64::MAX, values)
-    }
-
-    /// As [`Store::multi_get`], but for large values longer than `len_max` returns only [`Values::meta`]. So the caller
-    /// can bound the memory that it may need.
-    ///
-    /// # Errors
-    /// As [`Store::multi_get`].
-    pub fn multi_get_up_to<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        len_max: u64,
-        values: &mut Values,
-    ) -> Result<(), Error> {
-        values.clear();
-        keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        let read = self.core.multi_get(keys, len_max, values);
-        self.seen(read).inspect_err(|_| values.clear())
-    }
-
-    /// Puts `value` under `key`, without expiry.
-    ///
-    /// # Errors
-    /// A key or value out of range, or the memory limit; nothing is changed then.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.written(self.core.put(key, value, PutMeta::default()))
-    }
-
-    /// Puts `value` under `key`, with expiry and flags.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn put_with(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
-        self.written(self.core.put(key, value, meta))
-    }
-
-    /// Gives `key` another expiry without touching its value; `false` when there is no such key.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, Error> {
-        let done = self.modified(self.core.modify(key, false, |_| Update::Expire(expires_at_ms)))?;
-        Ok(done != Update::Keep)
-    }
-
-    /// Deletes `key`; `true` when it existed.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
-        let mut existed = false;
-        self.modified(self.core.modify(key, false, |found| {
-            existed = found.is_some();
-            if existed || self.core.forgets() { Update::Delete } else { Update::Keep }
-        }))?;
-        Ok(existed)
-    }
-
-    /// Atomically replaces, deletes or keeps `key`, as `decide` chooses from its value and meta. `decide` holds no
-    /// lock, and runs again if another write came between. Returns the change.
-    ///
-    /// # Errors
-    /// As [`Store::put`] and [`Store::get`].
-    pub fn update(
-        &self,
-        key: &[u8],
-        decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
-    ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, true, decide))
-    }
-
-    /// As [`Store::update`], for decisions that need only the meta: a large value is not read.
-    ///
-    /// # Errors
-    /// As [`Store::update`].
-    pub fn update_meta(
-        &self,
-        key: &[u8],
-        mut decide: impl FnMut(Option<Meta>) -> Update,
-    ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, false, |found| decide(found.map(|(_, meta)| meta))))
-    }
-
-    /// Gives `target` the value, expiry and flags of `source`, and deletes `source`, in one step for every reader.
-    /// An existing target is kept unless `replace` says otherwise. The same key twice is left alone.
-    ///
-    /// # Errors
-    /// As [`Store::put`] and [`Store::get`]; nothing is changed then.
-    pub fn rename(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.written(self.core.transfer(source, target, false, replace))
-    }
-
-    /// As [`Store::rename`], but `source` stays. A large value is shared, not copied.
-    ///
-    /// # Errors
-    /// As [`Store::rename`].
-    pub fn copy(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.written(self.core.transfer(source, target, true, replace))
-    }
-
-    /// Makes all writes of `batch`, or none: `false` when one of its conditions did not hold. Every reader sees
-    /// all of them or none.
-    ///
-    /// # Errors
-    /// As [`Store::put`], for any of the writes; nothing is changed then.
-    pub fn write(&self, batch: &Batch) -> Result<bool, Error> {
-        self.written(self.core.write(batch))
-    }
-
-    /// The records whose keys lie in `range`, in key order, from either end. No snapshot: a key that is present
-    /// throughout appears exactly once and in order, one that is written meanwhile at most once.
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        let own = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
-        Range::new(&self.core, own(range.start_bound()), own(range.end_bound()))
-    }
-
-    /// The records whose keys begin with `prefix`; see [`Store::range`].
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
-        let end = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        Range::new(&self.core, Bound::Included(prefix.to_vec()), end)
-    }
-
-    /// Up to `limit` keys from `from` on, in key order, without their values.
-    ///
-    /// # Errors
-    /// Damage.
-    pub fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
-        self.seen(self.core.keys_from(from, limit))
-    }
-
-    /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,
-    /// and so do the keys of a leaf. The call takes the time of a few reads. `random` gives any numbers.
-    pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        self.core.random_key(random).filter(|_| self.core.wait_for_seen().is_ok())
-    }
-
-    /// Keys in the store; expired ones count until they are swept. While writes are unsettled, the call visits every
-    /// leaf; otherwise it takes no time.
-    pub fn len(&self) -> u64 {
-        let count = self.core.count_keys();
-        let _no_key_is_told = self.core.wait_for_seen();
-        count
-    }
-
-    /// Whether there is no key.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Deletes every key that is there when it begins. Keys that are written meanwhile may stay or go.
-    ///
-    /// # Errors
-    /// The log's; some keys may be gone then.
-    pub fn clear(&self) -> Result<(), Error> {
-        self.written(self.core.clear())
-    }
-
-    /// Packs every landing now, and brings every leaf to its final form. Leaves that would grow stay as they are if
-    /// neither DRAM nor far memory has room.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn settle(&self) -> Result<(), Error> {
-        self.core.settle();
-        Ok(())
     }
 }
 

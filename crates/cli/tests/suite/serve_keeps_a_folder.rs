@@ -142,7 +142,7 @@ fn what_prevents_a_start_is_said_in_one_sentence_and_nothing_is_changed() {
     server.ask(b"SET a 1\r\nSET b 2\r\n");
     let locked = serve(&dir, &[]).output().unwrap();
     let said = String::from_utf8(locked.stderr).unwrap();
-    assert!(said.contains("is in use by another process") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("is open already") && said.lines().count() == 1, "{said}");
     server.stop();
 
     let segment = |start: &str| {

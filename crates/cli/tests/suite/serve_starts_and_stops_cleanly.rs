@@ -178,7 +178,7 @@ fn far_memory_is_named_as_what_it_is_or_refused_in_one_sentence() {
     assert!(!running.said.contains(idle), "{}", running.said);
     // The file is taken while the server runs.
     let second = serve().args(["--far", &far]).output().unwrap();
-    assert!(String::from_utf8(second.stderr).unwrap().contains("in use by another process"));
+    assert!(String::from_utf8(second.stderr).unwrap().contains("is open already"));
     running.signal("-TERM");
     assert!(running.end().status.success());
     let running = Server::start(serve().args(["--far", &far, "--memory", "0"]));

@@ -71,7 +71,10 @@ impl Disk for RealDisk {
                 self.create_dir(parent)?;
             }
             match fs::DirBuilder::new().mode(FOLDER_MODE).create(dir) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !dir.is_dir() => {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !dir.is_dir() => {
+                    return Err(DiskError::new("create", dir, &io::ErrorKind::NotADirectory.into()));
+                }
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(DiskError::new("create", dir, &error));
                 }
                 _ => return self.sync_dir(parent),

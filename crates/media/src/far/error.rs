@@ -100,8 +100,10 @@ pub enum FarError {
         /// The length that the head states.
         recorded_bytes: u64,
     },
-    /// Another process holds the file.
-    #[error("far file {path} is in use by another process")]
+    /// This process or another one holds the file.
+    #[error(
+        "far file {path} is open already, in this process or another; close it there or name another file"
+    )]
     InUse {
         /// The file.
         path: PathBuf,

@@ -229,7 +229,7 @@ fn a_second_process_is_told_in_a_sentence() {
     holder.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
     assert_eq!(&word, b"open\n");
     let told = complaint(database.run("read", &[&database.secondary()]));
-    assert!(told.contains("in use by another process") && told.lines().count() == 1, "{told}");
+    assert!(told.contains("is open already") && told.lines().count() == 1, "{told}");
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
     database.read(&[]);

@@ -310,7 +310,7 @@ fn what_cannot_be_opened_is_told_in_a_sentence() {
         told
     };
     let cache = Cache::open(&settings).unwrap();
-    assert!(told(&settings).contains("in use by another process"));
+    assert!(told(&settings).contains("is open already"));
     drop(cache);
 
     let path = settings.path.join("blocks-00000");

@@ -131,7 +131,8 @@ impl Tier {
         options.check()?;
         let Some(path) = &options.path else {
             return Err(failed(
-                "a store without a folder of its own needs one for segments: name it behind the size"
+                "a store without a folder of its own needs one for segments: name it in SsdOptions::path, or \
+                 behind the size in --ssd BYTES:FOLDER"
                     .to_owned(),
             ));
         };
@@ -176,6 +177,13 @@ impl Tier {
             Purpose::Cleaning => self.kept_bytes() / 2,
         })?;
         self.files.segments.append(image, purpose)
+    }
+
+    /// Bytes that no leaf can take any more: those of all segment files, and those that are kept. With the limit, if
+    /// there is one.
+    pub(crate) fn fullness(&self) -> Option<(u64, u64)> {
+        let taken_bytes = self.files.segments.stats().allocated_bytes + self.kept_bytes();
+        (self.limit_bytes < u64::MAX).then(|| (taken_bytes.min(self.limit_bytes), self.limit_bytes))
     }
 
     /// Whether so many bytes are free.

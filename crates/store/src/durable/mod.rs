@@ -60,7 +60,8 @@ use ziptier_media::segments::SegmentOptions;
 
 use crate::Error;
 
-/// When a write is durable; the names are Redis's.
+/// When a write is durable; the names are Redis's. [A table](crate::Store#durability-and-closing) says what a kill and
+/// a power cut may cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Before it is acknowledged it is on the medium: nothing acknowledged is lost, not even in a power cut. Reads,
@@ -70,7 +71,8 @@ pub enum Durability {
     /// a second, the end of the process nothing.
     #[default]
     Everysec,
-    /// Before it is acknowledged the system has it, which writes it to the medium when it likes.
+    /// The system has a write before it is acknowledged, and writes it to the medium when it likes. The end of the
+    /// process loses nothing.
     No,
 }
 
@@ -101,28 +103,22 @@ impl FromStr for Durability {
     }
 }
 
-impl crate::Store {
-    /// When a write is durable; `None` without a folder.
-    #[inline]
-    pub fn durability(&self) -> Option<Durability> {
-        self.core.journal.get().map(Journal::durability)
-    }
-}
-
 /// The folder of a store, and how the store keeps its data there.
 #[derive(Clone, Debug)]
 pub struct DurableOptions {
     /// The folder; made if it is missing. One store at a time has it open.
     pub dir: PathBuf,
-    /// When a write is durable.
+    /// When a write is durable; `new` sets [`Durability::Everysec`].
     pub durability: Durability,
-    /// Whether every call waits itself until what it has written or seen is as durable as `durability` says. Otherwise
-    /// the caller calls [`Store::wait`](crate::Store::wait) before it tells anybody, once for many calls.
+    /// Whether every call waits itself (`new` sets `true`) until what it has written or seen is as durable as
+    /// `durability` says. Otherwise the caller calls [`Store::wait`](crate::Store::wait) before it tells anybody, once
+    /// for many calls.
     pub waits: bool,
-    /// Start with what is whole where something is damaged; what is not is listed in [`Recovered::skipped`].
+    /// Start with what is whole where something is damaged; `new` sets `false`. What is not is listed in
+    /// [`Recovered::skipped`].
     pub salvage: bool,
-    /// A checkpoint is made when the log has grown by so many bytes since the last one. `None` stands for as many as
-    /// all keys and values have, or all images where that is more, between 64 MiB and 1 GiB.
+    /// A checkpoint is made when the log has grown by so many bytes since the last one. `None`, as `new` sets, stands
+    /// for as many as all keys and values have, or all images where that is more, between 64 MiB and 1 GiB.
     pub checkpoint_log_bytes: Option<u64>,
     /// The folder of the segments, for [`check`], [`dump`] and [`restore`]. `None` stands for the folder where the
     /// store had them, or one within the store's. A store that is opened has this in
@@ -141,7 +137,18 @@ pub struct DurableOptions {
 }
 
 impl DurableOptions {
-    /// The usual ones for a folder.
+    /// The usual ones for a folder: durability [`Everysec`](Durability::Everysec), calls that wait (`waits`), no
+    /// salvage, checkpoints when the log has grown as `checkpoint_log_bytes: None` says, and segments within the
+    /// folder.
+    ///
+    /// The struct has fields that are not public API, so set others after `new`:
+    ///
+    /// ```
+    /// use ziptier::{Durability, DurableOptions};
+    ///
+    /// let mut durable = DurableOptions::new("/data/store");
+    /// durable.durability = Durability::Always;
+    /// ```
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),

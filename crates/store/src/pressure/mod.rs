@@ -512,14 +512,22 @@ impl Core {
     }
 
     fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
-        let Some(far) = self.far.as_ref().map(|far| far.usage()) else {
-            return Error::MemoryLimit { limit_bytes, used_bytes };
-        };
-        Error::MemoryAndFarLimit {
-            limit_bytes,
-            used_bytes,
-            far_limit_bytes: far.capacity_bytes,
-            far_used_bytes: far.used_bytes,
+        let far = self.far.as_ref().map(|far| far.usage());
+        let (far_used_bytes, far_limit_bytes) =
+            far.map_or((0, 0), |far| (far.used_bytes, far.capacity_bytes));
+        match self.cold.as_ref().and_then(|cold| cold.tier.fullness()) {
+            Some((ssd_taken_bytes, ssd_limit_bytes)) => Error::MemoryAndSsdLimit {
+                limit_bytes,
+                used_bytes,
+                far_limit_bytes,
+                far_used_bytes,
+                ssd_limit_bytes,
+                ssd_taken_bytes,
+            },
+            None if self.far.is_some() => {
+                Error::MemoryAndFarLimit { limit_bytes, used_bytes, far_limit_bytes, far_used_bytes }
+            }
+            None => Error::MemoryLimit { limit_bytes, used_bytes },
         }
     }
 }

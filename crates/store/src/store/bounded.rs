@@ -3,6 +3,7 @@
 use super::Store;
 use crate::Error;
 use crate::batch::{Batch, Need, Transferred};
+use crate::index::GROUP_KEYS;
 use crate::open_value::OpenValue;
 use crate::record::Meta;
 use crate::update::{Update, Wanted};
@@ -19,9 +20,26 @@ pub enum OldValue<'a> {
     Large(OpenValue),
 }
 
+/// # For servers
+///
+/// Calls whose cost does not grow with the value or with the store, and that need not wait for other writers: for a
+/// thread that serves many clients.
 impl Store {
+    /// Announces writes to `keys`. The store prefetches the memory that these writes read for all keys at once, so that
+    /// the waits for memory overlap. Nothing else happens.
+    pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let guard = self.core.pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
+    }
+
+    /// The same for reads.
+    pub fn prepare_reads<K: AsRef<[u8]>>(&self, keys: &[K]) {
+        let guard = self.core.pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.approach(group, &guard)));
+    }
+
     /// As [`Store::update`], but a large value is opened and not read, so that `decide` may see first whether there is
-    /// room for it.
+    /// room for it. The rules for `decide` are those of [`Store::update`].
     ///
     /// # Errors
     /// As [`Store::update`].

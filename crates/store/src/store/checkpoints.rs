@@ -4,6 +4,7 @@ use super::Store;
 use crate::Error;
 use crate::durable::{CheckpointStats, Checkpointer};
 
+/// # Checkpoints
 impl Store {
     /// Writes what changed since the last checkpoint to segments, so that the log so far can go; happens by itself when
     /// the log has grown much. Nothing waits for it but the caller. Without a folder it does nothing.

@@ -3,12 +3,19 @@
 use super::Store;
 use crate::coding::Coding;
 use crate::cold::SsdStatus;
-use crate::durable::{DurableStats, Journal};
+use crate::durable::{Durability, DurableStats, Journal};
 use crate::far::FarStatus;
 use crate::memory::MemoryUse;
 use crate::stats::Stats;
 
+/// # Figures
 impl Store {
+    /// When a write is durable; `None` without a folder.
+    #[inline]
+    pub fn durability(&self) -> Option<Durability> {
+        self.core.journal.get().map(Journal::durability)
+    }
+
     /// What the store's log has done; `None` without a folder.
     pub fn durable_stats(&self) -> Option<DurableStats> {
         self.core.journal.get().map(Journal::stats)

@@ -5,6 +5,7 @@ use crate::Error;
 #[cfg(doc)]
 use crate::Options;
 
+/// # Memory limit and eviction
 impl Store {
     /// Sends leaves to far memory or SSD, or evicts records, until `bytes` more may be held, which are the caller's to
     /// use for a moment; `false` when so much is not to be had, when others are as quick to use what becomes free, or

@@ -7,6 +7,7 @@ use crate::core::{Copied, check_key, copy_found};
 use crate::open_value::OpenValue;
 use crate::record::{Meta, Payload};
 
+/// # Long values in pieces
 impl Store {
     /// As [`Store::get_into`], but of a large value longer than `len_max` only what is known of it, so that the caller
     /// knows what it may have to hold; `value` is empty then.

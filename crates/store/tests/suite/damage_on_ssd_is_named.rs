@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ziptier::{Options, SsdOptions, Store};
+use ziptier::{DurableOptions, Options, SsdOptions, Store};
 use ziptier_media::disk::RealDisk;
 use ziptier_media::testing::{FailingDisk, Fault};
 
@@ -109,7 +109,7 @@ fn a_folder_in_use_or_a_limit_too_small_is_refused() {
     fill(&store);
     store.send_to_ssd(|| true).unwrap();
     let refusal = Store::open(options(&dir)).unwrap_err().to_string();
-    assert!(refusal.contains("in use by another process"), "{refusal}");
+    assert!(refusal.contains("is open already"), "{refusal}");
     drop(store);
     // Whatever was left is scratch.
     let store = Store::open(options(&dir)).unwrap();
@@ -117,4 +117,24 @@ fn a_folder_in_use_or_a_limit_too_small_is_refused() {
     let small = SsdOptions { path: Some(dir.path().join("small")), limit_bytes: 1 << 20 };
     let refusal = Store::open(Options { ssd: Some(small), ..Options::default() }).unwrap_err().to_string();
     assert!(refusal.contains("too small"), "{refusal}");
+    let nowhere = SsdOptions { path: None, limit_bytes: 8 << 20 };
+    let refusal = Store::open(Options { ssd: Some(nowhere), ..Options::default() }).unwrap_err().to_string();
+    assert!(refusal.contains("SsdOptions::path"), "{refusal}");
+}
+
+#[test]
+fn a_file_in_the_place_of_a_folder_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"theirs").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let durable = Some(DurableOptions::new(&path));
+        let ssd = Some(SsdOptions { path: Some(path.clone()), limit_bytes: 8 << 20 });
+        for options in [Options { durable, ..Options::default() }, Options { ssd, ..Options::default() }] {
+            let refusal = Store::open(options).unwrap_err().to_string();
+            assert!(refusal.contains(file.to_str().unwrap()), "{refusal}");
+            assert!(refusal.contains("is a file and no folder; name a folder"), "{refusal}");
+        }
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"theirs");
 }

@@ -298,3 +298,13 @@ fn what_cannot_be_opened_is_refused_in_one_sentence_and_nothing_is_changed() {
     assert_eq!(std::fs::read(&foreign).unwrap(), b"not ours");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
+
+#[test]
+fn a_ratio_without_far_memory_is_refused() {
+    let options = Options { far_ratio: FarRatio::new(1, 3), ..Options::default() };
+    let refusal = options.check().unwrap_err().to_string();
+    assert!(
+        refusal.contains("set Options::far") && matches!(options.check(), Err(Error::Far { .. })),
+        "{refusal}"
+    );
+}

@@ -265,7 +265,7 @@ fn a_full_ssd_refuses_and_loses_nothing() {
             }
             assert!(written < 1000, "60 MiB do not fit into 36");
         };
-        assert!(matches!(refusal, Error::MemoryLimit { .. }), "{refusal}");
+        assert!(matches!(refusal, Error::MemoryAndSsdLimit { far_limit_bytes: 0, .. }), "{refusal}");
         assert!(store.memory().total_bytes() <= MEMORY + MEMORY / 8, "{:?}", store.memory());
         assert!(store.ssd().unwrap().allocated_bytes <= LIMIT, "{:?}", store.ssd());
         (0..written)

@@ -140,7 +140,18 @@ fn all_places_full_is_a_clear_state() {
             }
             assert!(taken < 100_000);
         };
-        assert!(matches!(refusal, Error::MemoryAndFarLimit { .. }), "{refusal}");
+        let words = refusal.to_string();
+        let Error::MemoryAndSsdLimit { far_limit_bytes, ssd_limit_bytes, ssd_taken_bytes, .. } = refusal
+        else {
+            panic!("{words}");
+        };
+        assert_eq!(
+            (far_limit_bytes, ssd_limit_bytes),
+            (store.far().unwrap().limit_bytes, 4 << 20),
+            "{words}"
+        );
+        assert!(words.contains("bytes of far memory") && words.contains("bytes of SSD"), "{words}");
+        assert!(ssd_taken_bytes > ssd_limit_bytes / 2 && ssd_taken_bytes <= ssd_limit_bytes, "{words}");
         assert!(taken > 20_000, "{taken} records were taken, {:?}, {:?}", store.memory(), store.ssd());
         assert_within_limits(&store);
         for n in 0..taken {

@@ -234,7 +234,7 @@ fn room_comes_back_and_a_full_ssd_is_told() {
         }
         assert!(written < 60_000, "16 MiB do not fit into 9");
     };
-    assert!(matches!(refused, Error::MemoryLimit { .. }), "{refused}");
+    assert!(matches!(refused, Error::MemoryAndSsdLimit { far_limit_bytes: 0, .. }), "{refused}");
     let right = |n: u64| if n < 14_000 { noise(n ^ 8 << 32) } else { noise(n) };
     (0..written).for_each(|n| assert_eq!(store.get(&key(n)).unwrap(), Some(right(n)), "{n}"));
     drop(store);

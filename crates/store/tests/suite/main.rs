@@ -17,6 +17,7 @@ mod a_power_cut_loses_nothing_acknowledged;
 mod a_salvage_loses_only_what_is_damaged;
 mod a_start_that_fails_loses_nothing;
 mod a_store_on_a_full_disk_is_read;
+mod an_update_that_panics_changes_nothing;
 mod batches_are_all_or_nothing;
 mod checkpoints_hold_everything;
 mod clients_cannot_make_a_start_refuse;

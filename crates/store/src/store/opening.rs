@@ -1,0 +1,112 @@
+//! A store begins and ends, and has its work done at once.
+
+use std::sync::Arc;
+
+use ziptier_media::disk::{Disk, RealDisk};
+use ziptier_media::far::Fit;
+
+use super::Store;
+use crate::Error;
+use crate::cold::{Cold, Tier};
+use crate::core::Core;
+use crate::durable::{CheckpointThread, Folder, Journal, Recovered, Recovery, recover};
+use crate::far::FarMemory;
+use crate::maintenance::Packers;
+use crate::memory::Gauges;
+use crate::options::Options;
+
+/// # Open, close
+impl Store {
+    /// Opens an empty store, or with [`Options::durable`] the store in its folder.
+    ///
+    /// # Errors
+    /// An option out of range, far memory that differs from the request, or a thread that the system refuses. Also a
+    /// folder that is in use, damaged, or not that of a store.
+    pub fn open(options: Options) -> Result<Self, Error> {
+        Self::open_with(options, |_| {})
+    }
+
+    /// As [`Store::open`], and reports the progress of the recovery.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_with(options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
+        Self::open_on(Arc::new(RealDisk), options, progress)
+    }
+
+    /// As [`Store::open_with`], with the SSD on a disk of a test.
+    #[doc(hidden)]
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        mut progress: impl FnMut(Recovery),
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        // A body without a slot of its size goes to SSD, or others are evicted for it.
+        let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
+        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
+        let ssd = options.ssd.as_ref();
+        let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
+        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
+            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it \
+                          without eviction";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
+        let cold = match (&folder, ssd) {
+            (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
+                let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
+                Some(Cold::over(tier, &gauges))
+            }
+            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
+            _ => None,
+        };
+        let core = Arc::new(Core::with_places(&options, gauges, far, cold));
+        let packers = Packers::start(&core, options.background_threads)?;
+        let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
+        if let (Some(durable), Some(folder)) = (&options.durable, folder) {
+            store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
+            store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
+            store.core.set_memory_limit(options.memory_limit_bytes);
+        }
+        Ok(store)
+    }
+
+    /// Ends the store with the mark of a clean stop, as dropping it does, and returns whether everything is durable.
+    /// The store spends up to a few seconds on a checkpoint, so that the next start is quick. A store in an
+    /// [`Arc`] is taken out with [`Arc::into_inner`], which gives it to the last owner.
+    ///
+    /// # Errors
+    /// The log failed, now or earlier.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    /// The findings of the recovery of the folder; `None` without a folder.
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    /// Returns when everything that the caller has written or seen is as durable as [`DurableOptions::durability`]
+    /// says; at once without a folder. For callers with [`DurableOptions::waits`] off.
+    ///
+    /// [`DurableOptions::durability`]: crate::DurableOptions::durability
+    /// [`DurableOptions::waits`]: crate::DurableOptions::waits
+    ///
+    /// # Errors
+    /// The log failed: writes since the last successful call may or may not be there when the store is opened anew.
+    #[inline]
+    pub fn wait(&self) -> Result<(), Error> {
+        self.core.journal.get().map_or(Ok(()), Journal::wait)
+    }
+
+    /// Packs every landing now, and brings every leaf to its final form. Leaves that would grow stay as they are if
+    /// neither DRAM nor far memory has room.
+    ///
+    /// # Errors
+    /// None: a leaf without room stays as it is. The result leaves a later version room for errors.
+    pub fn settle(&self) -> Result<(), Error> {
+        self.core.settle();
+        Ok(())
+    }
+}

@@ -23,6 +23,8 @@ use crate::maintenance::Packers;
 #[cfg(doc)]
 use crate::options::Options;
 #[cfg(doc)]
+use crate::record::PutMeta;
+#[cfg(doc)]
 use crate::stats::Stats;
 use crate::update::Update;
 

@@ -46,8 +46,8 @@ impl Store {
     /// Atomically replaces, deletes or keeps `key`, as `decide` chooses from its value and meta. `decide` runs under no
     /// lock of a leaf, and runs again if another write of the key came between. Returns the change.
     ///
-    /// `decide` may read this store, and must not write to it. After some attempts in vain other writers of the key wait
-    /// for this update, so a write by `decide` would wait for ever.
+    /// `decide` may read this store, and must not write to it. After some attempts in vain other writers of the key
+    /// wait for this update, so a write by `decide` would wait for ever.
     ///
     /// # Panics
     /// If `decide` panics. Nothing is changed then, and no other writer waits any longer.
@@ -75,8 +75,8 @@ impl Store {
     /// because a record may be damaged, or unreadable on SSD; the iterator then goes on behind it. After a failed log
     /// with the durability `always` it ends.
     ///
-    /// No snapshot: a key that is present throughout appears exactly once and in order, one that is written meanwhile at
-    /// most once.
+    /// No snapshot: a key that is present throughout appears exactly once and in order, one that is written meanwhile
+    /// at most once.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
         let own = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
         Range::new(&self.core, own(range.start_bound()), own(range.end_bound()))

@@ -135,6 +135,15 @@ pub use bounded::OldValue;
 /// The settings come from the environment, `_RJEM_MALLOC_CONF=narenas:1,tcache_max:64`, or from a symbol in the program
 /// (`examples/resident.rs`).
 ///
+/// A full cache with a limit of 8 MiB (8.4 MB), 300,000 records put by one thread, three runs on x86-64 with glibc:
+///
+/// | allocator | the process grew by, in MB | command |
+/// |---|---|---|
+/// | jemalloc as above | 10.7 to 11.5 | `cargo run -p ziptier --example resident -- 8` |
+/// | Rust's default | 11.8 to 16.5 | `cargo run -p ziptier --example resident_system -- 8` |
+///
+/// Other data and more threads give other figures, so measure your own program.
+///
 /// # Expiry
 ///
 /// A key expires at a moment in absolute milliseconds since the Unix epoch, by [`Options::clock`]. [`Store::put_with`]

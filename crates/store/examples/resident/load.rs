@@ -49,16 +49,11 @@ fn mb(bytes: u64) -> f64 {
 fn page(n: u64) -> String {
     let mixed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let (user, item, token) = (mixed % 5_000, mixed >> 20 & 0xFFFF, mixed ^ mixed >> 29);
-    format!(
-        concat!(
-            r#"{{"user":"user-{user}","page":"/products/{item}","session":"{token:016x}","title":"Product {item} of "#,
-            r#"our shop","status":200,"cached":true,"language":"en","referrer":"https://example.com/search?q={item}","#,
-            r#""price":{price}.{cents:02}}}"#
-        ),
-        user = user,
-        item = item,
-        token = token,
-        price = mixed >> 40 & 0x3FF,
-        cents = mixed >> 50 & 0x3F,
-    )
+    let (whole, cents) = (mixed >> 40 & 0x3FF, mixed >> 50 & 0x3F);
+    [
+        format!(r#"{{"user":"user-{user}","page":"/products/{item}","session":"{token:016x}","#),
+        format!(r#""title":"Product {item} of our shop","status":200,"cached":true,"language":"en","#),
+        format!(r#""referrer":"https://example.com/search?q={item}","price":{whole}.{cents:02}}}"#),
+    ]
+    .concat()
 }

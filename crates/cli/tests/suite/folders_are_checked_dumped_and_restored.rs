@@ -35,7 +35,7 @@ fn a_running_server_is_dumped_and_its_dump_is_served() {
 
     let refused = ziptier(&["check", dir_name]);
     assert!(
-        !refused.status.success() && text(&refused.stderr).contains("in use"),
+        !refused.status.success() && text(&refused.stderr).contains("is open already"),
         "{}",
         text(&refused.stderr)
     );

@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ziptier::Error;
+use ziptier::{Error, ErrorKind};
 use ziptier_codec::block::setting::SettingError;
 use ziptier_codec::block::{self, BlockError};
 use ziptier_codec::token;
@@ -120,23 +120,12 @@ impl From<token::DecodeError> for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let status = match &error {
-            Error::EmptyKey
-            | Error::KeyTooLong { .. }
-            | Error::ValueTooLong { .. }
-            | Error::BatchTooLarge { .. } => ZIPTIER_INVALID_ARGUMENT,
-            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } => ZIPTIER_NO_ROOM,
-            Error::Damaged { .. }
-            | Error::FileDamaged { .. }
-            | Error::LogRecord { .. }
-            | Error::NotRedone { .. } => ZIPTIER_DAMAGED,
-            Error::LimitTooSmall { .. }
-            | Error::FarRatio { .. }
-            | Error::UnknownCodec { .. }
-            | Error::UnknownDurability { .. }
-            | Error::BlockOptions { .. }
-            | Error::Ssd { .. } => ZIPTIER_INVALID_OPTION,
-            Error::EngineUnavailable { .. } | Error::Far { .. } => ZIPTIER_UNAVAILABLE,
+        let status = match error.kind() {
+            ErrorKind::Argument => ZIPTIER_INVALID_ARGUMENT,
+            ErrorKind::NoRoom => ZIPTIER_NO_ROOM,
+            ErrorKind::Damaged => ZIPTIER_DAMAGED,
+            ErrorKind::Option => ZIPTIER_INVALID_OPTION,
+            ErrorKind::Unavailable => ZIPTIER_UNAVAILABLE,
             _ => ZIPTIER_IO,
         };
         Failure::new(status, error)

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
 use ziptier::{
-    Batch, CodecChoice, Condition, Durability, Error, OldValue, OpenValue, Options, PutMeta, Recovery, Store,
-    Values,
+    Batch, CodecChoice, Condition, Durability, Error, ErrorKind, OldValue, OpenValue, Options, PutMeta,
+    Recovery, Store, Values,
 };
 
 use crate::backend::{
@@ -78,11 +78,9 @@ impl StoreBackend {
 
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
-        match error {
-            Error::MemoryLimit { .. } | Error::MemoryAndFarLimit { .. } | Error::MemoryAndSsdLimit { .. } => {
-                Self::MemoryLimit
-            }
-            other => Self::Refused(other.to_string()),
+        match error.kind() {
+            ErrorKind::NoRoom => Self::MemoryLimit,
+            _ => Self::Refused(error.to_string()),
         }
     }
 }

@@ -8,6 +8,24 @@ use ziptier_media::segments::SegmentError;
 
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+/// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A key, a value or a batch that no store takes.
+    Argument,
+    /// A memory limit is reached. Reads and deletes go on.
+    NoRoom,
+    /// Stored bytes are damaged, or cannot be read any more.
+    Damaged,
+    /// An option that no store takes, or a word that means none.
+    Option,
+    /// The machine lacks an engine, a device, or far memory.
+    Unavailable,
+    /// A file, the log, a stream or the operating system has failed, or belongs to something else.
+    Io,
+}
+
 /// Why a store refused or failed an operation. An operation that returns an error has changed nothing, with two
 /// exceptions. If the log fails while a write waits to be durable, the fate of that write is not known before the store
 /// is opened anew. If [`Store::clear`](crate::Store::clear) fails, some keys may be gone.
@@ -338,6 +356,47 @@ fn far_words(used_bytes: u64, limit_bytes: u64) -> String {
 }
 
 impl Error {
+    /// The group of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::EmptyKey
+            | Self::KeyTooLong { .. }
+            | Self::ValueTooLong { .. }
+            | Self::BatchTooLarge { .. } => ErrorKind::Argument,
+            Self::MemoryLimit { .. } | Self::MemoryAndFarLimit { .. } | Self::MemoryAndSsdLimit { .. } => {
+                ErrorKind::NoRoom
+            }
+            Self::Damaged { .. }
+            | Self::Unread { .. }
+            | Self::FileDamaged { .. }
+            | Self::LogRecord { .. }
+            | Self::NotRedone { .. } => ErrorKind::Damaged,
+            Self::LimitTooSmall { .. }
+            | Self::LandingOutOfRange { .. }
+            | Self::WatermarkOutOfRange { .. }
+            | Self::BlockOutOfRange { .. }
+            | Self::BlockOptions { .. }
+            | Self::TooManyThreads { .. }
+            | Self::Ssd { .. }
+            | Self::FarRatio { .. }
+            | Self::UnknownCodec { .. }
+            | Self::UnknownDurability { .. } => ErrorKind::Option,
+            Self::EngineUnavailable { .. } | Self::Far { .. } => ErrorKind::Unavailable,
+            Self::Log(_)
+            | Self::Segments(_)
+            | Self::ForeignFile { .. }
+            | Self::FileForeign { .. }
+            | Self::NoStore { .. }
+            | Self::RestoreUnfinished { .. }
+            | Self::NotEmpty { .. }
+            | Self::Stream { .. }
+            | Self::CheckpointTooLong
+            | Self::Stopping
+            | Self::NoCheckpoint { .. }
+            | Self::Thread { .. } => ErrorKind::Io,
+        }
+    }
+
     /// Whether the disk has refused something, and left everything as it was: it has no room, or too many files are
     /// open.
     pub(crate) fn is_refusal(&self) -> bool {

@@ -25,7 +25,7 @@
 //! | [`Batch`], [`Condition`], [`Update`] | several keys at once; a value that depends on the old one |
 //! | [`Range`], [`Values`], [`OpenValue`] | iteration; several keys; a long value in pieces |
 //! | [`Meta`], [`PutMeta`], [`Clock`] | expiry and flags |
-//! | [`Error`], [`LogError`], [`SegmentError`] | refusals and failures, by groups |
+//! | [`Error`], [`ErrorKind`], [`LogError`], [`SegmentError`] | refusals and failures, by groups |
 //! | [`MemoryUse`], [`Stats`], [`FarStatus`], [`SsdStatus`], [`DurableStats`], [`CheckpointStats`] | figures |
 //! | [`Recovery`], [`Recovered`], [`TornTail`] | progress and findings of a start |
 //! | [`check()`], [`dump()`], [`restore()`] | a folder without its store: verify, back up, bring back |
@@ -138,7 +138,7 @@ pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery}
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use durable::{fuzz_image, fuzz_log_record};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use far::FarStatus;
 pub use memory::MemoryUse;
 pub use multi_get::Values;

@@ -213,13 +213,20 @@ fn threads_write_one_store_and_a_folder_keeps_it() {
 
 #[test]
 fn a_full_store_refuses_and_says_so() {
-    let store = Opened::new(&[("memory", "2MiB")]);
-    let refused = (0..1000).find(|i| store.put(&noise(20 + i), &noise(100_000), 0, 0) != ZIPTIER_OK);
-    let refused = refused.unwrap();
-    assert_eq!(store.put(&noise(20 + refused), &noise(100_000), 0, 0), ZIPTIER_NO_ROOM);
-    assert!(last_error().contains("the memory limit is 2097152"), "{}", last_error());
-    assert_eq!(store.get(&noise(20), 100_000).0, ZIPTIER_OK);
-    assert_eq!(store.close(), ZIPTIER_OK);
+    let dir = tempfile::tempdir().unwrap();
+    let ssd = format!("8MiB:{}", dir.path().display());
+    for (options, words) in [
+        (&[("memory", "2MiB")][..], "the memory limit is 2097152; "),
+        (&[("memory", "2MiB"), ("ssd", &ssd)], "of 8388608 bytes of SSD"),
+    ] {
+        let store = Opened::new(options);
+        let refused = (0..1000).find(|i| store.put(&noise(20 + i), &noise(100_000), 0, 0) != ZIPTIER_OK);
+        let refused = refused.unwrap();
+        assert_eq!(store.put(&noise(20 + refused), &noise(100_000), 0, 0), ZIPTIER_NO_ROOM);
+        assert!(last_error().contains(words), "{}", last_error());
+        assert_eq!(store.get(&noise(20), 100_000).0, ZIPTIER_OK);
+        assert_eq!(store.close(), ZIPTIER_OK);
+    }
 }
 
 /// Tokens of records, saved and loaded again.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_server;
+mod cassandra;
 mod codec_checks;
 mod doctor;
 mod far;
@@ -40,6 +41,9 @@ enum Command {
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
     BenchRun(rocksdb_target::LibraryArgument),
+    /// Estimate what other compressors would make of a table of Cassandra
+    #[command(subcommand)]
+    Cassandra(cassandra::Command),
     /// Verify the folder of a store, and list each damaged place
     Check(folder::CheckArguments),
     /// Write the folder of a store as one stream, also while a server has the folder open
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Pages(arguments) => pages::pages(Cli::command(), &arguments),
+        Command::Cassandra(command) => cassandra::run(&command),
         Command::Rocksdb(command) => rocksdb::run(&command),
         Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }

@@ -29,6 +29,12 @@ pub(crate) fn count(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
+/// Bytes in MiB, with two decimals where these are few.
+pub(crate) fn mib(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    format!("{mib:.*} MiB", if mib < 10.0 { 2 } else { 1 })
+}
+
 /// Rows under titles, as wide as they need to be. The first `names` columns are names, which begin at the left; the
 /// others are figures.
 pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>, names: usize) -> String {

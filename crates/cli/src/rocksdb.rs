@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ziptier::ByteSize;
 use ziptier_rocksdb::host::{Error, Estimate, Library, Packing};
 
-use crate::output;
+use crate::output::{self, mib};
 use crate::rocksdb_target::LibraryArgument;
 
 #[derive(Debug, Subcommand)]
@@ -157,11 +157,6 @@ fn rewrite(
         change_pct.abs(),
         if change_pct < 0.0 { "less" } else { "more" }
     ))
-}
-
-fn mib(bytes: u64) -> String {
-    let mib = bytes as f64 / f64::from(1 << 20);
-    format!("{mib:.*} MiB", if mib < 10.0 { 2 } else { 1 })
 }
 
 /// One line for each way of packing.

@@ -1,0 +1,168 @@
+//! What other compressors would make of a table, by trying them on a sample of its rows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use ziptier_codec::block::{BlockError, Engine, Setting};
+use ziptier_codec::format::Format;
+
+use crate::compression_info::{CHECKSUM_BYTES, OFFSET_BYTES};
+use crate::error::Error;
+use crate::table::Table;
+
+/// The lengths of chunks that are tried.
+pub const CHUNK_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+/// The rows of a sample are read in pieces of the longest chunk.
+const PIECE_BYTES: usize = CHUNK_BYTES[2];
+
+/// What a table takes, and what it would take.
+#[derive(Debug)]
+pub struct Estimate {
+    /// Bytes of all SSTables now, their rows and the offsets of chunks; indexes and filters do not change.
+    pub bytes: u64,
+    /// Bytes of rows that were tried.
+    pub sample_bytes: u64,
+    /// A row for each format and length of chunks.
+    pub formats: Vec<FormatEstimate>,
+}
+
+/// What a format makes of a table.
+#[derive(Debug)]
+pub struct FormatEstimate {
+    /// Name of the format and its level.
+    pub name: String,
+    /// Bytes of a chunk before compression.
+    pub chunk_bytes: usize,
+    /// Bytes of all SSTables.
+    pub bytes: u64,
+    /// CPU time to compress the sample.
+    pub compress: Duration,
+    /// CPU time to decompress it.
+    pub decompress: Duration,
+}
+
+/// A compressor as Cassandra has it.
+struct Candidate {
+    name: &'static str,
+    engine: Arc<dyn Engine>,
+    /// Bytes of a chunk beside the block: lengths, magic numbers, checksums of the format.
+    frame_bytes: u64,
+}
+
+impl Candidate {
+    fn all() -> Vec<Candidate> {
+        let of = |name, format, frame_bytes| {
+            let engine = Setting::new(format).engine().ok()?;
+            Some(Candidate { name, engine, frame_bytes })
+        };
+        // An LZ4 chunk begins with its length; a zstd frame has a magic number, its length, and a checksum; a zlib
+        // stream has a header and a checksum.
+        let all = [
+            of("LZ4", Format::Lz4, 4),
+            of("zstd 3", Format::Zstd, 4 + 2 + 4),
+            of("ziptier: deflate", Format::Deflate, 2 + 4),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Compresses the pieces in chunks, decompresses them again, and compares.
+    fn tried_on(&self, pieces: &[Vec<u8>], chunk_bytes: usize) -> Result<Tried, BlockError> {
+        let mut tried = Tried::default();
+        let mut codec = self.engine.open()?;
+        let (mut packed, mut ends, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces {
+            packed.clear();
+            ends.clear();
+            raw.clear();
+            let began = cpu_time();
+            for chunk in piece.chunks(chunk_bytes) {
+                codec.compress(chunk, &mut packed, usize::MAX)?;
+                ends.push(packed.len());
+            }
+            let compressed = cpu_time();
+            let mut start = 0;
+            for (chunk, end) in piece.chunks(chunk_bytes).zip(&ends) {
+                codec.decompress(&packed[start..*end], &mut raw, chunk.len())?;
+                start = *end;
+            }
+            tried.decompress += cpu_time().saturating_sub(compressed);
+            tried.compress += compressed.saturating_sub(began);
+            assert!(raw == *piece, "format {} gave other bytes back", self.name);
+            let per_chunk_bytes = self.frame_bytes + CHECKSUM_BYTES + OFFSET_BYTES;
+            tried.bytes += packed.len() as u64 + ends.len() as u64 * per_chunk_bytes;
+        }
+        Ok(tried)
+    }
+}
+
+#[derive(Default)]
+struct Tried {
+    bytes: u64,
+    compress: Duration,
+    decompress: Duration,
+}
+
+impl Estimate {
+    /// Tries the formats on about `sample_bytes` of the table's rows, taken at equal distances. Calls `progress` with
+    /// the steps that are done, and their number.
+    ///
+    /// # Errors
+    ///
+    /// As [`SsTable::read`](crate::SsTable::read). Pieces of SSTables that compaction has removed meanwhile are still
+    /// there, since the files are open.
+    pub fn of(
+        table: &Table,
+        sample_bytes: u64,
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<Estimate, Error> {
+        let pieces = sample(table, sample_bytes)?;
+        let candidates = Candidate::all();
+        let steps = candidates.len() * CHUNK_BYTES.len();
+        let sample_bytes = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let mut formats = Vec::with_capacity(steps);
+        for candidate in &candidates {
+            for chunk_bytes in CHUNK_BYTES {
+                progress(formats.len(), steps);
+                let tried = candidate.tried_on(&pieces, chunk_bytes).map_err(Error::Format)?;
+                let scale = table.raw_bytes() as f64 / sample_bytes.max(1) as f64;
+                formats.push(FormatEstimate {
+                    name: candidate.name.to_owned(),
+                    chunk_bytes,
+                    bytes: (tried.bytes as f64 * scale) as u64,
+                    compress: tried.compress,
+                    decompress: tried.decompress,
+                });
+            }
+        }
+        Ok(Estimate { bytes: table.stored_bytes(), sample_bytes, formats })
+    }
+}
+
+/// Pieces of the table's rows at equal distances; all of them if there are no more.
+fn sample(table: &Table, sample_bytes: u64) -> Result<Vec<Vec<u8>>, Error> {
+    let piece_bytes = PIECE_BYTES as u64;
+    let places: Vec<(usize, u64)> = table
+        .ss_tables()
+        .iter()
+        .enumerate()
+        .flat_map(|(number, ss_table)| {
+            (0..ss_table.raw_bytes().div_ceil(piece_bytes)).map(move |piece| (number, piece * piece_bytes))
+        })
+        .collect();
+    let wanted = sample_bytes.div_ceil(piece_bytes).clamp(1, places.len().max(1) as u64) as usize;
+    let taken = (0..wanted).filter_map(|piece| places.get(piece * places.len() / wanted));
+    taken
+        .map(|&(number, offset)| {
+            let mut rows = Vec::new();
+            table.ss_tables()[number].read(offset, PIECE_BYTES, &mut rows)?;
+            Ok(rows)
+        })
+        .collect()
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}

@@ -1,0 +1,179 @@
+//! The SSTables of a folder, and the chunks of each.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::compression_info::{CHECKSUM_BYTES, CompressionInfo, OFFSET_BYTES};
+use crate::compressor::{CLASSES, Decompressor};
+use crate::error::Error;
+
+const DATA: &str = "-Data.db";
+/// The first version whose `CompressionInfo.db` has a bound for raw chunks: Cassandra 4.0.
+const BOUNDS_RAW_SINCE: &str = "na";
+/// An SSTable that is not compressed is read in pieces of this length.
+const PLAIN_CHUNK_BYTES: u32 = 1 << 16;
+
+/// The SSTables of one table.
+pub struct Table {
+    ss_tables: Vec<SsTable>,
+}
+
+/// One SSTable, open for reading.
+pub struct SsTable {
+    path: PathBuf,
+    file: File,
+    data_bytes: u64,
+    packed: Option<Packed>,
+}
+
+struct Packed {
+    info: CompressionInfo,
+    decompressor: Decompressor,
+}
+
+impl Table {
+    /// Opens all SSTables of a folder such as `data/shop/orders-1b25...`. Folders in it, such as snapshots, are left
+    /// alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for the compressor of somebody else, [`Error::Damaged`] and [`Error::Io`].
+    pub fn open(folder: &Path) -> Result<Table, Error> {
+        let names = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut paths: Vec<PathBuf> = names
+            .map_err(Error::io(folder))?
+            .into_iter()
+            .map(|entry| entry.path())
+            .filter(|path| path.to_str().is_some_and(|path| path.ends_with(DATA)))
+            .collect();
+        paths.sort();
+        let opened = paths.iter().map(|path| SsTable::open(path));
+        let present = opened.filter(|opened| !opened.as_ref().is_err_and(Error::is_gone));
+        Ok(Table { ss_tables: present.collect::<Result<_, _>>()? })
+    }
+
+    /// The SSTables, by name.
+    pub fn ss_tables(&self) -> &[SsTable] {
+        &self.ss_tables
+    }
+
+    /// Bytes of all rows before compression, as SSTables hold them.
+    pub fn raw_bytes(&self) -> u64 {
+        self.ss_tables.iter().map(SsTable::raw_bytes).sum()
+    }
+
+    /// Bytes of the rows as they are stored, with the offsets of chunks.
+    pub fn stored_bytes(&self) -> u64 {
+        self.ss_tables.iter().map(SsTable::stored_bytes).sum()
+    }
+}
+
+impl SsTable {
+    /// Opens the SSTable of a file `...-Data.db`.
+    fn open(path: &Path) -> Result<SsTable, Error> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let data_bytes = file.metadata().map_err(Error::io(path))?.len();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let stem = name.strip_suffix(DATA).unwrap_or_default();
+        let info_path = path.with_file_name(format!("{stem}-CompressionInfo.db"));
+        let packed = match fs::read(&info_path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::io(&info_path)(error)),
+            Ok(bytes) => {
+                let version = stem.split('-').next().unwrap_or_default();
+                let info = CompressionInfo::parse(&bytes, version >= BOUNDS_RAW_SINCE)
+                    .map_err(|fault| Error::damaged(&info_path, fault.offset, fault.what))?;
+                if info.offsets.last().is_some_and(|&last| last + CHECKSUM_BYTES >= data_bytes) {
+                    let what =
+                        format!("the last chunk lies behind the {data_bytes} bytes of {}", path.display());
+                    return Err(Error::damaged(&info_path, bytes.len() as u64, what));
+                }
+                let decompressor = Decompressor::of(&info.compressor).ok_or_else(|| Error::Unsupported {
+                    path: info_path,
+                    what: format!(
+                        "its compressor is {}, and those of {CLASSES} can be read",
+                        info.compressor
+                    ),
+                })?;
+                Some(Packed { info, decompressor })
+            }
+        };
+        Ok(SsTable { path: path.to_owned(), file, data_bytes, packed })
+    }
+
+    /// Its file of rows.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it is compressed, `None` if it is not.
+    pub fn compression(&self) -> Option<&CompressionInfo> {
+        self.packed.as_ref().map(|packed| &packed.info)
+    }
+
+    /// Bytes of all chunks before compression.
+    pub fn raw_bytes(&self) -> u64 {
+        self.compression().map_or(self.data_bytes, |info| info.raw_bytes)
+    }
+
+    /// Bytes of the rows as they are stored, with the offsets of chunks.
+    pub fn stored_bytes(&self) -> u64 {
+        self.data_bytes + self.compression().map_or(0, |info| info.offsets.len() as u64 * OFFSET_BYTES)
+    }
+
+    /// Bytes of a chunk before compression; the last one may be shorter.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.compression().map_or(PLAIN_CHUNK_BYTES, |info| info.chunk_bytes).into()
+    }
+
+    /// Puts the rows from `offset` on into `rows`, `length` bytes or as many as there are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] if the checksum of a chunk does not match or a chunk cannot be decompressed, [`Error::Io`].
+    pub fn read(&self, offset: u64, length: usize, rows: &mut Vec<u8>) -> Result<(), Error> {
+        rows.clear();
+        let end = self.raw_bytes().min(offset.saturating_add(length as u64));
+        let (mut at, mut chunk) = (offset, Vec::new());
+        while at < end {
+            let number = at / self.chunk_bytes();
+            self.read_chunk(number, &mut chunk)?;
+            let begin = number * self.chunk_bytes();
+            let taken = &chunk[(at - begin) as usize..((end - begin) as usize).min(chunk.len())];
+            rows.extend_from_slice(taken);
+            at += taken.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn read_chunk(&self, number: u64, raw: &mut Vec<u8>) -> Result<(), Error> {
+        let begin = number * self.chunk_bytes();
+        let raw_bytes = self.chunk_bytes().min(self.raw_bytes() - begin) as usize;
+        let Some(Packed { info, decompressor }) = &self.packed else {
+            raw.resize(raw_bytes, 0);
+            return self.file.read_exact_at(raw, begin).map_err(Error::io(&self.path));
+        };
+        let stored_at = info.offsets[number as usize];
+        let stored_end = info.offsets.get(number as usize + 1).copied().unwrap_or(self.data_bytes);
+        let mut stored = vec![0; (stored_end - stored_at) as usize];
+        self.file.read_exact_at(&mut stored, stored_at).map_err(Error::io(&self.path))?;
+        let damaged = |what: String| Error::damaged(&self.path, stored_at, what);
+        let (chunk, checksum) = stored.split_at(stored.len() - CHECKSUM_BYTES as usize);
+        if crc32fast::hash(chunk).to_be_bytes() != checksum {
+            return Err(damaged("the checksum of a chunk does not match".into()));
+        }
+        if chunk.len() as u64 >= info.raw_from_bytes.into() {
+            raw.clear();
+            raw.extend_from_slice(chunk);
+            return match chunk.len() == raw_bytes {
+                true => Ok(()),
+                false => Err(damaged(format!("a raw chunk has {} bytes, not {raw_bytes}", chunk.len()))),
+            };
+        }
+        decompressor
+            .decompress(chunk, raw, raw_bytes)
+            .map_err(|what| damaged(format!("a chunk of {} cannot be read: {what}", info.compressor)))
+    }
+}

@@ -1,0 +1,186 @@
+//! Tables as the compressors of Cassandra write them must be read byte for byte, and damage must be named. The tables
+//! are made here, as the formats are documented; a test of Cassandra's nodes reads those of a real node.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ziptier_cassandra::{CHUNK_BYTES, Estimate, Table};
+use ziptier_codec::block::Setting;
+use ziptier_codec::format::Format;
+
+const CHUNK: usize = 16384;
+
+/// Rows of words, and some noise that no compressor makes smaller.
+fn rows(bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut rows = Vec::new();
+    while rows.len() < bytes {
+        rows.extend(format!("sensor {} says {:.3}; ", random.u8(..), random.f64()).bytes());
+        if random.u32(..400) == 0 {
+            rows.extend((0..20_000).map(|_| random.u8(..)));
+        }
+    }
+    rows.truncate(bytes);
+    rows
+}
+
+fn block(format: Format, raw: &[u8]) -> Vec<u8> {
+    let (engine, mut packed) = (Setting::new(format).engine().unwrap(), Vec::new());
+    engine.open().unwrap().compress(raw, &mut packed, usize::MAX).unwrap();
+    packed
+}
+
+fn packed(class: &str, raw: &[u8]) -> Vec<u8> {
+    match class {
+        "NoopCompressor" => raw.to_vec(),
+        "SnappyCompressor" => snap::raw::Encoder::new().compress_vec(raw).unwrap(),
+        "LZ4Compressor" => [&(raw.len() as u32).to_le_bytes()[..], &block(Format::Lz4, raw)].concat(),
+        "ZstdCompressor" => [&0xFD2F_B528u32.to_le_bytes()[..], &block(Format::Zstd, raw)].concat(),
+        "DeflateCompressor" => [&[0x78, 0x9C][..], &block(Format::Deflate, raw), &[0; 4]].concat(),
+        other => panic!("{other}"),
+    }
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// Writes an SSTable whose chunks of `raw_from` bytes or more are stored raw; its file of rows.
+fn write(folder: &Path, number: u32, class: &str, rows: &[u8], raw_from: usize) -> PathBuf {
+    let (mut data, mut offsets) = (Vec::new(), Vec::new());
+    for chunk in rows.chunks(CHUNK) {
+        let packed = packed(class, chunk);
+        let stored = if packed.len() >= raw_from { chunk } else { &packed };
+        offsets.push(data.len() as u64);
+        data.extend_from_slice(stored);
+        data.extend(crc32fast::hash(stored).to_be_bytes());
+    }
+    let mut info = [text(class), 0u32.to_be_bytes().to_vec()].concat();
+    info.extend((CHUNK as u32).to_be_bytes());
+    info.extend((raw_from as u32).to_be_bytes());
+    info.extend((rows.len() as u64).to_be_bytes());
+    info.extend((offsets.len() as u32).to_be_bytes());
+    offsets.iter().for_each(|offset| info.extend(offset.to_be_bytes()));
+    let path = folder.join(format!("nb-{number}-big-Data.db"));
+    fs::write(&path, data).unwrap();
+    fs::write(folder.join(format!("nb-{number}-big-CompressionInfo.db")), info).unwrap();
+    path
+}
+
+const CLASSES: [&str; 5] =
+    ["LZ4Compressor", "SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "NoopCompressor"];
+
+#[test]
+fn rows_of_every_compressor_come_back() {
+    let rows = rows(300_000);
+    let dir = tempfile::tempdir().unwrap();
+    for (number, class) in CLASSES.iter().enumerate() {
+        let raw_from = if number == 0 { CHUNK } else { i32::MAX as usize };
+        write(dir.path(), number as u32, class, &rows, raw_from);
+    }
+    fs::write(dir.path().join("nb-9-big-Data.db"), &rows).unwrap();
+    fs::create_dir(dir.path().join("snapshots")).unwrap();
+    let table = Table::open(dir.path()).unwrap();
+    assert_eq!((table.ss_tables().len(), table.raw_bytes()), (6, 1_800_000));
+    for ss_table in table.ss_tables() {
+        for (offset, length) in
+            [(0, rows.len()), (16_000, 1_000), (16_384, 16_384), (299_990, 99), (300_000, 5)]
+        {
+            let mut read = Vec::new();
+            ss_table.read(offset as u64, length, &mut read).unwrap();
+            let end = rows.len().min(offset + length);
+            assert!(read == rows[offset..end], "{} from {offset}", ss_table.path().display());
+        }
+    }
+}
+
+#[test]
+fn damage_is_named_and_never_given_out() {
+    let rows = rows(60_000);
+    for class in CLASSES {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(dir.path(), 1, class, &rows, i32::MAX as usize);
+        let sound = fs::read(&path).unwrap();
+        for at in (0..sound.len()).step_by(499) {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&path, &damaged).unwrap();
+            let (table, mut read) = (Table::open(dir.path()).unwrap(), Vec::new());
+            let error = table.ss_tables()[0].read(0, rows.len(), &mut read).unwrap_err();
+            assert!(error.to_string().contains("nb-1-big-Data.db is damaged at byte"), "{error}");
+        }
+        fs::write(&path, &sound[..sound.len() / 2]).unwrap();
+        let error = Table::open(dir.path()).err().unwrap().to_string();
+        assert!(error.contains("the last chunk lies behind the"), "{error}");
+    }
+}
+
+/// A stranger can make the checksum anew. Then the compressor finds the damage, or gives other bytes of that length.
+#[test]
+fn damage_behind_a_sound_checksum_has_the_length_of_its_chunk() {
+    let rows = rows(CHUNK);
+    for class in CLASSES {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(dir.path(), 1, class, &rows, i32::MAX as usize);
+        let sound = fs::read(&path).unwrap();
+        let mut refused = 0;
+        for at in (0..sound.len() - 4).step_by(41) {
+            let mut chunk = sound[..sound.len() - 4].to_vec();
+            chunk[at] ^= 1 << (at % 8);
+            let checksum = crc32fast::hash(&chunk).to_be_bytes();
+            fs::write(&path, [&chunk[..], &checksum].concat()).unwrap();
+            let mut read = Vec::new();
+            match Table::open(dir.path()).unwrap().ss_tables()[0].read(0, CHUNK, &mut read) {
+                Ok(()) => assert_eq!(read.len(), CHUNK),
+                Err(error) => {
+                    assert!(
+                        error.to_string().contains(&format!("a chunk of {class} cannot be read")),
+                        "{error}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0 || class == "NoopCompressor", "{class}");
+    }
+}
+
+#[test]
+fn an_unknown_compressor_and_a_missing_folder_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 1, "LZ4Compressor", &rows(1_000), CHUNK);
+    let info = dir.path().join("nb-1-big-CompressionInfo.db");
+    let named = [&text("QPLCompressor")[..], &fs::read(&info).unwrap()[15..]].concat();
+    fs::write(&info, named).unwrap();
+    let error = Table::open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("its compressor is QPLCompressor, and those of LZ4Compressor"), "{error}");
+    let error = Table::open(&dir.path().join("none")).err().unwrap().to_string();
+    assert!(error.starts_with("cannot read ") && error.contains("/none"), "{error}");
+}
+
+#[test]
+fn an_estimate_is_near_what_the_compressor_wrote() {
+    let rows = rows(2_000_000);
+    for (class, name) in
+        [("LZ4Compressor", "LZ4"), ("ZstdCompressor", "zstd 3"), ("DeflateCompressor", "deflate")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), 1, class, &rows[..1_200_000], i32::MAX as usize);
+        write(dir.path(), 2, class, &rows[1_200_000..], i32::MAX as usize);
+        let table = Table::open(dir.path()).unwrap();
+        for sample_bytes in [500_000, u64::MAX] {
+            let estimate = Estimate::of(&table, sample_bytes, |_, _| ()).unwrap();
+            assert_eq!(estimate.formats.len() % CHUNK_BYTES.len(), 0);
+            let same =
+                estimate.formats.iter().find(|f| f.name.contains(name) && f.chunk_bytes == CHUNK).unwrap();
+            let ratio = same.bytes as f64 / estimate.bytes as f64;
+            let off = if sample_bytes == u64::MAX { 0.002 } else { 0.1 };
+            assert!((ratio - 1.0).abs() < off, "{class}: {ratio} from {} bytes", estimate.sample_bytes);
+        }
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let estimate = Estimate::of(&Table::open(empty.path()).unwrap(), 1 << 20, |_, _| ()).unwrap();
+    assert_eq!((estimate.bytes, estimate.sample_bytes), (0, 0));
+}

@@ -46,7 +46,7 @@ impl ziptier_codec {
         }
         let option = |name| options.iter().find(|(given, _)| *given == name).map(|(_, value)| (name, *value));
         let format = option("format").ok_or_else(|| {
-            Failure::option("a codec needs the option format: choose one of none, lz4, zstd, deflate")
+            Failure::option("a codec needs the option format: choose one of none, token, lz4, zstd, deflate")
         })?;
         let mut setting = Setting::new(parsed(format)?);
         let of_deflate = ["huffman", "model"].into_iter().find_map(option);
@@ -158,7 +158,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &str)) -> Re
 }
 
 /// Opens a codec for the options and, unless it is null, with the dictionary. The page docs/c.md lists the options:
-/// format (none, lz4, zstd, deflate), level, huffman, engine, path, model, frame.
+/// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a dictionary.
 ///
 /// With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are
 /// always found, and no block grows by more than 9 bytes. Without, a block is the plain format.

@@ -11,8 +11,6 @@
 use ziptier_codec::block::{Contexts, Setting};
 use ziptier_codec::format::Format;
 
-/// The first bytes of a zstd frame, which the format of blocks leaves out.
-const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528u32.to_le_bytes();
 /// Bytes in front of and behind raw DEFLATE in a zlib stream.
 const ZLIB_HEADER_BYTES: usize = 2;
 const ZLIB_TRAILER_BYTES: usize = 4;
@@ -22,7 +20,7 @@ pub(crate) enum Decompressor {
     Noop,
     Snappy,
     Lz4(Contexts),
-    Zstd(Contexts),
+    Zstd,
     Deflate(Contexts),
 }
 
@@ -38,7 +36,7 @@ impl Decompressor {
             "NoopCompressor" => Decompressor::Noop,
             "SnappyCompressor" => Decompressor::Snappy,
             "LZ4Compressor" => Decompressor::Lz4(contexts(Format::Lz4)?),
-            "ZstdCompressor" => Decompressor::Zstd(contexts(Format::Zstd)?),
+            "ZstdCompressor" => Decompressor::Zstd,
             "DeflateCompressor" => Decompressor::Deflate(contexts(Format::Deflate)?),
             _ => return None,
         })
@@ -67,8 +65,10 @@ impl Decompressor {
                 }
                 by(contexts, block, raw)?;
             }
-            Decompressor::Zstd(contexts) => {
-                by(contexts, chunk.strip_prefix(&ZSTD_MAGIC).ok_or("it is no zstd frame")?, raw)?;
+            // The format of blocks reads no frames with a checksum.
+            Decompressor::Zstd => {
+                let found = zstd::bulk::decompress(chunk, raw_bytes).map_err(|error| error.to_string())?;
+                *raw = found;
             }
             Decompressor::Deflate(contexts) => {
                 let end = chunk.len().checked_sub(ZLIB_TRAILER_BYTES);

@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ziptier_codec::block::BlockError;
+use ziptier_codec::block::dictionary::TrainError;
+use ziptier_codec::block::setting::SettingError;
 
 /// Why a table cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,12 @@ pub enum Error {
     /// A format that could not be tried.
     #[error("a format could not be tried: {0}")]
     Format(#[source] BlockError),
+    /// A format that this program does not have.
+    #[error("a format cannot be tried: {0}")]
+    Setting(#[source] SettingError),
+    /// Rows that give no dictionary.
+    #[error("the rows of the table give no dictionary: {0}")]
+    Training(#[source] TrainError),
 }
 
 impl Error {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use ziptier_codec::block::{BlockError, Engine, Setting};
+use ziptier_codec::block::dictionary::TrainError;
+use ziptier_codec::block::setting::SettingError;
+use ziptier_codec::block::{BlockError, Dictionary, Engine, Setting};
 use ziptier_codec::format::Format;
 
 use crate::compression_info::{CHECKSUM_BYTES, OFFSET_BYTES};
@@ -42,6 +44,27 @@ pub struct FormatEstimate {
     pub decompress: Duration,
 }
 
+/// The most bytes of a stored dictionary: as text it is an option of the table, and Cassandra's options have at most
+/// 65,535 bytes.
+pub const DICTIONARY_BYTES_MAX: usize = 49_149;
+/// Rows that a dictionary is trained on.
+const TRAINING_BYTES: u64 = 4 << 20;
+
+/// Trains tokens for a table on pieces of its rows at equal distances.
+///
+/// # Errors
+///
+/// As [`SsTable::read`](crate::SsTable::read); [`Error::Training`] if the rows have too little in common, or are too
+/// few.
+pub fn train(table: &Table) -> Result<Dictionary, Error> {
+    trained(&sample(table, TRAINING_BYTES)?).map_err(Error::Training)
+}
+
+fn trained(pieces: &[Vec<u8>]) -> Result<Dictionary, TrainError> {
+    let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    Dictionary::train(Format::Token, &pieces, DICTIONARY_BYTES_MAX - Dictionary::ENVELOPE_BYTES, 0)
+}
+
 /// A compressor as Cassandra has it.
 struct Candidate {
     name: &'static str,
@@ -51,19 +74,22 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn all() -> Vec<Candidate> {
-        let of = |name, format, frame_bytes| {
-            let engine = Setting::new(format).engine().ok()?;
-            Some(Candidate { name, engine, frame_bytes })
+    /// The compressors, and tokens if the training has some for `chunk_bytes`.
+    fn all(tokens: Option<Arc<Dictionary>>) -> Result<Vec<Candidate>, SettingError> {
+        let of = |name, setting: Setting, frame_bytes| {
+            Ok::<_, SettingError>(Candidate { name, engine: setting.engine()?, frame_bytes })
         };
         // An LZ4 chunk begins with its length; a zstd frame has a magic number, its length, and a checksum; a zlib
         // stream has a header and a checksum.
-        let all = [
-            of("LZ4", Format::Lz4, 4),
-            of("zstd 3", Format::Zstd, 4 + 2 + 4),
-            of("ziptier: deflate", Format::Deflate, 2 + 4),
+        let mut all = vec![
+            of("LZ4", Setting::new(Format::Lz4), 4)?,
+            of("zstd", Setting::new(Format::Zstd), 4 + 2 + 4)?,
+            of("ziptier: deflate", Setting::new(Format::Deflate), 2 + 4)?,
         ];
-        all.into_iter().flatten().collect()
+        if let Some(tokens) = tokens {
+            all.push(of("ziptier: token", Setting::new(Format::Token).with_dictionary(tokens), 0)?);
+        }
+        Ok(all)
     }
 
     /// Compresses the pieces in chunks, decompresses them again, and compares.
@@ -104,8 +130,8 @@ struct Tried {
 }
 
 impl Estimate {
-    /// Tries the formats on about `sample_bytes` of the table's rows, taken at equal distances. Calls `progress` with
-    /// the steps that are done, and their number.
+    /// Tries the formats on about `sample_bytes` of the table's rows, taken at equal distances: half of them train
+    /// tokens, and all formats are tried on the others. Calls `progress` with the steps that are done, and their number.
     ///
     /// # Errors
     ///
@@ -116,16 +142,28 @@ impl Estimate {
         sample_bytes: u64,
         mut progress: impl FnMut(usize, usize),
     ) -> Result<Estimate, Error> {
-        let pieces = sample(table, sample_bytes)?;
-        let candidates = Candidate::all();
+        let mut pieces = sample(table, sample_bytes)?;
+        // Tokens are judged by rows that they were not trained on.
+        let training: Vec<Vec<u8>> = if pieces.len() > 1 {
+            let mut number = 0;
+            pieces
+                .extract_if(.., |_| {
+                    number += 1;
+                    number % 2 == 0
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let candidates = Candidate::all(trained(&training).ok().map(Arc::new)).map_err(Error::Setting)?;
         let steps = candidates.len() * CHUNK_BYTES.len();
         let sample_bytes = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let scale = table.raw_bytes() as f64 / sample_bytes.max(1) as f64;
         let mut formats = Vec::with_capacity(steps);
         for candidate in &candidates {
             for chunk_bytes in CHUNK_BYTES {
                 progress(formats.len(), steps);
                 let tried = candidate.tried_on(&pieces, chunk_bytes).map_err(Error::Format)?;
-                let scale = table.raw_bytes() as f64 / sample_bytes.max(1) as f64;
                 formats.push(FormatEstimate {
                     name: candidate.name.to_owned(),
                     chunk_bytes,

@@ -22,5 +22,6 @@ mod table;
 
 pub use compression_info::CompressionInfo;
 pub use error::Error;
-pub use estimate::{CHUNK_BYTES, Estimate, FormatEstimate};
+pub use estimate::{CHUNK_BYTES, DICTIONARY_BYTES_MAX, Estimate, FormatEstimate, train};
 pub use table::{SsTable, Table};
+pub use ziptier_codec::block::Dictionary;

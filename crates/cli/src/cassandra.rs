@@ -1,8 +1,9 @@
 //! `ziptier cassandra`: a table of Cassandra's, without its node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use base64::Engine as _;
 use clap::Subcommand;
 use ziptier::ByteSize;
 use ziptier_cassandra::{Error, Estimate, Table};
@@ -21,11 +22,23 @@ pub(crate) enum Command {
         #[arg(long, value_name = "BYTES", default_value = "32MiB")]
         sample: ByteSize,
     },
+    /// Train a dictionary of tokens on rows of a table, and print the statement that gives the table both
+    Train {
+        /// Folder of the table, such as /var/lib/cassandra/data/shop/orders-1b255f4def2540a60000000000000000
+        dir: PathBuf,
+
+        /// KiB of a chunk before compression: a power of two. Reads decompress one chunk at least
+        #[arg(long, value_name = "KIB", default_value_t = 16)]
+        chunk_kib: u32,
+    },
 }
 
 pub(crate) fn run(command: &Command) -> ExitCode {
-    let Command::Estimate { dir, sample } = command;
-    match estimate(dir, sample.0) {
+    let done = match command {
+        Command::Estimate { dir, sample } => estimate(dir, sample.0),
+        Command::Train { dir, chunk_kib } => train(dir, *chunk_kib),
+    };
+    match done {
         Ok(report) => {
             output::print(&report);
             ExitCode::SUCCESS
@@ -37,7 +50,31 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     }
 }
 
-fn estimate(dir: &std::path::Path, sample_bytes: u64) -> Result<String, Error> {
+/// The statement on stdout, so that `cqlsh -f` takes it, and all else on stderr.
+fn train(dir: &Path, chunk_kib: u32) -> Result<String, Error> {
+    let table = Table::open(dir)?;
+    let dictionary = ziptier_cassandra::train(&table)?.to_bytes();
+    eprintln!("trained a dictionary of {} bytes on rows of {}", dictionary.len(), dir.display());
+    let dictionary = base64::engine::general_purpose::STANDARD.encode(dictionary);
+    Ok(format!(
+        "ALTER TABLE {} WITH compression = {{'class': 'ZiptierCompressor', 'format': 'token', \
+         'chunk_length_in_kb': {chunk_kib}, 'dictionary': '{dictionary}'}};\n",
+        name_of(dir)
+    ))
+}
+
+/// The name of a table by its folder, `KEYSPACE/TABLE-ID`.
+fn name_of(dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let name = |dir: Option<&Path>| {
+        dir.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    let table = name(Some(&dir));
+    let table = table.rsplit_once('-').map_or(&*table, |(table, _)| table);
+    format!("\"{}\".\"{table}\"", name(dir.parent()))
+}
+
+fn estimate(dir: &Path, sample_bytes: u64) -> Result<String, Error> {
     let table = Table::open(dir)?;
     let estimate = Estimate::of(&table, sample_bytes, |done, all| {
         output::show_progress(&format!("trying the compressors on a sample: {} %", done * 100 / all.max(1)));

@@ -76,7 +76,8 @@ fn settings() -> Vec<(Setting, &'static str)> {
     let samples: Vec<&[u8]> = samples.chunks(500).collect();
     let mut settings = Vec::new();
     for (format, engine, levels) in [
-        (Format::Lz4, "cpu", &[-8, 1, 2, 9, 12][..]),
+        (Format::Token, "cpu", &[1, 2][..]),
+        (Format::Lz4, "cpu", &[-8, 1, 2, 9, 12]),
         (Format::Zstd, "cpu", &[-5, 1, 3, 9, 19]),
         (Format::Deflate, "software", &[1, 6, 12]),
         (Format::Deflate, "zlib", &[1, 6, 9]),
@@ -84,7 +85,9 @@ fn settings() -> Vec<(Setting, &'static str)> {
         let dictionary = Arc::new(Dictionary::train(format, &samples, 4096, 1).expect("trains"));
         for &level in levels {
             let setting = Setting::new(format).with_level(level);
-            settings.push((setting.clone(), engine));
+            if format != Format::Token {
+                settings.push((setting.clone(), engine));
+            }
             let with_dictionary = setting.clone().with_dictionary(Arc::clone(&dictionary));
             settings.push((with_dictionary.clone(), engine));
             if format == Format::Deflate {
@@ -123,19 +126,23 @@ fn no_block_allocates_once_its_context_is_warm() {
             }
         };
         let sizes = [16_384, 512, 4096, 1];
-        // More than 128 blocks show when libzstd frees memory.
-        let rounds = if setting.format == Format::Zstd { 200 } else { 40 };
+        // More than 128 blocks show when libzstd frees memory. Tokens try zstd on some blocks.
+        let has_zstd = matches!(setting.format, Format::Zstd | Format::Token);
+        let rounds = if has_zstd { 200 } else { 40 };
         for size in sizes {
             (0..2).for_each(|_| round(size, &text));
             (0..2).for_each(|_| round(size, &noise));
             let before = CALLS.get();
             (0..rounds).for_each(|_| round(size, &text));
             (0..rounds).for_each(|_| round(size, &noise));
-            assert_eq!(CALLS.get() - before, 0, "{setting} ({name}) allocates for blocks of {size} bytes");
+            // Among tokens libzstd counts its 128 blocks over several sizes.
+            let allowed = usize::from(setting.format == Format::Token);
+            let calls = CALLS.get() - before;
+            assert!(calls <= allowed, "{setting} ({name}) allocates for blocks of {size} bytes");
         }
         // Sizes alternate. libzstd frees memory when its tables were three times too large 128 times running, and
         // allocates it again for the next large block.
-        let allowed = if setting.format == Format::Zstd { 400 / 40 } else { 0 };
+        let allowed = if has_zstd { 400 / 40 } else { 0 };
         let before = CALLS.get();
         for _ in 0..100 {
             sizes.iter().for_each(|&size| round(size, &text));

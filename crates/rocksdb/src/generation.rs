@@ -12,7 +12,7 @@
 //! | 4 | 1 | version, 1 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | n, bytes of the packed token dictionary, 0 if there is none |
-//! | 12 | 4 | bytes of the token dictionary, front-coded (`front_coding`) |
+//! | 12 | 4 | bytes of the token dictionary, front-coded |
 //! | 16 | 4 | m, bytes of the block dictionary, 0 if there is none |
 //! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, front-coded, as a zstd frame without its magic number |
 //! | 20 + n | m | block dictionary, as `ziptier_codec::block` stores it: for zstd, or for deflate with canned codes |
@@ -20,17 +20,15 @@
 //!
 //! Numbers are little-endian.
 
-mod front_coding;
-
 use crate::counters::Counters;
 use crate::settings::{self, Private};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ziptier_codec::block::setting::SettingError;
-use ziptier_codec::block::{self, Contexts, Huffman, Path, Setting};
+use ziptier_codec::block::{self, BlockError, Contexts, Huffman, Path, Setting};
 use ziptier_codec::checksum::crc32c;
 use ziptier_codec::format::Format;
-use ziptier_codec::token;
+use ziptier_codec::token::{self, packed};
 
 const SIGNATURE: [u8; 4] = *b"zrdb";
 const VERSION: u8 = 1;
@@ -39,9 +37,6 @@ const CHECKSUM_BYTES: usize = 4;
 
 /// The longest stored generation, and the longest token dictionary. This crate makes none that is longer.
 const BYTES_MAX: usize = 4 << 20;
-
-/// Token dictionaries are packed once and carried by every file: 106 KB become about 40.
-const PACKING_LEVEL: i32 = 19;
 
 /// Dictionaries, ready for packing and unpacking.
 pub struct Generation {
@@ -98,14 +93,15 @@ impl Generation {
         tokens: Option<&token::Dictionary>,
         blocks: Option<&block::Dictionary>,
     ) -> Result<Arc<Generation>, GenerationError> {
-        let tokens = tokens.map(token::Dictionary::to_bytes).unwrap_or_default();
-        let tokens = front_coding::front_coded(&tokens).unwrap_or_default();
-        let packed = if tokens.is_empty() { Vec::new() } else { packed(&tokens)? };
+        let damaged = |error: BlockError| GenerationError::Damaged(error.to_string());
+        let tokens = tokens.map(packed::pack).transpose().map_err(damaged)?;
+        let (packed, token_bytes) =
+            tokens.map_or((Vec::new(), 0), |tokens| (tokens.bytes, tokens.coded_bytes));
         let blocks = blocks.map(block::Dictionary::to_bytes).unwrap_or_default();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + blocks.len() + CHECKSUM_BYTES);
         bytes.extend_from_slice(&SIGNATURE);
         bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
-        for length in [packed.len(), tokens.len(), blocks.len()] {
+        for length in [packed.len(), token_bytes, blocks.len()] {
             bytes.extend_from_slice(&(length as u32).to_le_bytes());
         }
         bytes.extend_from_slice(&packed);
@@ -159,11 +155,11 @@ impl Generation {
             return Err(damaged("its checksum does not match"));
         }
         let (packed, blocks) = content[HEADER_BYTES..].split_at(packed_bytes);
-        let tokens = (!packed.is_empty()).then(|| tokens_of(packed, token_bytes)).transpose()?;
+        let tokens = (!packed.is_empty()).then(|| packed::unpack(packed, token_bytes)).transpose();
         let blocks = (!blocks.is_empty()).then(|| block::Dictionary::from_bytes(blocks)).transpose();
         Ok(Generation {
             bytes: bytes.into(),
-            tokens,
+            tokens: tokens.map_err(|error| damaged(&error.to_string()))?,
             blocks: Blocks::of(blocks.map_err(|error| damaged(&error.to_string()))?)
                 .map_err(|error| damaged(&error.to_string()))?,
         })
@@ -250,29 +246,6 @@ impl Canned {
         others.push((setting.clone(), Arc::clone(&contexts)));
         contexts
     }
-}
-
-/// A token dictionary as every file carries it.
-fn packed(tokens: &[u8]) -> Result<Vec<u8>, GenerationError> {
-    let damaged = |error: &dyn std::error::Error| GenerationError::Damaged(error.to_string());
-    let engine =
-        Setting::new(Format::Zstd).with_level(PACKING_LEVEL).engine().map_err(|error| damaged(&error))?;
-    let mut out = Vec::new();
-    let mut codec = engine.open().map_err(|error| damaged(&error))?;
-    codec.compress(tokens, &mut out, BYTES_MAX).map_err(|error| damaged(&error))?;
-    Ok(out)
-}
-
-/// The token dictionary that was packed, of so many bytes when it is front-coded.
-fn tokens_of(packed: &[u8], coded_bytes: usize) -> Result<token::Dictionary, GenerationError> {
-    let damaged = |error: &dyn std::error::Error| GenerationError::Damaged(error.to_string());
-    let engine = Setting::new(Format::Zstd).engine().map_err(|error| damaged(&error))?;
-    let mut coded = Vec::new();
-    let mut codec = engine.open().map_err(|error| damaged(&error))?;
-    codec.decompress(packed, &mut coded, coded_bytes).map_err(|error| damaged(&error))?;
-    let stored = front_coding::restored(&coded, BYTES_MAX)
-        .ok_or_else(|| GenerationError::Damaged("its tokens are not front-coded".to_owned()))?;
-    token::Dictionary::from_bytes(&stored).map_err(|error| damaged(&error))
 }
 
 #[cfg(test)]

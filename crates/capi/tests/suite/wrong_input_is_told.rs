@@ -41,7 +41,7 @@ fn wrong_options_of_a_codec_are_named() {
             ZIPTIER_INVALID_OPTION,
             "level is given twice",
         ),
-        (&[("format", "token")], ZIPTIER_INVALID_OPTION, "codes single values, not blocks"),
+        (&[("format", "token")], ZIPTIER_INVALID_OPTION, "blocks of format token need a dictionary"),
         (&[("format", "deflate"), ("huffman", "canned")], ZIPTIER_INVALID_OPTION, "train a dictionary"),
         (&[("format", "deflate"), ("engine", "abacus")], ZIPTIER_INVALID_OPTION, "unknown engine \"abacus\""),
         (&[("format", "deflate"), ("model", "devices=many")], ZIPTIER_INVALID_OPTION, "option model is"),

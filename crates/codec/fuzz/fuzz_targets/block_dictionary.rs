@@ -21,7 +21,7 @@ fuzz_target!(|input: (bool, u8, bool, Vec<u8>, Vec<u8>)| {
             content.splice(0..0, [0x37, 0xA4, 0x30, 0xEC, 1, 0, 0, 0]);
         }
         bytes = b"zblk\x01".to_vec();
-        bytes.extend_from_slice(&[2 + which % 3, 0, 0, 9, 0, 0, 0]);
+        bytes.extend_from_slice(&[1 + which % 4, 0, 0, 9, 0, 0, 0]);
         bytes.extend_from_slice(&(content.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&content);
         let checksum = crc32c(&bytes);
@@ -30,7 +30,7 @@ fuzz_target!(|input: (bool, u8, bool, Vec<u8>, Vec<u8>)| {
     let Ok(dictionary) = Dictionary::from_bytes(&bytes) else { return };
     assert_eq!(dictionary.to_bytes(), bytes);
     let format = dictionary.format();
-    assert_ne!(format, Format::Token);
+    assert_ne!(format, Format::None);
     // zstd may refuse a dictionary for compressing that it accepts for decompressing.
     let Ok(engine) = Setting::new(format).with_dictionary(Arc::new(dictionary)).engine() else { return };
     let mut codec = engine.open().expect("opens");

@@ -15,7 +15,7 @@
 //! | [`setting`] | what to write with: format, level, Huffman mode, dictionary; it finds the engine |
 //! | [`dictionary`] | what blocks share: training, stored form, fingerprint |
 //! | [`none`] | the engine that copies; the simplest example of one |
-//! | [`lz4`], [`zstd`] | engines `cpu` of these formats |
+//! | [`lz4`], [`zstd`], [`token`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`parts`](mod@parts) | the same for readers that ignore what follows a stream: with entry points for a faster decoder |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
@@ -49,6 +49,8 @@ mod preload;
 #[cfg(feature = "qpl")]
 pub mod qpl;
 pub mod setting;
+#[cfg(feature = "zstd")]
+pub mod token;
 #[cfg(feature = "zlib")]
 pub mod zlib;
 #[cfg(feature = "zstd")]

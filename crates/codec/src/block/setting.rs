@@ -88,11 +88,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A format at its default level: 1 for `lz4`, 3 for `zstd`, 6 for `deflate`.
+    /// A format at its default level: 1 for `token` and `lz4`, 3 for `zstd`, 6 for `deflate`.
     pub fn new(format: Format) -> Setting {
         let level = match format {
-            Format::None | Format::Token => 0,
-            Format::Lz4 => 1,
+            Format::None => 0,
+            Format::Token | Format::Lz4 => 1,
             Format::Zstd => 3,
             Format::Deflate => 6,
         };
@@ -141,6 +141,8 @@ impl Setting {
     pub fn levels(format: Format, engine: &str) -> Option<RangeInclusive<i32>> {
         match (format, engine) {
             (Format::None, "cpu") => Some(0..=0),
+            #[cfg(feature = "zstd")]
+            (Format::Token, "cpu") => Some(super::token::LEVELS),
             #[cfg(feature = "lz4")]
             (Format::Lz4, "cpu") => Some(super::lz4::LEVELS),
             #[cfg(feature = "zstd")]
@@ -160,8 +162,7 @@ impl Setting {
     /// The names of the engines that can work for a format, the preferred one first.
     pub fn engine_names(format: Format) -> &'static [&'static str] {
         match format {
-            Format::None | Format::Lz4 | Format::Zstd => &["cpu"],
-            Format::Token => &[],
+            Format::None | Format::Token | Format::Lz4 | Format::Zstd => &["cpu"],
             Format::Deflate => &["software", "iaa", "qpl", "zlib"],
         }
     }
@@ -215,9 +216,10 @@ impl Setting {
         let dictionary = self.dictionary.clone();
         let cannot = |engine, what| SettingError::Unsupported { engine, format: self.format, what };
         match (self.format, name) {
-            (Format::Token, _) => Err(SettingError::NoBlocks { format: self.format }),
             (Format::None, "cpu") if dictionary.is_some() => Err(cannot("cpu", "a dictionary")),
             (Format::None, "cpu") => Ok(Arc::new(Copying::new())),
+            #[cfg(feature = "zstd")]
+            (Format::Token, "cpu") => Ok(Arc::new(super::token::Tokens::new(self.level, dictionary)?)),
             #[cfg(feature = "lz4")]
             (Format::Lz4, "cpu") => Ok(Arc::new(super::lz4::Lz4::new(self.level, dictionary)?)),
             #[cfg(feature = "zstd")]
@@ -244,7 +246,12 @@ impl Setting {
                 Ok(Arc::new(super::zlib::Zlib::new(self.level, self.huffman, dictionary)?))
             }
             (format, name) if let Some(engine) = known(format, name) => {
-                let feature = if format.is_built() { engine } else { format.name() };
+                let feature = match format {
+                    // zstd packs the dictionary.
+                    Format::Token => "zstd",
+                    _ if format.is_built() => engine,
+                    _ => format.name(),
+                };
                 Err(SettingError::NotBuilt { engine, format, feature })
             }
             (format, _) => Err(SettingError::UnknownEngine { name: name.to_owned(), format }),
@@ -280,8 +287,8 @@ pub enum SettingError {
         /// The levels there are, 0 apart.
         levels: RangeInclusive<i32>,
     },
-    /// The format codes single values, not blocks.
-    NoBlocks {
+    /// Blocks of the format need a dictionary.
+    NoDictionary {
         /// The format.
         format: Format,
     },
@@ -359,7 +366,9 @@ impl fmt::Display for SettingError {
                 )?;
                 if *first < 0 { write!(f, ", but not 0") } else { Ok(()) }
             }
-            SettingError::NoBlocks { format } => write!(f, "format {format} codes single values, not blocks"),
+            SettingError::NoDictionary { format } => {
+                write!(f, "blocks of format {format} need a dictionary: train one for {format}")
+            }
             SettingError::UnknownEngine { name, format } => {
                 let names = Setting::engine_names(*format).join(", ");
                 write!(f, "unknown engine {name:?} for format {format}: choose one of {names}")
@@ -431,7 +440,7 @@ mod tests {
         );
         assert!(refusal(&deflate.clone().with_huffman(Huffman::Canned), "zlib").contains("canned codes"));
         assert!(refusal(&deflate, "abacus").contains("choose one of software, iaa, qpl, zlib"));
-        assert!(refusal(&Setting::new(Format::Token), "cpu").contains("single values"));
+        assert!(refusal(&Setting::new(Format::Token), "cpu").contains("need a dictionary"));
         assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
         assert!("static".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed, canned"));
     }

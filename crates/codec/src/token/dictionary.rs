@@ -172,6 +172,38 @@ impl Dictionary {
     /// rows that begin alike give the same tokens. Each row costs about half a token.
     pub fn encode_rows(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], coded: &mut Vec<u8>) {
         let mut numbers = encoder.take_joined();
+        self.join(encoder, effort, rows, &mut numbers);
+        self.seal(&numbers, coded);
+        encoder.give_back_joined(numbers);
+    }
+
+    /// As [`encode_rows`](Self::encode_rows), for a block of unknown rows: cuts it into rows of `row_bytes`. Allocates
+    /// nothing once `encoder` is warm.
+    ///
+    /// # Panics
+    ///
+    /// If `row_bytes` is 0.
+    pub fn encode_block(
+        &self,
+        encoder: &mut Encoder,
+        effort: Effort,
+        block: &[u8],
+        row_bytes: usize,
+        coded: &mut Vec<u8>,
+    ) {
+        const ROWS: usize = 32;
+        let mut numbers = encoder.take_joined();
+        for part in block.chunks(row_bytes * ROWS) {
+            let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+            rows.iter_mut().zip(part.chunks(row_bytes)).for_each(|(row, cut)| *row = cut);
+            self.join(encoder, effort, &rows[..part.len().div_ceil(row_bytes)], &mut numbers);
+        }
+        self.seal(&numbers, coded);
+        encoder.give_back_joined(numbers);
+    }
+
+    /// Appends the numbers of rows.
+    fn join(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], numbers: &mut Vec<u16>) {
         match effort {
             Effort::Fast => {
                 for row in encoder.parse_fast(&self.table, &self.matcher, rows) {
@@ -184,8 +216,6 @@ impl Dictionary {
                 }
             }
         }
-        self.seal(&numbers, coded);
-        encoder.give_back_joined(numbers);
     }
 
     /// Appends a coded value and its end.

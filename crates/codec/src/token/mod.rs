@@ -27,10 +27,14 @@ mod decode;
 mod dictionary;
 mod encode;
 mod error;
+#[cfg(feature = "zstd")]
+mod front_coding;
 mod greedy;
 mod matcher;
 mod merge;
 mod numbers;
+#[cfg(feature = "zstd")]
+pub mod packed;
 mod serial;
 mod train;
 

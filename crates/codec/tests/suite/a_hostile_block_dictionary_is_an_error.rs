@@ -7,7 +7,7 @@ use ziptier_codec::block::{Dictionary, Setting};
 use ziptier_codec::checksum::crc32c;
 use ziptier_codec::format::Format;
 
-const FORMATS: [Format; 3] = [Format::Lz4, Format::Zstd, Format::Deflate];
+const FORMATS: [Format; 4] = [Format::Token, Format::Lz4, Format::Zstd, Format::Deflate];
 
 fn trained(format: Format) -> Dictionary {
     let samples: Vec<String> =
@@ -53,19 +53,47 @@ fn fields_out_of_range_are_named() {
     };
     assert_eq!(with(0, b'Z'), DictionaryError::NotADictionary);
     assert_eq!(with(4, 2), DictionaryError::Version { version: 2 });
-    assert_eq!(with(5, 1), DictionaryError::Format { number: 1 });
+    assert_eq!(with(5, 0), DictionaryError::Format { number: 0 });
+    assert_eq!(with(5, 1), DictionaryError::Refused { format: Format::Token });
     assert_eq!(with(5, 77), DictionaryError::Format { number: 77 });
     assert_eq!(with(6, 1), DictionaryError::Reserved { value: 1 });
     assert!(matches!(with(15, 0xff), DictionaryError::Length { .. }));
     assert!(with(15, 0xff).to_string().contains("bytes"));
 
-    for format in FORMATS {
+    for format in [Format::Lz4, Format::Zstd, Format::Deflate] {
         let max = Dictionary::content_bytes_max(format);
         assert!(Dictionary::new(format, vec![7; max], 0).is_ok());
         assert!(matches!(Dictionary::new(format, vec![7; max + 1], 0), Err(DictionaryError::Length { .. })));
         assert!(Dictionary::new(format, [], 0).is_err());
     }
-    assert!(Dictionary::new(Format::Token, [1], 0).is_err());
+    assert!(Dictionary::new(Format::None, [1], 0).is_err());
+    for content in [&[1][..], &[0; 40], &[0xff; 40]] {
+        let refused = Dictionary::new(Format::Token, content, 0).err();
+        assert_eq!(refused, Some(DictionaryError::Refused { format: Format::Token }));
+    }
+}
+
+/// Behind a sound header the packed tokens may be anything: they load and work, or they are refused.
+#[test]
+fn crafted_tokens_are_refused_or_work() {
+    let dictionary = trained(Format::Token);
+    let (mut loaded, mut refused) = (0, 0);
+    for bit in 0..dictionary.content().len() * 8 {
+        let mut content = dictionary.content().to_vec();
+        content[bit / 8] ^= 1 << (bit % 8);
+        let Ok(dictionary) = Dictionary::new(Format::Token, content, 1) else {
+            refused += 1;
+            continue;
+        };
+        loaded += 1;
+        let engine = Setting::new(Format::Token).with_dictionary(Arc::new(dictionary)).engine().unwrap();
+        let (mut codec, mut packed, mut raw) = (engine.open().unwrap(), Vec::new(), Vec::new());
+        let block = b"item 7 of 3, item 8 of 3";
+        codec.compress(block, &mut packed, 100).unwrap().unwrap();
+        codec.decompress(&packed, &mut raw, block.len()).unwrap();
+        assert_eq!(raw, block);
+    }
+    assert!(refused > 1000, "{loaded} loaded, {refused} refused");
 }
 
 /// Behind a sound header zstd's own tables may be anything: they load and work, or they are refused.

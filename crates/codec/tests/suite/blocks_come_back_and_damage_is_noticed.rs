@@ -14,6 +14,7 @@ use crate::corpus::{File, Kind, files, files_of, pieces};
 fn settings() -> Vec<(Setting, &'static str)> {
     let deflate = Setting::new(Format::Deflate);
     [
+        (Setting::new(Format::Token), "cpu"),
         (Setting::new(Format::Lz4), "cpu"),
         (Setting::new(Format::Lz4).with_level(9), "cpu"),
         (Setting::new(Format::Zstd).with_level(-3), "cpu"),
@@ -78,10 +79,11 @@ fn trained(format: Format, bytes: &[u8]) -> Option<Arc<Dictionary>> {
     Some(Arc::new(loaded))
 }
 
-/// The engine without a dictionary: only canned codes need one.
+/// The engine without a dictionary: only tokens and canned codes need one.
 fn without_dictionary(setting: &Setting, name: &str) -> Option<Arc<dyn Engine>> {
     let engine = setting.engine_named(name);
-    assert!(engine.is_ok() || setting.huffman == Huffman::Canned, "{setting} has no engine");
+    let needs_dictionary = setting.format == Format::Token || setting.huffman == Huffman::Canned;
+    assert!(engine.is_ok() || needs_dictionary, "{setting} has no engine");
     engine.ok()
 }
 
@@ -193,8 +195,13 @@ fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
                     blocks += 1;
                 }
             }
-            // A payload has no checksum of its own. Many flips give other bytes, which is the reason for frames.
-            assert!(damage.unnoticed > 0, "{setting} ({name}), {}: were payloads damaged at all?", file.name);
+            // Tokens have a check. Another payload has none, and many flips give other bytes: the reason for frames.
+            let has_check = setting.format == Format::Token;
+            assert!(
+                has_check || damage.unnoticed > 0,
+                "{setting} ({name}), {}: were payloads damaged at all?",
+                file.name
+            );
         }
     }
     assert!(blocks >= 1000, "{blocks} blocks");
@@ -204,16 +211,16 @@ fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
 fn another_dictionary_is_noticed() {
     let Some(file) = &files_of(&[Kind::Text]).into_iter().next() else { return };
     let (first, second) = file.bytes.split_at(file.bytes.len() / 2);
-    for format in [Format::Lz4, Format::Zstd, Format::Deflate] {
+    for format in [Format::Token, Format::Lz4, Format::Zstd, Format::Deflate] {
         let setting = |bytes| Setting::new(format).with_dictionary(trained(format, bytes).unwrap());
         let (one, other) = (setting(first).engine().unwrap(), setting(second).engine().unwrap());
-        let none = Setting::new(format).engine().unwrap();
-        let (mut one, mut other, mut none) =
-            (one.open().unwrap(), other.open().unwrap(), none.open().unwrap());
+        let none = Setting::new(format).engine().ok();
+        let (mut one, mut other) = (one.open().unwrap(), other.open().unwrap());
+        let mut none = none.as_ref().map(|none| none.open().unwrap());
         for block in pieces(&file.bytes, 1000, 50) {
             let mut stored = Vec::new();
             frame::pack(one.as_mut(), format, block, &mut stored).unwrap();
-            for reader in [&mut other, &mut none] {
+            for reader in [Some(&mut other), none.as_mut()].into_iter().flatten() {
                 let mut out = Vec::new();
                 let error = frame::unpack(reader.as_mut(), format, &stored, &mut out, 1000).unwrap_err();
                 assert!(error.to_string().contains("checksum") && out.is_empty(), "{error}");

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use ziptier_codec::block::{self, Contexts};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_codec::token::{Dictionary, Effort, Encoder, packed};
 
 /// Bytes of samples for each token. With fewer, files after the sampled one pay for unused tokens.
 const SAMPLE_BYTES_PER_TOKEN: usize = 48;
@@ -21,10 +21,6 @@ const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 
 /// Bytes of history behind canned codes: the most possible.
 const CANNED_HISTORY_BYTES: usize = 4 << 10;
-
-/// One token in this many keeps its place among the most used, which share cache lines. The others are sorted, so that
-/// the dictionary packs better.
-const HOT_SHARE: usize = 16;
 
 /// Blocks of the samples that are packed in every way, to see which is best: an eighth of them, between these.
 const TRIAL_BLOCKS: RangeInclusive<usize> = 8..=64;
@@ -144,7 +140,7 @@ impl<'a> Trial<'a> {
             rows_of_all.extend_from_slice(&cut);
         }
         let tokens = Dictionary::train(&rows_of_all, token_bits(self.sample_bytes), 0).ok()?;
-        let tokens = tokens.sorted_behind(tokens.tokens() / HOT_SHARE).ok()?;
+        let tokens = packed::in_order(&tokens).ok()?;
         let suited = self.suited(&self.token_bytes(&tokens, effort));
         let tokens = self.is_a_tenth(suited).then_some(tokens);
         let zstd = self.is_a_tenth(self.chosen.len() - suited).then(|| self.zstd(samples)).flatten();

@@ -7,6 +7,7 @@
 //!
 //! | format | content | at most |
 //! |---|---|---|
+//! | `token` | tokens, [packed](crate::token::packed) behind the length of what is packed (4 bytes, little-endian) | 1 MiB |
 //! | `lz4` | bytes, the most useful last | 64 KiB |
 //! | `zstd` | tables for literals and sequences, then bytes | 128 KiB |
 //! | `deflate` | bytes, the most useful last; trained ones have canned codes besides | 4 KiB |
@@ -21,9 +22,12 @@ mod train;
 pub use error::{DictionaryError, TrainError};
 
 use crate::checksum::crc32c;
+use crate::envelope;
 use crate::format::Format;
+#[cfg(feature = "zstd")]
+use crate::token;
 use std::fmt;
-#[cfg(feature = "deflate")]
+#[cfg(any(feature = "deflate", feature = "zstd"))]
 use std::sync::Arc;
 #[cfg(feature = "deflate")]
 use ziptier_deflate as deflate;
@@ -61,15 +65,21 @@ pub struct Dictionary {
     content: Box<[u8]>,
     #[cfg(feature = "zstd")]
     zstd_decoder: Option<DDict<'static>>,
+    #[cfg(feature = "zstd")]
+    tokens: Option<Arc<token::Dictionary>>,
     #[cfg(feature = "deflate")]
     deflate: Option<Arc<deflate::Dictionary>>,
 }
 
 impl Dictionary {
+    /// Bytes that [`to_bytes`](Self::to_bytes) adds to the content, canned codes apart.
+    pub const ENVELOPE_BYTES: usize = envelope::HEADER_BYTES + envelope::CHECKSUM_BYTES;
+
     /// The most bytes of content that a format can use; 0 if the format has no dictionaries.
     pub fn content_bytes_max(format: Format) -> usize {
         match format {
-            Format::None | Format::Token => 0,
+            Format::None => 0,
+            Format::Token => 1 << 20,
             Format::Lz4 => 64 << 10,
             Format::Zstd => 128 << 10,
             Format::Deflate => DEFLATE_WINDOW_BYTES,
@@ -85,7 +95,8 @@ impl Dictionary {
     /// Source of the method: zstd's trainer (COVER: Liao, Petri, Moffat, Wirth, "Effective Construction of Relative
     /// Lempel-Ziv Dictionaries", WWW 2016). `lz4` uses the bytes that zstd's trainer chose, without zstd's tables.
     /// `deflate` has a trainer of its own, of the same kind, which also gives canned codes for blocks of the samples'
-    /// size.
+    /// size. `token` takes the widest tokens, of 14 bits at most, that the samples are enough for and whose dictionary
+    /// is not longer than `max_bytes`.
     pub fn train(
         format: Format,
         samples: &[&[u8]],
@@ -97,13 +108,19 @@ impl Dictionary {
             let trained = train::train_deflate(samples, max_bytes)?;
             return Ok(Dictionary::of_deflate(trained, generation));
         }
+        #[cfg(feature = "zstd")]
+        if format == Format::Token {
+            let (tokens, content) = train::train_tokens(samples, max_bytes)?;
+            return Ok(Dictionary::of_tokens(tokens, content.into(), generation));
+        }
         let content = train::train(format, samples, max_bytes)?;
         Dictionary::new(format, content, generation).map_err(|_| TrainError::Unusable)
     }
 
     /// A dictionary of the caller's own bytes, the most useful last.
     ///
-    /// For `zstd` the bytes may also be a dictionary made by `zstd --train`.
+    /// For `zstd` the bytes may also be a dictionary made by `zstd --train`. For `token` they are the
+    /// [content](Self::content) of another one.
     pub fn new(
         format: Format,
         content: impl Into<Box<[u8]>>,
@@ -124,6 +141,11 @@ impl Dictionary {
         if format == Format::Deflate {
             return Ok(Dictionary::of_deflate(deflate::Dictionary::new(&content), generation));
         }
+        #[cfg(feature = "zstd")]
+        if format == Format::Token {
+            let tokens = tokens_of(&content).ok_or(DictionaryError::Refused { format })?;
+            return Ok(Dictionary::of_tokens(tokens, content, generation));
+        }
         Ok(Dictionary {
             format,
             generation,
@@ -133,10 +155,26 @@ impl Dictionary {
                 Format::Zstd => Some(DDict::try_create(&content).ok_or(DictionaryError::Refused { format })?),
                 _ => None,
             },
+            #[cfg(feature = "zstd")]
+            tokens: None,
             #[cfg(feature = "deflate")]
             deflate: None,
             content,
         })
+    }
+
+    #[cfg(feature = "zstd")]
+    fn of_tokens(tokens: token::Dictionary, content: Box<[u8]>, generation: u32) -> Dictionary {
+        Dictionary {
+            format: Format::Token,
+            generation,
+            fingerprint: fingerprint(Format::Token, &content),
+            zstd_decoder: None,
+            tokens: Some(Arc::new(tokens)),
+            #[cfg(feature = "deflate")]
+            deflate: None,
+            content,
+        }
     }
 
     #[cfg(feature = "deflate")]
@@ -153,6 +191,8 @@ impl Dictionary {
             content,
             #[cfg(feature = "zstd")]
             zstd_decoder: None,
+            #[cfg(feature = "zstd")]
+            tokens: None,
             deflate: Some(Arc::new(prepared)),
         }
     }
@@ -181,7 +221,9 @@ impl Dictionary {
     pub fn memory_bytes(&self) -> usize {
         let bytes = self.content.len();
         #[cfg(feature = "zstd")]
-        let bytes = bytes + self.zstd_decoder.as_ref().map_or(0, DDict::sizeof);
+        let bytes = bytes
+            + self.zstd_decoder.as_ref().map_or(0, DDict::sizeof)
+            + self.tokens.as_ref().map_or(0, |tokens| tokens.memory_bytes());
         #[cfg(feature = "deflate")]
         let bytes = bytes + self.deflate.as_ref().map_or(0, |deflate| deflate.memory_bytes());
         bytes
@@ -194,6 +236,8 @@ impl Dictionary {
         match format {
             // A copy, and 27 KiB of decoding tables.
             Format::Zstd => 2 * content_bytes + (28 << 10),
+            // Tables of both directions. Tokens of 14 bits take 40 KB of content.
+            Format::Token => 32 * content_bytes + (256 << 10),
             // A copy, and tables of both directions.
             Format::Deflate => 2 * content_bytes + (88 << 10),
             _ => content_bytes,
@@ -249,6 +293,12 @@ impl Dictionary {
         self.deflate.clone()
     }
 
+    /// The tokens for format `token`.
+    #[cfg(feature = "zstd")]
+    pub(super) fn tokens(&self) -> Option<Arc<token::Dictionary>> {
+        self.tokens.clone()
+    }
+
     #[cfg(feature = "zstd")]
     pub(super) fn zstd_decoder(&self) -> Option<&DDict<'static>> {
         self.zstd_decoder.as_ref()
@@ -264,6 +314,13 @@ impl fmt::Debug for Dictionary {
             .field("content_bytes", &self.content.len())
             .finish()
     }
+}
+
+/// The tokens of a dictionary's content, which may be any bytes.
+#[cfg(feature = "zstd")]
+fn tokens_of(content: &[u8]) -> Option<token::Dictionary> {
+    let (coded_bytes, packed) = content.split_first_chunk()?;
+    token::packed::unpack(packed, u32::from_le_bytes(*coded_bytes) as usize).ok()
 }
 
 fn fingerprint(format: Format, content: &[u8]) -> u32 {

@@ -1,7 +1,13 @@
 //! Choosing the bytes of a dictionary.
 
 use super::{Dictionary, TrainError};
+#[cfg(feature = "zstd")]
+use crate::block::token::ROW_BYTES;
 use crate::format::Format;
+#[cfg(feature = "zstd")]
+use crate::token::{self, packed};
+#[cfg(feature = "zstd")]
+use std::ops::RangeInclusive;
 #[cfg(feature = "deflate")]
 use ziptier_deflate as deflate;
 
@@ -11,6 +17,14 @@ const BYTES_MIN: usize = 256;
 /// Room for zstd's tables. Formats without tables drop them.
 #[cfg(feature = "zstd")]
 const TABLES_BYTES_MAX: usize = 1024;
+
+/// Widths of tokens of blocks. More bits made blocks of strangers larger, and tables that leave the caches.
+#[cfg(feature = "zstd")]
+const TOKEN_BITS: RangeInclusive<u32> = 10..=14;
+
+/// Bytes of samples for each token; with fewer, later blocks do not have the tokens.
+#[cfg(feature = "zstd")]
+const SAMPLE_BYTES_PER_TOKEN: usize = 48;
 
 #[cfg(feature = "zstd")]
 pub(super) fn train(format: Format, samples: &[&[u8]], max_bytes: usize) -> Result<Vec<u8>, TrainError> {
@@ -51,6 +65,28 @@ pub(super) fn train_deflate(samples: &[&[u8]], max_bytes: usize) -> Result<defla
         });
     }
     Ok(trained)
+}
+
+/// Tokens, and the content that holds them.
+#[cfg(feature = "zstd")]
+pub(super) fn train_tokens(
+    samples: &[&[u8]],
+    max_bytes: usize,
+) -> Result<(token::Dictionary, Vec<u8>), TrainError> {
+    let max_bytes = usable_bytes(Format::Token, max_bytes)?;
+    let bytes: usize = samples.iter().map(|sample| sample.len()).sum();
+    let refused = |reason| TrainError::Samples { samples: samples.len(), bytes, reason };
+    let rows: Vec<&[u8]> = samples.iter().flat_map(|sample| sample.chunks(ROW_BYTES)).collect();
+    for bits in TOKEN_BITS.rev().filter(|bits| bytes >> *bits >= SAMPLE_BYTES_PER_TOKEN) {
+        let trained = token::Dictionary::train(&rows, bits, 0).map_err(|_| refused("no tokens"))?;
+        let tokens = packed::in_order(&trained).map_err(|_| TrainError::Unusable)?;
+        let packed = packed::pack(&tokens).map_err(|_| TrainError::Unusable)?;
+        if packed.bytes.len() + size_of::<u32>() <= max_bytes {
+            let coded_bytes = (packed.coded_bytes as u32).to_le_bytes();
+            return Ok((tokens, [&coded_bytes[..], &packed.bytes].concat()));
+        }
+    }
+    Err(refused("too few for any tokens, or too few bytes allowed for the fewest"))
 }
 
 fn usable_bytes(format: Format, max_bytes: usize) -> Result<usize, TrainError> {

@@ -5,13 +5,13 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 16 | header of the stored dictionary (`ziptier_codec::token`), n tokens |
+//! | 16 | header of the stored dictionary, n tokens |
 //! | n | bytes that each token shares with the one before |
 //! | n | how many bytes follow these |
 //! | their sum | these, one token after the other |
 //! | 4 | checksum of the stored dictionary |
 //!
-//! [`Dictionary::sorted_behind`]: ziptier_codec::token::Dictionary::sorted_behind
+//! [`Dictionary::sorted_behind`]: super::Dictionary::sorted_behind
 
 const HEADER_BYTES: usize = 16;
 const COUNT_AT: usize = 12;
@@ -77,7 +77,7 @@ pub(super) fn restored(coded: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ziptier_codec::token::Dictionary;
+    use crate::token::Dictionary;
 
     fn stored() -> Vec<u8> {
         let samples: Vec<String> = (0..3000).map(|i| format!("row {} of table", i * 7919 % 1000)).collect();

@@ -1,0 +1,227 @@
+//! Format `token`: blocks as runs of token numbers, by a [`Dictionary`] of tokens. They unpack several times faster than
+//! zstd.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | 0: the block itself follows; 1: token numbers and their check ([`crate::token`]); 2: a zstd frame without its magic number |
+//! | rest | that |
+//!
+//! The encoder takes zstd only where that is shorter by a quarter: tokens unpack four times faster. While zstd keeps
+//! losing, it tries a few blocks only. A block never grows by more than its first byte.
+
+use super::context::{Coder, Context, Damage, Failure};
+use super::setting::SettingError;
+use super::zstd::{self, Zstd};
+use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
+use crate::format::Format;
+use crate::token::{self, BITS, CHECK_BYTES, DecodeError, Effort, Encoder, TOKEN_BYTES_MAX};
+use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Levels of the format: 1 is fast, 2 is dense.
+pub const LEVELS: RangeInclusive<i32> = 1..=2;
+
+/// Level of zstd where tokens are longer by a quarter.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Tokens may be longer than zstd's bytes by this many per cent.
+const WORTH_PCT: usize = 25;
+
+/// Losses of zstd in a row after which it is tried on few blocks, and on how few of them: one in so many.
+const LOSSES_MAX: u32 = 8;
+const TRY_EVERY: u32 = 16;
+
+/// The trainer and the encoder take rows of this length. The encoder codes them side by side.
+pub(super) const ROW_BYTES: usize = 512;
+
+/// A context keeps no more scratch than this between two blocks.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+const RAW: u8 = 0;
+const TOKENS: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// The engine of format `token`: the CPU.
+pub struct Tokens {
+    effort: Effort,
+    dictionary: Arc<Dictionary>,
+    tokens: Arc<token::Dictionary>,
+    zstd: Zstd,
+    counters: Counters,
+}
+
+impl Tokens {
+    /// An engine for a level and a dictionary of tokens, which it needs.
+    pub fn new(level: i32, dictionary: Option<Arc<Dictionary>>) -> Result<Tokens, SettingError> {
+        let effort = match level {
+            1 => Effort::Fast,
+            2 => Effort::Dense,
+            _ => {
+                return Err(SettingError::Level {
+                    engine: "cpu",
+                    format: Format::Token,
+                    level,
+                    levels: LEVELS,
+                });
+            }
+        };
+        let dictionary = dictionary.ok_or(SettingError::NoDictionary { format: Format::Token })?;
+        let tokens = dictionary
+            .tokens()
+            .ok_or(SettingError::DictionaryFormat { found: dictionary.format(), expected: Format::Token })?;
+        let zstd = Zstd::new(ZSTD_LEVEL, None)?;
+        Ok(Tokens { effort, dictionary, tokens, zstd, counters: Counters::new() })
+    }
+}
+
+impl Engine for Tokens {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn format(&self) -> Format {
+        Format::Token
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn bound(&self, raw_bytes: usize) -> usize {
+        raw_bytes + 1
+    }
+
+    fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
+        let coder = TokenCoder {
+            effort: self.effort,
+            tokens: &self.tokens,
+            zstd: self.zstd.open()?,
+            encoder: Encoder::new(),
+            scratch: Vec::new(),
+            losses: 0,
+        };
+        Ok(Box::new(Context::new(coder, Format::Token, self.dictionary.fingerprint(), self.counters.open())))
+    }
+}
+
+struct TokenCoder<'a> {
+    effort: Effort,
+    tokens: &'a token::Dictionary,
+    zstd: Box<dyn BlockCodec + 'a>,
+    encoder: Encoder,
+    /// A coded block, or a value that is decoded with room to spare.
+    scratch: Vec<u8>,
+    /// Blocks in a row that zstd was no better for.
+    losses: u32,
+}
+
+impl TokenCoder<'_> {
+    /// Whether zstd is tried on this block.
+    fn tries_zstd(&mut self) -> bool {
+        self.losses += 1;
+        self.losses <= LOSSES_MAX || self.losses.is_multiple_of(TRY_EVERY)
+    }
+
+    /// Leaves the shortest form of a block in the scratch, behind its first byte. `None` if that is the block itself.
+    fn code(&mut self, raw: &[u8]) -> Result<Option<u8>, BlockError> {
+        self.scratch.clear();
+        self.tokens.encode_block(&mut self.encoder, self.effort, raw, ROW_BYTES, &mut self.scratch);
+        let coded_bytes = self.scratch.len();
+        if self.tries_zstd() {
+            let worth = coded_bytes.min(raw.len()) * 100 / (100 + WORTH_PCT);
+            if self.zstd.compress(raw, &mut self.scratch, worth)?.is_some() {
+                self.losses = 0;
+                self.scratch.drain(..coded_bytes);
+                return Ok(Some(ZSTD));
+            }
+        }
+        Ok((coded_bytes < raw.len()).then_some(TOKENS))
+    }
+
+    fn trim(&mut self) {
+        if self.scratch.capacity() > SCRATCH_BYTES_MAX {
+            self.scratch = Vec::new();
+        }
+    }
+}
+
+/// Writes a block's first byte and the rest, if there is room.
+fn write(kind: u8, rest: &[u8], target: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    let target = target.get_mut(..=rest.len())?;
+    target[0].write(kind);
+    target[1..].write_copy_of_slice(rest);
+    Some(target.len())
+}
+
+// SAFETY: `compress` and `decompress` return the length of what they copied to the start of the target, or of what
+// other coders have written there.
+unsafe impl Coder for TokenCoder<'_> {
+    type Error = Failure;
+
+    fn bound(&self, raw_bytes: usize) -> usize {
+        raw_bytes + 1
+    }
+
+    fn raw_bytes_max(&self, packed: &[u8]) -> Result<usize, Damage> {
+        let (kind, rest) = kind_of(packed)?;
+        Ok(match kind {
+            TOKENS => rest.len().saturating_mul(TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1),
+            ZSTD => zstd::raw_bytes_max(rest),
+            _ => rest.len(),
+        })
+    }
+
+    fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
+        let kind = self.code(raw)?;
+        let written = match kind {
+            Some(kind) => write(kind, &self.scratch, target),
+            None => write(RAW, raw, target),
+        };
+        self.trim();
+        Ok(written)
+    }
+
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
+        let (kind, rest) = kind_of(packed)?;
+        match kind {
+            RAW => Ok(target.get_mut(..rest.len()).map(|target| target.write_copy_of_slice(rest).len())),
+            TOKENS => {
+                // Decoding with room to spare and copying is faster than measuring first.
+                self.scratch.clear();
+                let spare_bytes = self.tokens.spare_bytes(rest.len());
+                if spare_bytes <= SCRATCH_BYTES_MAX {
+                    self.scratch.reserve(spare_bytes);
+                }
+                let decoded = self.tokens.decode_append(rest, &mut self.scratch, target.len());
+                let written = match decoded {
+                    Ok(length) => Some(target[..length].write_copy_of_slice(&self.scratch).len()),
+                    Err(DecodeError::TooLong { .. }) => None,
+                    Err(_) => return Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
+                };
+                self.trim();
+                Ok(written)
+            }
+            _ => match self.zstd.decompress_up_to(rest, target) {
+                Ok(raw) => Ok(raw.map(|raw| raw.len())),
+                Err(BlockError::Damaged { position, what, .. }) => {
+                    Err(Damage { position: position + 1, what }.into())
+                }
+                Err(error) => Err(Failure::Engine(error.to_string())),
+            },
+        }
+    }
+}
+
+/// The first byte and the rest of a block that may be any bytes.
+fn kind_of(packed: &[u8]) -> Result<(u8, &[u8]), Damage> {
+    match packed.split_first() {
+        Some((&kind @ (RAW | ZSTD), rest)) => Ok((kind, rest)),
+        Some((&TOKENS, rest)) if rest.len() >= CHECK_BYTES => Ok((TOKENS, rest)),
+        _ => Err(Damage { position: 0, what: "no kind of token block" }),
+    }
+}

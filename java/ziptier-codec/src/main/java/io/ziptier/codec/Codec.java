@@ -114,7 +114,8 @@ public final class Codec implements AutoCloseable {
 
     /**
      * Decompresses a block of exactly as many bytes as remain in {@code raw}. Prefer this where the length is known:
-     * without a frame, damage can make a block shorter, and only the length reveals that.
+     * without a frame, damage can make a block shorter, and only the length reveals that. Of format deflate it reads
+     * blocks with a window of 4 KiB, as this library writes; {@link #decompress} reads any window.
      *
      * @throws DamagedException if the block is damaged, or has another length
      */

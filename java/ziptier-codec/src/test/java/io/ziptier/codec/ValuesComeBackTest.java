@@ -56,7 +56,8 @@ class ValuesComeBackTest {
                 byte[] codedBytes = Samples.before(coded, 5), single = new byte[200];
                 for (int i = 0, start = 0; i < ends.length; start = codedEnds[i++]) {
                     int length = tokens.encode(values.get(i), 0, 60, single, 0, 200);
-                    assertArrayEquals(Arrays.copyOf(single, length), Arrays.copyOfRange(codedBytes, start, codedEnds[i]));
+                    byte[] ofGroup = Arrays.copyOfRange(codedBytes, start, codedEnds[i]);
+                    assertArrayEquals(Arrays.copyOf(single, length), ofGroup);
                 }
                 ByteBuffer back = ByteBuffer.allocateDirect(6000);
                 assertEquals(6000, tokens.decodeGroup(ByteBuffer.wrap(codedBytes), codedEnds, back, backEnds));

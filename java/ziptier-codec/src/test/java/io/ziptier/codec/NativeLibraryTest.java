@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -22,13 +21,21 @@ class NativeLibraryTest {
     @TempDir
     private Path folder;
 
-    /** What a JVM of its own with these properties says. */
     private static String said(String... properties) throws IOException, InterruptedException {
+        return saidBy(jvm(properties));
+    }
+
+    /** A JVM of its own, which runs {@link #main}. */
+    private static List<String> jvm(String... properties) {
         List<String> command = new ArrayList<>(List.of(
             Paths.get(System.getProperty("java.home"), "bin", "java").toString(), "-cp",
             System.getProperty("java.class.path")));
         command.addAll(List.of(properties));
         command.add(NativeLibraryTest.class.getName());
+        return command;
+    }
+
+    private static String saidBy(List<String> command) throws IOException, InterruptedException {
         Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
         String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         process.waitFor();
@@ -58,24 +65,29 @@ class NativeLibraryTest {
         assertSays(said("-Dos.arch=sparc"), "no native library for linux-sparc", "make java");
     }
 
+    /** The mount is in a namespace of the JVM's own and ends with it. */
     @Test
     void namesThePropertyForFoldersWithoutExecution() throws Exception {
-        assumeTrue(isWithoutExecution("/dev/shm"), "/dev/shm is not mounted noexec");
-        assertSays(said("-Dziptier.tmpdir=/dev/shm"), "noexec", "-Dziptier.tmpdir");
+        List<String> inside = new ArrayList<>(List.of("unshare", "--mount", "sh", "-ec",
+            "mount -t tmpfs -o noexec tmpfs \"$0\"; exec \"$@\"", folder.toString()));
+        List<String> probe = new ArrayList<>(inside);
+        probe.add("true");
+        assumeTrue(mounts(probe), "only root may mount a tmpfs");
+        inside.addAll(jvm("-Dziptier.tmpdir=" + folder));
+        assertSays(saidBy(inside), "cannot load", "noexec", "-Dziptier.tmpdir");
+    }
+
+    private static boolean mounts(List<String> probe) throws InterruptedException {
+        try {
+            return new ProcessBuilder(probe).start().waitFor() == 0;
+        } catch (IOException error) {
+            return false;
+        }
     }
 
     private static void assertSays(String said, String... parts) {
         for (String part : parts) {
             assertTrue(said.contains(part), said);
-        }
-    }
-
-    private static boolean isWithoutExecution(String folder) {
-        try (Stream<String> mounts = Files.lines(Paths.get("/proc/mounts"))) {
-            return mounts.map(line -> line.split(" "))
-                .anyMatch(mount -> mount[1].equals(folder) && List.of(mount[3].split(",")).contains("noexec"));
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
         }
     }
 }

@@ -75,7 +75,8 @@ class RefusedCallsTest {
             }
             for (ByteBuffer both : new ByteBuffer[] {ByteBuffer.allocate(4_000), ByteBuffer.allocateDirect(4_000)}) {
                 ByteBuffer input = both.duplicate().limit(2_000), output = both.duplicate().position(1_999);
-                assertSaid(assertThrows(IllegalArgumentException.class, () -> codec.compress(input, output)), "overlap");
+                assertSaid(assertThrows(IllegalArgumentException.class, () -> codec.compress(input, output)),
+                    "overlap");
                 assertEquals(0, input.position());
                 codec.compress(input, output.position(2_000));
             }

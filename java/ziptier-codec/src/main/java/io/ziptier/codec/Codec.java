@@ -13,7 +13,7 @@ import java.util.Map;
  * <table>
  * <caption>Options</caption>
  * <tr><th>name</th><th>values</th><th>default</th></tr>
- * <tr><td>format</td><td>none, token, lz4, zstd, deflate</td><td>must be given</td></tr>
+ * <tr><td>format</td><td>none, lz4, zstd, deflate</td><td>must be given</td></tr>
  * <tr><td>level</td><td>of the format</td><td>of the format</td></tr>
  * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum</td><td>no</td></tr>
  * <tr><td>huffman</td><td>of deflate: dynamic, fixed, canned</td><td>dynamic</td></tr>
@@ -22,8 +22,8 @@ import java.util.Map;
  * <tr><td>model</td><td>a modelled accelerator, such as devices=4,depth=128</td><td>none</td></tr>
  * </table>
  *
- * <p>Blocks of format deflate are raw DEFLATE with a window of 4 KiB. A codec with huffman dynamic on the CPU also reads
- * blocks of other programs with a window of up to 32 KiB. All others take such blocks for damaged.
+ * <p>Blocks of format deflate are raw DEFLATE with a window of 4 KiB. A codec with huffman dynamic on the CPU also
+ * reads blocks of other programs with a window of up to 32 KiB. All others take such blocks for damaged.
  *
  * <p>Buffers may be direct or on the heap, in any pair. Direct buffers save a copy. Positions advance only if a call
  * succeeds, and limits never change. Input and output must not overlap.

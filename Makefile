@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check
+  release-check java test-java setup-java
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -147,8 +147,8 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C he
 	scripts/header check
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
-	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi" \
-	  scripts/check-aarch64 -- scripts/check-aarch64
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi \
+	  ziptier-jni" scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/setup-tool $(TOOLS) cargo-fuzz
@@ -227,6 +227,15 @@ capi: setup ## the library for C programs, its header and its pkg-config file, i
 	cargo rustc --release --locked --package ziptier-capi --lib --crate-type staticlib
 	@scripts/install-capi $(TARGET_DIR)/release/libziptier_capi.a $(PREFIX)
 
+java: setup setup-java ## the jar for Java programs, with the native libraries, into target/java-release
+	cargo build --release --locked --package ziptier-jni
+	@scripts/build-jni-aarch64
+	@scripts/java release package -DskipTests
+
+test-java: setup setup-java ## the tests of the Java library, in a JVM that checks each JNI call
+	cargo build --locked --package ziptier-jni
+	@scripts/count-tests scripts/test-java
+
 header: setup ## write the header for C programs, crates/capi/include/ziptier.h
 	@scripts/setup-tool $(TOOLS) cbindgen
 	@scripts/header
@@ -296,7 +305,10 @@ tested-rocksdb-plugin: setup setup-rocksdb
 setup-nextest: setup
 	@scripts/setup-tool $(TOOLS) cargo-nextest
 
-setup-test: setup-nextest
+setup-java:
+	@scripts/setup javac:openjdk-17-jdk-headless mvn:maven
+
+setup-test: setup-nextest setup-java
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
 	  lz4:lz4 zstd:zstd node:nodejs npm:npm
 	@scripts/setup-python $(PYTHON_ENV)

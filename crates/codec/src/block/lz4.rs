@@ -202,6 +202,9 @@ fn length_stated(packed: &[u8], at: &mut usize, first: u8) -> Option<usize> {
     Some(length)
 }
 
+/// A byte whose address stands for that of an empty block.
+static NOTHING: [u8; 1] = [0];
+
 /// The working memory of the encoder: 16 KiB, or 256 KiB for HC.
 #[derive(Debug)]
 struct Stream {
@@ -261,6 +264,9 @@ impl Stream {
         raw: &[u8],
         target: &mut [MaybeUninit<u8>],
     ) -> Option<usize> {
+        // LZ4's levels from 10 on subtract 12 from the end of a block without a look at its length. Rust's empty slices
+        // may end at address 1, where that would wrap, so an empty block gets the address of a byte that exists.
+        let raw = if raw.is_empty() { &NOTHING[..0] } else { raw };
         let raw_bytes = c_int::try_from(raw.len()).ok()?;
         let room = c_int::try_from(target.len()).unwrap_or(c_int::MAX);
         let state: *mut c_void = self.words.as_mut_ptr().cast();

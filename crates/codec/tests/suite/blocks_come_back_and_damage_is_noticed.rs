@@ -160,6 +160,23 @@ fn every_level_at_three_sizes() {
     }
 }
 
+/// Rust gives an empty slice an address that is no memory, and LZ4's optimal levels would read there.
+#[test]
+fn an_empty_slice_without_memory_comes_back_at_every_level() {
+    let nowhere: &[u8] = Vec::leak(Vec::new());
+    for (setting, name) in settings() {
+        for level in levels(&setting, name) {
+            let Some(engine) = without_dictionary(&setting.clone().with_level(level), name) else { continue };
+            let mut codec = engine.open().expect("a context opens");
+            let mut packed = Vec::new();
+            codec.compress(nowhere, &mut packed, engine.bound(0)).expect("an empty block can be packed");
+            let mut raw = Vec::new();
+            codec.decompress(&packed, &mut raw, 0).expect("an empty block comes back");
+            assert_eq!(raw, nowhere, "{setting} at level {level}");
+        }
+    }
+}
+
 #[test]
 fn every_truncation_is_an_error() {
     let mut tried = 0;

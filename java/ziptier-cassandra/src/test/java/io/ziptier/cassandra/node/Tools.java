@@ -1,0 +1,54 @@
+package io.ziptier.cassandra.node;
+
+import java.io.File;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** Commands of operators, as processes of their own. */
+public final class Tools
+{
+    private Tools()
+    {
+    }
+
+    /** {@code sstablemetadata} of all SSTables of a table. */
+    public static String metadata(Node node, String keyspace, String table) throws Exception
+    {
+        try (Stream<Path> files = Files.list(node.table(keyspace, table)))
+        {
+            List<String> data = files.map(Path::toString)
+                                     .filter(name -> name.endsWith("-Data.db"))
+                                     .collect(Collectors.toList());
+            return run(node, "org.apache.cassandra.tools.SSTableMetadataViewer", data);
+        }
+    }
+
+    /** Runs a class with the class path and the settings of a node. Gives what it prints; another end than 0 fails. */
+    public static String run(Node node, String mainClass, List<String> arguments) throws Exception
+    {
+        List<String> command = new ArrayList<>(List.of(
+            Node.java(), "@" + node.conf("jvm.options"), "-XX:TieredStopAtLevel=1",
+            "-Dcassandra.config=" + node.conf("cassandra.yaml").toUri(),
+            "-Dlogback.configurationFile=" + node.conf("logback.xml"), "-cp", Node.jars() + File.pathSeparator + Node.LIB + "/*"));
+        command.add(mainClass);
+        command.addAll(arguments);
+        Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+        try
+        {
+            String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            if (!process.waitFor(1, TimeUnit.MINUTES) || process.exitValue() != 0)
+                throw new AssertionError(String.join(" ", command) + " failed: " + printed);
+            return printed;
+        }
+        finally
+        {
+            process.destroyForcibly();
+        }
+    }
+}

@@ -10,7 +10,7 @@ import org.apache.cassandra.io.compress.ZstdCompressor;
 /** The bytes of a chunk: each format is that of a compressor of Cassandra's own, which reads and writes it, too. */
 enum ChunkFormat
 {
-    DEFLATE("DeflateCompressor", 1, 12, 6)
+    DEFLATE(1, 12, 6)
     {
         @Override
         Wrapping wrapping()
@@ -24,7 +24,7 @@ enum ChunkFormat
             return new JavaZlib(Math.min(level, 9));
         }
     },
-    LZ4("LZ4Compressor", -65537, 12, 1)
+    LZ4(-65537, 12, 1)
     {
         @Override
         Wrapping wrapping()
@@ -38,7 +38,7 @@ enum ChunkFormat
             return LZ4Compressor.create(Map.of());
         }
     },
-    ZSTD("ZstdCompressor", -131072, 22, 3)
+    ZSTD(-131072, 22, 3)
     {
         @Override
         Wrapping wrapping()
@@ -53,15 +53,12 @@ enum ChunkFormat
         }
     };
 
-    /** Simple name of the compressor of Cassandra that has this format. */
-    final String nameInCassandra;
     final int levelMin;
     final int levelMax;
     final int levelDefault;
 
-    ChunkFormat(String nameInCassandra, int levelMin, int levelMax, int levelDefault)
+    ChunkFormat(int levelMin, int levelMax, int levelDefault)
     {
-        this.nameInCassandra = nameInCassandra;
         this.levelMin = levelMin;
         this.levelMax = levelMax;
         this.levelDefault = levelDefault;

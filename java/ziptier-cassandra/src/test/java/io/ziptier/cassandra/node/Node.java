@@ -35,6 +35,7 @@ public final class Node
     private final int jmxPort;
     private boolean bootstraps;
     private boolean hasJar = true;
+    private String commitLog = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
     private String moreYaml = "";
     private Process process;
     private CqlSession session;
@@ -55,10 +56,17 @@ public final class Node
         return this;
     }
 
-    /** Lines of cassandra.yaml for the next start. */
-    public Node withYaml(String lines)
+    /** The lines of cassandra.yaml that set the commit log, instead of those that most tests have. */
+    public Node withCommitLog(String lines)
     {
-        moreYaml = lines + "\n";
+        commitLog = lines;
+        return this;
+    }
+
+    /** Another line of cassandra.yaml for the next start. */
+    public Node withYaml(String line)
+    {
+        moreYaml += line + "\n";
         return this;
     }
 
@@ -89,7 +97,7 @@ public final class Node
     private void launch() throws IOException
     {
         Files.createDirectories(conf(""));
-        Files.writeString(conf("cassandra.yaml"), filled("cassandra.yaml") + moreYaml);
+        Files.writeString(conf("cassandra.yaml"), filled("cassandra.yaml") + commitLog + moreYaml);
         for (String name : List.of("logback.xml", "jvm.options"))
             Files.writeString(conf(name), filled(name));
         List<String> options = new ArrayList<>(List.of(java(), "@" + conf("jvm.options")));

@@ -38,6 +38,17 @@ public final class Tools
             "-Dlogback.configurationFile=" + node.conf("logback.xml"), "-cp", Node.jars() + File.pathSeparator + Node.LIB + "/*"));
         command.add(mainClass);
         command.addAll(arguments);
+        return run(command);
+    }
+
+    /** {@code java -jar ziptier-cassandra.jar migrate-off DIR}, without Cassandra on the class path. */
+    public static String migrateOff(Path dir) throws Exception
+    {
+        return run(List.of(Node.java(), "-jar", Node.jars(), "migrate-off", dir.toString()));
+    }
+
+    private static String run(List<String> command) throws Exception
+    {
         Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
         try
         {

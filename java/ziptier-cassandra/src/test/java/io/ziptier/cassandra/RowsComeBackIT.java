@@ -47,6 +47,7 @@ class RowsComeBackIT
             node.operations().compact(KEYSPACE, "texts");
             assertEquals(ROWS, rows.read(session, 0, ROWS));
             assertEquals(0, node.operations().verify(KEYSPACE, "texts"));
+            assertTrue(node.logged().contains("Verifying "), "verify has read the SSTable");
             assertEquals(0, node.operations().scrub(KEYSPACE, "texts"));
             assertEquals(ROWS, rows.read(session, 0, ROWS));
 

@@ -1,0 +1,229 @@
+package io.ziptier.codec;
+
+import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+
+/**
+ * The functions of the native library, and all that stands between them and the public classes.
+ *
+ * <p>The native half trusts positions and lengths: this class checks them. A native function gives 0 and more for a
+ * result, and less for a {@link #failure}.
+ */
+final class Native {
+    static final int COMPRESS = 0;
+    static final int DECOMPRESS = 1;
+    static final int DECOMPRESS_EXACT = 2;
+    static final int ENCODE = 3;
+    static final int DECODE = 4;
+
+    /** A result of so much less than this says that the output is too small, and how many bytes it needs. */
+    private static final long TOO_SMALL = -256;
+
+    private Native() {
+    }
+
+    static native byte[] lastError();
+
+    static native byte[] version();
+
+    static native long codecOpen(byte[] options, long dictionary);
+
+    static native void codecClose(long codec);
+
+    static native byte[] codecCounters(long codec);
+
+    static native long dictionaryTrain(byte[] format, byte[] samples, int[] ends, int maxBytes, int generation);
+
+    static native long dictionaryLoad(byte[] stored);
+
+    static native byte[] dictionaryStore(long dictionary);
+
+    static native void dictionaryFree(long dictionary);
+
+    static native long tokensTrain(byte[] samples, int[] ends, int bits, int generation);
+
+    static native long tokensLoad(byte[] stored);
+
+    static native byte[] tokensStore(long tokens);
+
+    static native void tokensFree(long tokens);
+
+    private static native long bound(int operation, long object, int rawLength);
+
+    /** Input and output are direct buffers or byte arrays. The starts count from the address or the first element. */
+    private static native long run(int operation, long object, Object input, int start, int length, Object output,
+        int outputStart, int room);
+
+    private static native long runGroup(int operation, long object, Object input, int start, int length, int[] ends,
+        Object output, int outputStart, int room, int[] outputEnds);
+
+    static int run(int operation, Handle handle, ByteBuffer input, ByteBuffer output) {
+        checkPair(input, output);
+        int length = run(operation, handle, memory(input), start(input), input.remaining(), memory(output),
+            start(output), output.remaining(), null, null);
+        advance(input, output, length);
+        return length;
+    }
+
+    static int run(int operation, Handle handle, byte[] input, int start, int length, byte[] output,
+            int outputStart, int room) {
+        Objects.checkFromIndexSize(start, length, input.length);
+        Objects.checkFromIndexSize(outputStart, room, output.length);
+        if (input == output) {
+            checkApart(start, length, outputStart, room);
+        }
+        return run(operation, handle, input, start, length, output, outputStart, room, null, null);
+    }
+
+    static int runGroup(int operation, Handle handle, ByteBuffer input, int[] ends, ByteBuffer output,
+            int[] outputEnds) {
+        checkPair(input, output);
+        if (outputEnds.length < ends.length) {
+            throw new IllegalArgumentException("the ends of " + ends.length + " results do not fit into an array of "
+                + outputEnds.length + ": give it more room");
+        }
+        int length = run(operation, handle, memory(input), start(input), input.remaining(), memory(output),
+            start(output), output.remaining(), ends, outputEnds);
+        advance(input, output, length);
+        return length;
+    }
+
+    private static int run(int operation, Handle handle, Object input, int start, int length, Object output,
+            int outputStart, int room, int[] ends, int[] outputEnds) {
+        long object = handle.acquire();
+        long result;
+        try {
+            result = ends == null
+                ? run(operation, object, input, start, length, output, outputStart, room)
+                : runGroup(operation, object, input, start, length, ends, output, outputStart, room, outputEnds);
+        } finally {
+            handle.release();
+        }
+        if (result < 0) {
+            throw failure(result, room);
+        }
+        return (int) result;
+    }
+
+    static int bound(int operation, Handle handle, int rawLength) {
+        long object = handle.acquire();
+        try {
+            long bytes = bound(operation, object, rawLength);
+            if (bytes > Integer.MAX_VALUE) {
+                throw new IllegalArgumentException("a result of " + rawLength + " raw bytes may have " + bytes
+                    + ", more than a buffer: cut the input");
+            }
+            return (int) bytes;
+        } finally {
+            handle.release();
+        }
+    }
+
+    static RuntimeException failure(long result, int room) {
+        if (result <= TOO_SMALL) {
+            return new OutputTooSmallException(room, (int) Math.min(TOO_SMALL - result, Integer.MAX_VALUE));
+        }
+        String sentence = text(lastError());
+        switch ((int) result) {
+            case -1:
+                return new IllegalArgumentException(sentence);
+            case -2:
+                return new InvalidOptionException(sentence);
+            case -3:
+                return new DamagedException(sentence);
+            case -5:
+                return new EngineException(sentence);
+            default:
+                return new ZiptierException(sentence);
+        }
+    }
+
+    private static void checkPair(ByteBuffer input, ByteBuffer output) {
+        if (output.isReadOnly()) {
+            throw new ReadOnlyBufferException();
+        }
+        if (input.hasArray() && output.hasArray() && input.array() == output.array()) {
+            checkApart(start(input), input.remaining(), start(output), output.remaining());
+        }
+    }
+
+    private static void checkApart(int start, int length, int outputStart, int room) {
+        if (start < (long) outputStart + room && outputStart < (long) start + length) {
+            throw new IllegalArgumentException(
+                "input and output overlap: give the output memory of its own");
+        }
+    }
+
+    /** A direct buffer, or the array of the others. A read-only array is copied. */
+    private static Object memory(ByteBuffer buffer) {
+        if (buffer.isDirect()) {
+            return buffer;
+        }
+        if (buffer.hasArray()) {
+            return buffer.array();
+        }
+        byte[] copy = new byte[buffer.remaining()];
+        buffer.duplicate().get(copy);
+        return copy;
+    }
+
+    private static int start(ByteBuffer buffer) {
+        if (buffer.isDirect()) {
+            return buffer.position();
+        }
+        return buffer.hasArray() ? buffer.arrayOffset() + buffer.position() : 0;
+    }
+
+    private static void advance(ByteBuffer input, ByteBuffer output, int length) {
+        input.position(input.limit());
+        output.position(output.position() + length);
+    }
+
+    static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    static String text(byte[] bytes) {
+        return new String(bytes, StandardCharsets.UTF_8);
+    }
+
+    /** Names and values, each with a zero behind it. */
+    static byte[] options(Map<String, String> options) {
+        StringBuilder all = new StringBuilder();
+        options.forEach((name, value) -> {
+            if (name == null || value == null || (name + value).indexOf('\0') >= 0) {
+                throw new InvalidOptionException(
+                    "option " + name + " is " + value + ": names and values are text without zeros");
+            }
+            all.append(name).append('\0').append(value).append('\0');
+        });
+        return bytes(all.toString());
+    }
+
+    /** Samples one behind the other. */
+    static final class Samples {
+        final byte[] bytes;
+        final int[] ends;
+
+        Samples(List<byte[]> samples) {
+            long length = samples.stream().mapToLong(sample -> sample.length).sum();
+            if (length > Integer.MAX_VALUE - 8) {
+                throw new IllegalArgumentException(
+                    "the samples have " + length + " bytes together, more than an array: give fewer");
+            }
+            bytes = new byte[(int) length];
+            ends = new int[samples.size()];
+            int end = 0;
+            for (int i = 0; i < ends.length; i++) {
+                byte[] sample = samples.get(i);
+                System.arraycopy(sample, 0, bytes, end, sample.length);
+                end += sample.length;
+                ends[i] = end;
+            }
+        }
+    }
+}

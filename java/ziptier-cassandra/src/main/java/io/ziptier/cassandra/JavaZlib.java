@@ -13,8 +13,7 @@ import org.apache.cassandra.io.compress.ICompressor;
 /**
  * zlib's streams by {@code java.util.zip}, with any window.
  *
- * <p>Cassandra's DeflateCompressor has the same format, but copies direct buffers through the heap, and takes a
- * stream that ends early for a whole one.
+ * <p>Cassandra's DeflateCompressor has the same format, but copies direct buffers through the heap.
  */
 final class JavaZlib implements ICompressor
 {
@@ -52,21 +51,20 @@ final class JavaZlib implements ICompressor
         Inflater inflater = INFLATER.get();
         inflater.reset();
         inflater.setInput(input);
-        int start = output.position();
+        int start = output.position(), moreBytes;
         try
         {
             inflater.inflate(output);
             // A chunk that fills the buffer leaves the checksum unread.
-            if (!inflater.finished())
-                inflater.inflate(new byte[1]);
+            moreBytes = inflater.finished() ? 0 : inflater.inflate(new byte[1]);
         }
         catch (DataFormatException damaged)
         {
             throw new IOException("zlib says: " + damaged.getMessage(), damaged);
         }
-        if (!inflater.finished())
-            throw new IOException(String.format("zlib's stream %s after %d bytes",
-                                                output.hasRemaining() ? "ends early," : "goes on",
+        if (moreBytes > 0 || !inflater.finished())
+            throw new IOException(String.format("zlib's stream %s %d bytes",
+                                                moreBytes > 0 ? "has more than" : "ends early, after",
                                                 output.position() - start));
         if (input.hasRemaining())
             throw new IOException(String.format("%d bytes follow zlib's stream", input.remaining()));

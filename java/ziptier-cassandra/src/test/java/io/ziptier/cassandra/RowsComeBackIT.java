@@ -53,6 +53,8 @@ class RowsComeBackIT
 
             ChunkCountersMXBean counters = node.operations().compressor("format=deflate");
             assertEquals(0, counters.getDamagedChunks());
+            assertEquals("software", counters.getWorker());
+            assertEquals(0, counters.getCompressedByCassandra() + counters.getUncompressedByCassandra());
             assertTrue(counters.getUncompressedChunks() >= ROWS, "each row of a read is in a chunk");
             long raw = counters.getCompressedRawBytes(), stored = counters.getCompressedStoredBytes();
             assertTrue(raw > 3 * ROWS * 1000L && stored < raw * 7 / 10, raw + " bytes became " + stored);

@@ -1,7 +1,6 @@
 package io.ziptier.cassandra;
 
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.zip.Adler32;
 
 /** zlib's stream (RFC 1950): a header of two bytes, raw DEFLATE, and the Adler-32 of the raw bytes. */
@@ -25,9 +24,10 @@ final class ZlibWrapping implements Wrapping
     {
         Adler32 checksum = new Adler32();
         checksum.update(raw.duplicate());
-        chunk.order(ByteOrder.BIG_ENDIAN).putShort(HEADER);
+        // The order of bytes in a duplicate is big-endian, whatever the caller has.
+        chunk.position(chunk.duplicate().putShort(HEADER).position());
         codec.compress(raw, chunk);
-        chunk.putInt((int) checksum.getValue());
+        chunk.position(chunk.duplicate().putInt((int) checksum.getValue()).position());
     }
 
     @Override
@@ -35,7 +35,7 @@ final class ZlibWrapping implements Wrapping
     {
         if (chunk.remaining() < bytes())
             return false;
-        ByteBuffer block = chunk.duplicate().order(ByteOrder.BIG_ENDIAN);
+        ByteBuffer block = chunk.duplicate();
         int header = block.getShort() & 0xffff;
         boolean isDeflate = (header >> 8 & 0xf) == 8 && header % 31 == 0 && (header & 0x20) == 0;
         if (!isDeflate || header >> 12 > WINDOW_MAX)

@@ -59,6 +59,15 @@ class RowsComeBackIT
             long raw = counters.getCompressedRawBytes(), stored = counters.getCompressedStoredBytes();
             assertTrue(raw > 3 * ROWS * 1000L && stored < raw * 7 / 10, raw + " bytes became " + stored);
 
+            assertTrue(node.logged().contains("software: "), "the log names the path");
+
+            // The commands that docs/cassandra.md names.
+            String saving = Tools.nodetool(node, "tablestats", KEYSPACE + ".texts");
+            assertTrue(saving.contains("SSTable Compression Ratio: 0."), saving);
+            String path = Tools.nodetool(node, "sjk", "mx", "-mg", "-all", "-b", "io.ziptier:type=Compressor,*",
+                                         "-f", "Worker");
+            assertTrue(path.contains("software"), path);
+
             node.stop();
             node.start();
             assertEquals(ROWS, rows.read(node.session(), 0, ROWS));

@@ -32,7 +32,7 @@ public final class Node
     final Path dir;
     final String address;
     private final Cluster cluster;
-    private final int jmxPort;
+    final int jmxPort;
     private boolean bootstraps;
     private boolean hasJar = true;
     private String commitLog = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";

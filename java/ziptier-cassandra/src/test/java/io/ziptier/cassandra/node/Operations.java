@@ -42,6 +42,13 @@ public final class Operations
         return new Operations(JMXConnectorFactory.connect(new JMXServiceURL(address)));
     }
 
+    /** Waits until this node takes so many nodes for alive, itself included. */
+    public void awaitLive(int nodes) throws Exception
+    {
+        while (storage.getLiveNodesWithPort().size() != nodes)
+            Thread.sleep(200);
+    }
+
     public void flush(String keyspace, String table) throws Exception
     {
         storage.forceKeyspaceFlush(keyspace, table);

@@ -61,7 +61,8 @@ public final class Rows
     /** Writes the rows of these numbers. */
     public void write(CqlSession session, int from, int to) throws Exception
     {
-        PreparedStatement insert = session.prepare("INSERT INTO " + KEYSPACE + '.' + table + " (id, value) VALUES (?, ?)");
+        PreparedStatement insert = session.prepare(
+            String.format("INSERT INTO %s.%s (id, value) VALUES (?, ?)", KEYSPACE, table));
         Deque<CompletionStage<AsyncResultSet>> sent = new ArrayDeque<>();
         for (int id = from; id < to; id++)
         {
@@ -76,7 +77,8 @@ public final class Rows
     /** Reads each row by its key. Gives how many are there; a row of other bytes fails. */
     public int read(CqlSession session, int from, int to) throws Exception
     {
-        PreparedStatement select = session.prepare("SELECT id, value FROM " + KEYSPACE + '.' + table + " WHERE id = ?");
+        PreparedStatement select = session.prepare(
+            String.format("SELECT id, value FROM %s.%s WHERE id = ?", KEYSPACE, table));
         Deque<CompletionStage<AsyncResultSet>> sent = new ArrayDeque<>();
         int equal = 0;
         for (int id = from; id < to; id++)

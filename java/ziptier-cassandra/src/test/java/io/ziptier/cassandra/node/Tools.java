@@ -29,13 +29,22 @@ public final class Tools
         }
     }
 
+    /** {@code nodetool}, as its own process. */
+    public static String nodetool(Node node, String... arguments) throws Exception
+    {
+        List<String> all = new ArrayList<>(List.of("-h", "127.0.0.1", "-p", Integer.toString(node.jmxPort)));
+        all.addAll(List.of(arguments));
+        return run(node, "org.apache.cassandra.tools.NodeTool", all);
+    }
+
     /** Runs a class with the class path and the settings of a node. Gives what it prints; another end than 0 fails. */
     public static String run(Node node, String mainClass, List<String> arguments) throws Exception
     {
         List<String> command = new ArrayList<>(List.of(
             Node.java(), "@" + node.conf("jvm.options"), "-XX:TieredStopAtLevel=1",
             "-Dcassandra.config=" + node.conf("cassandra.yaml").toUri(),
-            "-Dlogback.configurationFile=" + node.conf("logback.xml"), "-cp", Node.jars() + File.pathSeparator + Node.LIB + "/*"));
+            "-Dlogback.configurationFile=" + node.conf("logback.xml"),
+            "-cp", Node.jars() + File.pathSeparator + Node.LIB + "/*"));
         command.add(mainClass);
         command.addAll(arguments);
         return run(command);

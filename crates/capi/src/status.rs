@@ -141,6 +141,11 @@ pub(crate) fn call(work: impl FnOnce() -> Result<ziptier_status, Failure>) -> zi
     guarded(work).unwrap_or_else(|status| status)
 }
 
+/// For another language's interface on top of this one: a panic of its own work becomes a status and a sentence.
+pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, ziptier_status> {
+    guarded(|| Ok(work()))
+}
+
 /// As [`call`], for work that gives a value.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, ziptier_status> {
     let failure = match catch_unwind(AssertUnwindSafe(work)) {

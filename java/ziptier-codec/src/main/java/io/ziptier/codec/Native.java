@@ -54,12 +54,18 @@ final class Native {
 
     private static native long bound(int operation, long object, int rawLength);
 
-    /** Input and output are direct buffers or byte arrays. The starts count from the address or the first element. */
-    private static native long run(int operation, long object, Object input, int start, int length, Object output,
-        int outputStart, int room);
+    /**
+     * Works on a block or a value.
+     *
+     * @param arrays 1 if the input is a byte array, plus 2 if the output is one; a direct buffer is the other choice
+     * @param start where the input begins, from the buffer's address or the array's first element
+     */
+    private static native long run(int operation, long object, int arrays, Object input, int start, int length,
+        Object output, int outputStart, int room);
 
-    private static native long runGroup(int operation, long object, Object input, int start, int length, int[] ends,
-        Object output, int outputStart, int room, int[] outputEnds);
+    /** As {@link #run}, on values that lie one behind the other. */
+    private static native long runGroup(int operation, long object, int arrays, Object input, int start, int length,
+        int[] ends, Object output, int outputStart, int room, int[] outputEnds);
 
     static int run(int operation, Handle handle, ByteBuffer input, ByteBuffer output) {
         checkPair(input, output);
@@ -82,6 +88,7 @@ final class Native {
     static int runGroup(int operation, Handle handle, ByteBuffer input, int[] ends, ByteBuffer output,
             int[] outputEnds) {
         checkPair(input, output);
+        checkEnds(ends, input.remaining());
         if (outputEnds.length < ends.length) {
             throw new IllegalArgumentException("the ends of " + ends.length + " results do not fit into an array of "
                 + outputEnds.length + ": give it more room");
@@ -94,12 +101,13 @@ final class Native {
 
     private static int run(int operation, Handle handle, Object input, int start, int length, Object output,
             int outputStart, int room, int[] ends, int[] outputEnds) {
+        int arrays = (input instanceof byte[] ? 1 : 0) + (output instanceof byte[] ? 2 : 0);
         long object = handle.acquire();
         long result;
         try {
             result = ends == null
-                ? run(operation, object, input, start, length, output, outputStart, room)
-                : runGroup(operation, object, input, start, length, ends, output, outputStart, room, outputEnds);
+                ? run(operation, object, arrays, input, start, length, output, outputStart, room)
+                : runGroup(operation, object, arrays, input, start, length, ends, output, outputStart, room, outputEnds);
         } finally {
             handle.release();
         }
@@ -155,6 +163,20 @@ final class Native {
         if (start < (long) outputStart + room && outputStart < (long) start + length) {
             throw new IllegalArgumentException(
                 "input and output overlap: give the output memory of its own");
+        }
+    }
+
+    private static void checkEnds(int[] ends, int length) {
+        int start = 0;
+        for (int end : ends) {
+            if (end < start) {
+                throw new IllegalArgumentException("the ends have " + end + " after " + start + ": they must rise");
+            }
+            start = end;
+        }
+        if (start != length) {
+            throw new IllegalArgumentException(
+                "the last end is " + start + ", and " + length + " bytes remain in the input: both must be equal");
         }
     }
 

@@ -1,0 +1,298 @@
+//! Codecs, dictionaries and tokens: opening, storing, closing.
+
+use jni_sys::{jbyteArray, jclass, jint, jintArray, jlong};
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+use ziptier_capi::buffer::{ziptier_buffer, ziptier_buffer_free, ziptier_option, ziptier_slice};
+use ziptier_capi::codec::{ziptier_codec, ziptier_codec_close, ziptier_codec_counters, ziptier_codec_open};
+use ziptier_capi::dictionary::{
+    ziptier_dictionary, ziptier_dictionary_free, ziptier_dictionary_load, ziptier_dictionary_save,
+    ziptier_dictionary_train,
+};
+use ziptier_capi::status::{guard, ziptier_last_error, ziptier_status};
+use ziptier_capi::tokens::{
+    ziptier_tokens, ziptier_tokens_free, ziptier_tokens_load, ziptier_tokens_save, ziptier_tokens_train,
+};
+use ziptier_capi::version::ziptier_version;
+
+use crate::{Env, env, opened};
+
+/// The text of a C string, or null after a panic.
+///
+/// # Safety
+///
+/// `env` is the environment of this thread, and `text` a C string.
+unsafe fn text_of(env: Env, text: *const c_char) -> jbyteArray {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { env::new_bytes(env, CStr::from_ptr(text).to_bytes()) }).unwrap_or(ptr::null_mut())
+}
+
+/// What `fill` writes into a buffer, or null if it fails.
+///
+/// # Safety
+///
+/// `env` is the environment of this thread.
+unsafe fn filled(env: Env, fill: impl FnOnce(*mut ziptier_buffer) -> ziptier_status) -> jbyteArray {
+    let array = guard(|| {
+        let mut buffer = ziptier_buffer { data: ptr::null_mut(), len: 0, capacity: 0 };
+        let array = match fill(&mut buffer) {
+            // SAFETY: the library has filled the buffer.
+            ziptier_status::ZIPTIER_OK => unsafe {
+                env::new_bytes(env, std::slice::from_raw_parts(buffer.data, buffer.len))
+            },
+            _ => ptr::null_mut(),
+        };
+        // SAFETY: the buffer is ours.
+        unsafe { ziptier_buffer_free(&mut buffer) };
+        array
+    });
+    array.unwrap_or(ptr::null_mut())
+}
+
+/// Samples that lie one behind the other. Other ends than that are a fault of the Java half, and a panic.
+fn samples(bytes: &[u8], ends: &[i32]) -> Vec<ziptier_slice> {
+    let mut start = 0;
+    let slice = |end: &i32| {
+        let sample = &bytes[start..*end as usize];
+        start = *end as usize;
+        ziptier_slice { data: sample.as_ptr().cast(), len: sample.len() }
+    };
+    ends.iter().map(slice).collect()
+}
+
+/// The sentence of this thread's last error.
+///
+/// # Safety
+///
+/// Java calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_lastError(env: Env, _: jclass) -> jbyteArray {
+    // SAFETY: the string lasts until the next error of this thread.
+    unsafe { text_of(env, ziptier_last_error()) }
+}
+
+/// The version of the library.
+///
+/// # Safety
+///
+/// Java calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_version(env: Env, _: jclass) -> jbyteArray {
+    // SAFETY: the string lasts for ever.
+    unsafe { text_of(env, ziptier_version()) }
+}
+
+/// Opens a codec. Each name and each value of the options has a zero behind it.
+///
+/// # Safety
+///
+/// Java calls it, with the address of an open dictionary or 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_codecOpen(
+    env: Env,
+    _: jclass,
+    options: jbyteArray,
+    dictionary: jlong,
+) -> jlong {
+    opened(|codec: &mut *mut ziptier_codec| {
+        // SAFETY: the caller's promise.
+        let text = unsafe { env::bytes(env, options) };
+        let words: Vec<CString> =
+            text.split(|byte| *byte == 0).map(|word| CString::new(word).unwrap_or_default()).collect();
+        let options: Vec<ziptier_option> = words
+            .chunks_exact(2)
+            .map(|pair| ziptier_option { name: pair[0].as_ptr(), value: pair[1].as_ptr() })
+            .collect();
+        // SAFETY: the words outlive the call; for the dictionary, the caller's promise.
+        unsafe {
+            ziptier_codec_open(
+                options.as_ptr(),
+                options.len(),
+                dictionary as *const ziptier_dictionary,
+                codec,
+            )
+        }
+    })
+}
+
+/// Closes a codec.
+///
+/// # Safety
+///
+/// Java calls it once for a codec, after all calls that use the codec.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_codecClose(_: Env, _: jclass, codec: jlong) {
+    // SAFETY: the caller's promise.
+    unsafe { ziptier_codec_close(codec as *mut ziptier_codec) };
+}
+
+/// The counters of a codec as lines.
+///
+/// # Safety
+///
+/// Java calls it with an open codec.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_codecCounters(
+    env: Env,
+    _: jclass,
+    codec: jlong,
+) -> jbyteArray {
+    // SAFETY: the caller's promise.
+    unsafe { filled(env, |buffer| ziptier_codec_counters(codec as *const ziptier_codec, buffer)) }
+}
+
+/// Trains a dictionary of samples that lie one behind the other.
+///
+/// # Safety
+///
+/// Java calls it, with rising ends of which the last one is the length of the samples.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryTrain(
+    env: Env,
+    _: jclass,
+    format: jbyteArray,
+    bytes: jbyteArray,
+    ends: jintArray,
+    bytes_max: jint,
+    generation: jint,
+) -> jlong {
+    opened(|dictionary: &mut *mut ziptier_dictionary| {
+        // SAFETY: the caller's promise; the samples outlive the call.
+        unsafe {
+            let format = CString::new(env::bytes(env, format)).unwrap_or_default();
+            let (bytes, mut sample_ends) = (env::bytes(env, bytes), Vec::new());
+            env::read_ints(env, ends, &mut sample_ends);
+            let samples = samples(&bytes, &sample_ends);
+            let (max, number) = (bytes_max as usize, generation as u32);
+            ziptier_dictionary_train(
+                format.as_ptr(),
+                samples.as_ptr(),
+                samples.len(),
+                max,
+                number,
+                dictionary,
+            )
+        }
+    })
+}
+
+/// Loads a dictionary.
+///
+/// # Safety
+///
+/// Java calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryLoad(
+    env: Env,
+    _: jclass,
+    stored: jbyteArray,
+) -> jlong {
+    opened(|dictionary: &mut *mut ziptier_dictionary| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let stored = env::bytes(env, stored);
+            ziptier_dictionary_load(stored.as_ptr().cast(), stored.len(), dictionary)
+        }
+    })
+}
+
+/// Stores a dictionary.
+///
+/// # Safety
+///
+/// Java calls it with an open dictionary.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryStore(
+    env: Env,
+    _: jclass,
+    dictionary: jlong,
+) -> jbyteArray {
+    // SAFETY: the caller's promise.
+    unsafe { filled(env, |buffer| ziptier_dictionary_save(dictionary as *const ziptier_dictionary, buffer)) }
+}
+
+/// Frees a dictionary.
+///
+/// # Safety
+///
+/// Java calls it once for a dictionary, after all calls that use the dictionary.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryFree(
+    _: Env,
+    _: jclass,
+    dictionary: jlong,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { ziptier_dictionary_free(dictionary as *mut ziptier_dictionary) };
+}
+
+/// Trains tokens on samples that lie one behind the other.
+///
+/// # Safety
+///
+/// Java calls it, with rising ends of which the last one is the length of the samples.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensTrain(
+    env: Env,
+    _: jclass,
+    bytes: jbyteArray,
+    ends: jintArray,
+    bits: jint,
+    generation: jint,
+) -> jlong {
+    opened(|tokens: &mut *mut ziptier_tokens| {
+        // SAFETY: the caller's promise; the samples outlive the call.
+        unsafe {
+            let (bytes, mut sample_ends) = (env::bytes(env, bytes), Vec::new());
+            env::read_ints(env, ends, &mut sample_ends);
+            let samples = samples(&bytes, &sample_ends);
+            ziptier_tokens_train(samples.as_ptr(), samples.len(), bits as u32, generation as u32, tokens)
+        }
+    })
+}
+
+/// Loads tokens.
+///
+/// # Safety
+///
+/// Java calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensLoad(
+    env: Env,
+    _: jclass,
+    stored: jbyteArray,
+) -> jlong {
+    opened(|tokens: &mut *mut ziptier_tokens| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let stored = env::bytes(env, stored);
+            ziptier_tokens_load(stored.as_ptr().cast(), stored.len(), tokens)
+        }
+    })
+}
+
+/// Stores tokens.
+///
+/// # Safety
+///
+/// Java calls it with open tokens.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensStore(
+    env: Env,
+    _: jclass,
+    tokens: jlong,
+) -> jbyteArray {
+    // SAFETY: the caller's promise.
+    unsafe { filled(env, |buffer| ziptier_tokens_save(tokens as *const ziptier_tokens, buffer)) }
+}
+
+/// Frees tokens.
+///
+/// # Safety
+///
+/// Java calls it once for tokens, after all calls that use them.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensFree(_: Env, _: jclass, tokens: jlong) {
+    // SAFETY: the caller's promise.
+    unsafe { ziptier_tokens_free(tokens as *mut ziptier_tokens) };
+}

@@ -4,8 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Map;
 
 /** Compresses bare blocks: raw DEFLATE, an LZ4 block, a zstd frame without its magic number. */
-interface BlockCodec
-{
+interface BlockCodec {
     int compressedBytesMax(int rawBytes);
 
     /** Compresses all that remains of {@code raw}; both positions advance. Fails by unchecked exceptions. */

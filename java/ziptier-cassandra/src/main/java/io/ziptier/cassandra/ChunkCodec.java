@@ -13,8 +13,7 @@ import org.apache.cassandra.io.compress.ICompressor;
  * neither decoder can read it, and no failure of the library or of a device reaches Cassandra. All threads share a
  * codec.
  */
-public final class ChunkCodec
-{
+public final class ChunkCodec {
     private final ChunkOptions options;
     /** Null if the library is missing. */
     private final BlockCodec blocks;
@@ -22,8 +21,7 @@ public final class ChunkCodec
     private final ICompressor ofCassandra;
     private final ChunkCounters counters;
 
-    ChunkCodec(ChunkOptions options, BlockCodec blocks)
-    {
+    ChunkCodec(ChunkOptions options, BlockCodec blocks) {
         this.options = options;
         this.blocks = blocks;
         wrapping = options.format.wrapping();
@@ -32,32 +30,27 @@ public final class ChunkCodec
     }
 
     /** Opens the codec of a table, with counters in JMX. A missing library costs speed and is told in the log. */
-    public static ChunkCodec open(ChunkOptions options)
-    {
+    public static ChunkCodec open(ChunkOptions options) {
         ChunkCodec codec = new ChunkCodec(options, NativeBlocks.open(options));
         codec.counters.register();
         return codec;
     }
 
-    public ChunkCounters counters()
-    {
+    public ChunkCounters counters() {
         return counters;
     }
 
     /** The most bytes that a chunk of so many raw bytes takes. */
-    public int compressedBytesMax(int rawBytes)
-    {
+    public int compressedBytesMax(int rawBytes) {
         int ofCassandraMax = ofCassandra.initialCompressedBufferLength(rawBytes);
         return blocks == null ? ofCassandraMax
                               : Math.max(ofCassandraMax, wrapping.bytes() + blocks.compressedBytesMax(rawBytes));
     }
 
     /** Compresses all that remains of {@code input} into a chunk; both positions advance. */
-    public void compress(ByteBuffer input, ByteBuffer output) throws IOException
-    {
+    public void compress(ByteBuffer input, ByteBuffer output) throws IOException {
         int start = input.position(), chunkStart = output.position(), rawBytes = input.remaining();
-        if (!compressedByLibrary(input, output))
-        {
+        if (!compressedByLibrary(input, output)) {
             input.position(start);
             output.position(chunkStart);
             compressByCassandra(input, output);
@@ -66,17 +59,13 @@ public final class ChunkCodec
         counters.compressed(rawBytes, output.position() - chunkStart);
     }
 
-    private boolean compressedByLibrary(ByteBuffer input, ByteBuffer output)
-    {
+    private boolean compressedByLibrary(ByteBuffer input, ByteBuffer output) {
         if (blocks == null)
             return false;
-        try
-        {
+        try {
             wrapping.compress(blocks, input, output);
             return true;
-        }
-        catch (RuntimeException failure)
-        {
+        } catch (RuntimeException failure) {
             counters.failed(failure);
             return false;
         }
@@ -87,11 +76,9 @@ public final class ChunkCodec
      *
      * @throws IOException if the chunk is damaged
      */
-    public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException
-    {
+    public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
         int start = input.position(), rawStart = output.position();
-        if (!uncompressedByLibrary(input, output))
-        {
+        if (!uncompressedByLibrary(input, output)) {
             input.position(start);
             output.position(rawStart);
             uncompressByCassandra(input, output);
@@ -100,25 +87,19 @@ public final class ChunkCodec
         counters.uncompressed(input.position() - start, output.position() - rawStart);
     }
 
-    private boolean uncompressedByLibrary(ByteBuffer input, ByteBuffer output)
-    {
+    private boolean uncompressedByLibrary(ByteBuffer input, ByteBuffer output) {
         if (blocks == null)
             return false;
-        try
-        {
+        try {
             return wrapping.uncompress(blocks, input, output);
-        }
-        catch (RuntimeException failure)
-        {
+        } catch (RuntimeException failure) {
             // Damage looks the same; the other decoder tells which it is.
             return false;
         }
     }
 
-    private void compressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException
-    {
-        if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect())
-        {
+    private void compressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
+        if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
             ofCassandra.compress(input, output);
             return;
         }
@@ -127,22 +108,17 @@ public final class ChunkCodec
         output.put(chunk.flip());
     }
 
-    private void uncompressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException
-    {
+    private void uncompressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
         int chunkBytes = input.remaining();
-        try
-        {
-            if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect())
-            {
+        try {
+            if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
                 ofCassandra.uncompress(input, output);
                 return;
             }
             ByteBuffer raw = direct(output.remaining());
             ofCassandra.uncompress(direct(input), raw);
             output.put(raw.flip());
-        }
-        catch (IOException | RuntimeException damaged)
-        {
+        } catch (IOException | RuntimeException damaged) {
             counters.damaged.increment();
             throw new IOException(String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
                                                 chunkBytes, options.format, damaged.getMessage()),
@@ -150,14 +126,12 @@ public final class ChunkCodec
         }
     }
 
-    private static ByteBuffer direct(int bytes)
-    {
+    private static ByteBuffer direct(int bytes) {
         return BufferType.OFF_HEAP.allocate(bytes);
     }
 
     /** A copy of all that remains, which advances the position. */
-    private static ByteBuffer direct(ByteBuffer source)
-    {
+    private static ByteBuffer direct(ByteBuffer source) {
         return direct(source.remaining()).put(source).flip();
     }
 }

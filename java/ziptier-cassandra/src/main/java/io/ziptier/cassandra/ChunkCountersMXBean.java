@@ -3,8 +3,7 @@ package io.ziptier.cassandra;
 import java.util.Map;
 
 /** What one set of options has done since the node started. JMX has it below {@code io.ziptier:type=Compressor}. */
-public interface ChunkCountersMXBean
-{
+public interface ChunkCountersMXBean {
     /** "hardware", "software", "cpu" or "modelled"; "cassandra" if the native library is missing. */
     String getWorker();
 

@@ -8,47 +8,37 @@ import org.apache.cassandra.io.compress.LZ4Compressor;
 import org.apache.cassandra.io.compress.ZstdCompressor;
 
 /** The bytes of a chunk: each format is that of a compressor of Cassandra's own, which reads and writes it, too. */
-enum ChunkFormat
-{
-    DEFLATE(1, 12, 6)
-    {
+enum ChunkFormat {
+    DEFLATE(1, 12, 6) {
         @Override
-        Wrapping wrapping()
-        {
+        Wrapping wrapping() {
             return new ZlibWrapping();
         }
 
         @Override
-        ICompressor ofCassandra(int level)
-        {
+        ICompressor ofCassandra(int level) {
             return new JavaZlib(Math.min(level, 9));
         }
     },
-    LZ4(-65537, 12, 1)
-    {
+    LZ4(-65537, 12, 1) {
         @Override
-        Wrapping wrapping()
-        {
+        Wrapping wrapping() {
             return new Lz4Wrapping();
         }
 
         @Override
-        ICompressor ofCassandra(int level)
-        {
+        ICompressor ofCassandra(int level) {
             return LZ4Compressor.create(Map.of());
         }
     },
-    ZSTD(-131072, 22, 3)
-    {
+    ZSTD(-131072, 22, 3) {
         @Override
-        Wrapping wrapping()
-        {
+        Wrapping wrapping() {
             return new ZstdWrapping();
         }
 
         @Override
-        ICompressor ofCassandra(int level)
-        {
+        ICompressor ofCassandra(int level) {
             return ZstdCompressor.getOrCreate(level);
         }
     };
@@ -57,8 +47,7 @@ enum ChunkFormat
     final int levelMax;
     final int levelDefault;
 
-    ChunkFormat(int levelMin, int levelMax, int levelDefault)
-    {
+    ChunkFormat(int levelMin, int levelMax, int levelDefault) {
         this.levelMin = levelMin;
         this.levelMax = levelMax;
         this.levelDefault = levelDefault;
@@ -71,8 +60,7 @@ enum ChunkFormat
     abstract ICompressor ofCassandra(int level);
 
     @Override
-    public String toString()
-    {
+    public String toString() {
         return name().toLowerCase(Locale.ROOT);
     }
 }

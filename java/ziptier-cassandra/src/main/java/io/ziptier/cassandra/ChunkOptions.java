@@ -7,8 +7,7 @@ import java.util.Set;
 import org.apache.cassandra.exceptions.ConfigurationException;
 
 /** The options of a table's compression, checked. A user sees the sentence of each refusal. */
-public final class ChunkOptions
-{
+public final class ChunkOptions {
     public static final Set<String> NAMES = Set.of("format", "huffman", "path", "level");
 
     final ChunkFormat format;
@@ -16,8 +15,7 @@ public final class ChunkOptions
     final String path;
     final int level;
 
-    private ChunkOptions(ChunkFormat format, String huffman, String path, int level)
-    {
+    private ChunkOptions(ChunkFormat format, String huffman, String path, int level) {
         this.format = format;
         this.huffman = huffman;
         this.path = path;
@@ -29,10 +27,8 @@ public final class ChunkOptions
      *
      * @throws ConfigurationException if a name or a value is wrong
      */
-    public static ChunkOptions parse(Map<String, String> options)
-    {
-        for (String name : options.keySet())
-        {
+    public static ChunkOptions parse(Map<String, String> options) {
+        for (String name : options.keySet()) {
             if (!NAMES.contains(name))
                 throw refused("has no option '%s': choose among format, huffman, level, path", name);
         }
@@ -45,18 +41,15 @@ public final class ChunkOptions
                                 level(format, options.get("level")));
     }
 
-    private static ChunkFormat format(String name)
-    {
-        for (ChunkFormat format : ChunkFormat.values())
-        {
+    private static ChunkFormat format(String name) {
+        for (ChunkFormat format : ChunkFormat.values()) {
             if (format.toString().equals(name))
                 return format;
         }
         throw refused("cannot write format '%s': choose deflate, lz4 or zstd", name);
     }
 
-    private static String huffman(String value)
-    {
+    private static String huffman(String value) {
         if (value.equals("canned"))
             throw refused("cannot use huffman 'canned', for Cassandra alone could not read it: "
                           + "choose dynamic or fixed");
@@ -66,8 +59,7 @@ public final class ChunkOptions
     }
 
     /** All nodes share the options of a table, so that no option may name a device that one of them could lack. */
-    private static String path(String value)
-    {
+    private static String path(String value) {
         if (value.equals("hardware"))
             throw refused("cannot use path 'hardware', for a node without the device could not open the table: "
                           + "choose auto, which uses a device where there is one");
@@ -76,45 +68,37 @@ public final class ChunkOptions
         return value;
     }
 
-    private static int level(ChunkFormat format, String text)
-    {
+    private static int level(ChunkFormat format, String text) {
         if (text == null)
             return format.levelDefault;
-        try
-        {
+        try {
             int level = Integer.parseInt(text);
             if (level >= format.levelMin && level <= format.levelMax && level != 0)
                 return level;
-        }
-        catch (NumberFormatException notANumber)
-        {
+        } catch (NumberFormatException notANumber) {
             // The sentence below tells of it.
         }
         throw refused("cannot use level '%s' with format '%s': choose a number from %d to %d%s",
                       text, format, format.levelMin, format.levelMax, format.levelMin < 0 ? ", but not 0" : "");
     }
 
-    private static ConfigurationException refused(String sentence, Object... arguments)
-    {
+    private static ConfigurationException refused(String sentence, Object... arguments) {
         return new ConfigurationException(String.format("ZiptierCompressor " + sentence, arguments));
     }
 
     @Override
-    public boolean equals(Object other)
-    {
+    public boolean equals(Object other) {
         return other instanceof ChunkOptions && toString().equals(other.toString());
     }
 
     @Override
-    public int hashCode()
-    {
+    public int hashCode() {
         return Objects.hash(toString());
     }
 
     /** As the key properties of an object name of JMX. */
     @Override
-    public String toString()
-    {
+    public String toString() {
         String options = String.format("format=%s,level=%d,path=%s", format, level, path);
         return format == ChunkFormat.DEFLATE ? options + ",huffman=" + huffman : options;
     }

@@ -21,8 +21,7 @@ import java.util.Map;
  * {@code CompressionInfo.db}, the part of an SSTable that names its compressor and the options, and then has the
  * length and the offsets of chunks. No checksum covers the file.
  */
-final class CompressionInfo
-{
+final class CompressionInfo {
     private static final String NAME = "ZiptierCompressor";
     /** More options than any compressor has. A larger number is damage. */
     private static final int OPTIONS_MAX = 64;
@@ -35,19 +34,16 @@ final class CompressionInfo
     /** All behind the options. */
     private final byte[] chunks;
 
-    private CompressionInfo(Path file, String compressor, Map<String, String> options, byte[] chunks)
-    {
+    private CompressionInfo(Path file, String compressor, Map<String, String> options, byte[] chunks) {
         this.file = file;
         this.compressor = compressor;
         this.options = options;
         this.chunks = chunks;
     }
 
-    static CompressionInfo read(Path file) throws IOException
-    {
+    static CompressionInfo read(Path file) throws IOException {
         DataInputStream in = new DataInputStream(new ByteArrayInputStream(Files.readAllBytes(file)));
-        try
-        {
+        try {
             String compressor = in.readUTF();
             int count = in.readInt();
             if (count < 0 || count > OPTIONS_MAX)
@@ -57,21 +53,17 @@ final class CompressionInfo
             for (int option = 0; option < count; option++)
                 options.put(in.readUTF(), in.readUTF());
             return new CompressionInfo(file, compressor, options, in.readAllBytes());
-        }
-        catch (EOFException | java.io.UTFDataFormatException damaged)
-        {
+        } catch (EOFException | java.io.UTFDataFormatException damaged) {
             throw new IOException(file + " is damaged: it names no compressor; restore it from a snapshot", damaged);
         }
     }
 
-    boolean isOfZiptier()
-    {
+    boolean isOfZiptier() {
         return compressor.equals(NAME);
     }
 
     /** The same SSTable with the compressor of Cassandra's own that reads it, with that compressor's defaults. */
-    CompressionInfo renamed() throws IOException
-    {
+    CompressionInfo renamed() throws IOException {
         String format = options.getOrDefault("format", "deflate");
         String ofCassandra = OF_CASSANDRA.get(format);
         if (ofCassandra == null)
@@ -82,14 +74,11 @@ final class CompressionInfo
     }
 
     /** Puts this in the place of the file, for the same owner, as one step that a power cut does not halve. */
-    void replace() throws IOException
-    {
+    void replace() throws IOException {
         // Cassandra takes no file with such a name for a part of an SSTable.
         Path written = Files.createTempFile(file.toAbsolutePath().getParent(), ".ziptier-", ".tmp");
-        try
-        {
-            try (FileChannel channel = FileChannel.open(written, StandardOpenOption.WRITE))
-            {
+        try {
+            try (FileChannel channel = FileChannel.open(written, StandardOpenOption.WRITE)) {
                 ByteBuffer bytes = ByteBuffer.wrap(toBytes());
                 while (bytes.hasRemaining())
                     channel.write(bytes);
@@ -97,19 +86,15 @@ final class CompressionInfo
             }
             copyOwner(written);
             Files.move(written, file, StandardCopyOption.ATOMIC_MOVE);
-        }
-        finally
-        {
+        } finally {
             Files.deleteIfExists(written);
         }
-        try (FileChannel folder = FileChannel.open(file.toAbsolutePath().getParent()))
-        {
+        try (FileChannel folder = FileChannel.open(file.toAbsolutePath().getParent())) {
             folder.force(true);
         }
     }
 
-    private void copyOwner(Path written) throws IOException
-    {
+    private void copyOwner(Path written) throws IOException {
         PosixFileAttributes old = Files.readAttributes(file, PosixFileAttributes.class);
         PosixFileAttributeView view = Files.getFileAttributeView(written, PosixFileAttributeView.class);
         view.setPermissions(old.permissions());
@@ -117,14 +102,12 @@ final class CompressionInfo
         view.setOwner(old.owner());
     }
 
-    private byte[] toBytes() throws IOException
-    {
+    private byte[] toBytes() throws IOException {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         DataOutputStream out = new DataOutputStream(bytes);
         out.writeUTF(compressor);
         out.writeInt(options.size());
-        for (Map.Entry<String, String> option : options.entrySet())
-        {
+        for (Map.Entry<String, String> option : options.entrySet()) {
             out.writeUTF(option.getKey());
             out.writeUTF(option.getValue());
         }

@@ -15,27 +15,23 @@ import org.apache.cassandra.io.compress.ICompressor;
  *
  * <p>Cassandra's DeflateCompressor has the same format, but copies direct buffers through the heap.
  */
-final class JavaZlib implements ICompressor
-{
+final class JavaZlib implements ICompressor {
     private static final ThreadLocal<Inflater> INFLATER = ThreadLocal.withInitial(Inflater::new);
 
     private final ThreadLocal<Deflater> deflater;
 
-    JavaZlib(int level)
-    {
+    JavaZlib(int level) {
         deflater = ThreadLocal.withInitial(() -> new Deflater(level));
     }
 
     /** The bound of zlib's {@code compressBound}. */
     @Override
-    public int initialCompressedBufferLength(int chunkLength)
-    {
+    public int initialCompressedBufferLength(int chunkLength) {
         return chunkLength + (chunkLength >> 12) + (chunkLength >> 14) + (chunkLength >> 25) + 13;
     }
 
     @Override
-    public void compress(ByteBuffer input, ByteBuffer output) throws IOException
-    {
+    public void compress(ByteBuffer input, ByteBuffer output) throws IOException {
         Deflater deflater = this.deflater.get();
         deflater.reset();
         deflater.setInput(input);
@@ -46,20 +42,16 @@ final class JavaZlib implements ICompressor
     }
 
     @Override
-    public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException
-    {
+    public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
         Inflater inflater = INFLATER.get();
         inflater.reset();
         inflater.setInput(input);
         int start = output.position(), moreBytes;
-        try
-        {
+        try {
             inflater.inflate(output);
             // A chunk that fills the buffer leaves the checksum unread.
             moreBytes = inflater.finished() ? 0 : inflater.inflate(new byte[1]);
-        }
-        catch (DataFormatException damaged)
-        {
+        } catch (DataFormatException damaged) {
             throw new IOException("zlib says: " + damaged.getMessage(), damaged);
         }
         if (moreBytes > 0 || !inflater.finished())
@@ -72,28 +64,24 @@ final class JavaZlib implements ICompressor
 
     @Override
     public int uncompress(byte[] input, int inputOffset, int inputLength, byte[] output, int outputOffset)
-        throws IOException
-    {
+        throws IOException {
         ByteBuffer target = ByteBuffer.wrap(output, outputOffset, output.length - outputOffset);
         uncompress(ByteBuffer.wrap(input, inputOffset, inputLength), target);
         return target.position() - outputOffset;
     }
 
     @Override
-    public BufferType preferredBufferType()
-    {
+    public BufferType preferredBufferType() {
         return BufferType.OFF_HEAP;
     }
 
     @Override
-    public boolean supports(BufferType bufferType)
-    {
+    public boolean supports(BufferType bufferType) {
         return true;
     }
 
     @Override
-    public Set<String> supportedOptions()
-    {
+    public Set<String> supportedOptions() {
         return Set.of();
     }
 }

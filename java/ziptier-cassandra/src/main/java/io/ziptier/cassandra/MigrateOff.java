@@ -19,44 +19,34 @@ import java.util.stream.Stream;
  *
  * <p>No class of Cassandra's is used, so that the jar alone runs the command.
  */
-public final class MigrateOff
-{
-    private MigrateOff()
-    {
+public final class MigrateOff {
+    private MigrateOff() {
     }
 
     /** {@code java -jar ziptier-cassandra.jar migrate-off DIR...}. */
-    public static void main(String[] arguments)
-    {
-        if (arguments.length < 2 || !arguments[0].equals("migrate-off"))
-        {
+    public static void main(String[] arguments) {
+        if (arguments.length < 2 || !arguments[0].equals("migrate-off")) {
             System.err.println("usage: java -jar ziptier-cassandra.jar migrate-off DIR...\n"
                                + "DIR is a data folder of a node that does not run, such as /var/lib/cassandra/data");
             System.exit(2);
         }
-        try
-        {
+        try {
             List<Path> folders = new ArrayList<>();
             for (String folder : List.of(arguments).subList(1, arguments.length))
                 folders.add(Path.of(folder));
             System.out.println(run(folders));
-        }
-        catch (IOException failure)
-        {
+        } catch (IOException failure) {
             System.err.println("migrate-off: " + failure.getMessage());
             System.exit(1);
         }
     }
 
     /** Renames the compressor of all SSTables below the folders. Gives a sentence on what it has done. */
-    static String run(List<Path> folders) throws IOException
-    {
+    static String run(List<Path> folders) throws IOException {
         List<CompressionInfo> ofZiptier = new ArrayList<>();
         int others = 0;
-        for (Path folder : folders)
-        {
-            for (Path file : files(folder))
-            {
+        for (Path folder : folders) {
+            for (Path file : files(folder)) {
                 CompressionInfo info = CompressionInfo.read(file);
                 if (info.isOfZiptier())
                     ofZiptier.add(info.renamed());
@@ -70,13 +60,11 @@ public final class MigrateOff
                              ofZiptier.size(), others);
     }
 
-    private static List<Path> files(Path folder) throws IOException
-    {
+    private static List<Path> files(Path folder) throws IOException {
         if (!Files.isDirectory(folder))
             throw new IOException(folder + " is no folder: name a data folder of a node");
         List<Path> files = new ArrayList<>();
-        try (Stream<Path> tree = Files.walk(folder))
-        {
+        try (Stream<Path> tree = Files.walk(folder)) {
             tree.filter(path -> path.getFileName().toString().endsWith("-CompressionInfo.db")).forEach(files::add);
         }
         return files;

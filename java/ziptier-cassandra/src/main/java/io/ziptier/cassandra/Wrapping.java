@@ -3,8 +3,7 @@ package io.ziptier.cassandra;
 import java.nio.ByteBuffer;
 
 /** The bytes around a bare block that make it a chunk as one of Cassandra's own compressors writes it. */
-interface Wrapping
-{
+interface Wrapping {
     /** The bytes in front of a block and behind it, together. */
     int bytes();
 

@@ -4,8 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.zip.Adler32;
 
 /** zlib's stream (RFC 1950): a header of two bytes, raw DEFLATE, and the Adler-32 of the raw bytes. */
-final class ZlibWrapping implements Wrapping
-{
+final class ZlibWrapping implements Wrapping {
     private static final int HEADER_BYTES = 2;
     private static final int CHECKSUM_BYTES = 4;
     /** DEFLATE with a window of 4 KiB, which ziptier and the accelerator keep to. */
@@ -14,14 +13,12 @@ final class ZlibWrapping implements Wrapping
     private static final int WINDOW_MAX = 4;
 
     @Override
-    public int bytes()
-    {
+    public int bytes() {
         return HEADER_BYTES + CHECKSUM_BYTES;
     }
 
     @Override
-    public void compress(BlockCodec codec, ByteBuffer raw, ByteBuffer chunk)
-    {
+    public void compress(BlockCodec codec, ByteBuffer raw, ByteBuffer chunk) {
         Adler32 checksum = new Adler32();
         checksum.update(raw.duplicate());
         // The order of bytes in a duplicate is big-endian, whatever the caller has.
@@ -31,8 +28,7 @@ final class ZlibWrapping implements Wrapping
     }
 
     @Override
-    public boolean uncompress(BlockCodec codec, ByteBuffer chunk, ByteBuffer raw)
-    {
+    public boolean uncompress(BlockCodec codec, ByteBuffer chunk, ByteBuffer raw) {
         if (chunk.remaining() < bytes())
             return false;
         ByteBuffer block = chunk.duplicate();

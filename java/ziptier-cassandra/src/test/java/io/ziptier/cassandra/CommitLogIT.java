@@ -14,15 +14,12 @@ import io.ziptier.cassandra.node.Rows;
 
 /** A killed node lost what its commit log held: replay is the only caller of the arrays' way to uncompress. */
 @Tag("node")
-class CommitLogIT
-{
+class CommitLogIT {
     private static final int ROWS = 3000;
 
     @Test
-    void aKilledNodeReplaysItsCompressedCommitLog() throws Exception
-    {
-        try (Cluster cluster = Cluster.single())
-        {
+    void aKilledNodeReplaysItsCompressedCommitLog() throws Exception {
+        try (Cluster cluster = Cluster.single()) {
             Node node = cluster.add().withCommitLog("commitlog_sync: batch\n"
                                                     + "commitlog_compression:\n"
                                                     + "  - class_name: ZiptierCompressor\n"

@@ -23,20 +23,16 @@ import io.ziptier.cassandra.node.Rows;
 
 /** A damaged chunk gave a client other bytes than were written, because the table did not check Cassandra's CRC. */
 @Tag("node")
-class DamageIT
-{
+class DamageIT {
     private static final int ROWS = 3000;
 
     @Test
-    void aDamagedChunkIsReportedAndNeverReturned() throws Exception
-    {
-        try (Cluster cluster = Cluster.single())
-        {
+    void aDamagedChunkIsReportedAndNeverReturned() throws Exception {
+        try (Cluster cluster = Cluster.single()) {
             Node node = cluster.add().start();
             Rows.createKeyspace(node.session(), 1);
             // "unchecked" leaves all to the checksum in the chunk; "checked" has Cassandra's own, too.
-            for (String table : new String[] { "checked", "unchecked" })
-            {
+            for (String table : new String[] { "checked", "unchecked" }) {
                 Rows rows = new Rows(Corpus.read(), table);
                 rows.create(node.session(), ziptier(""));
                 node.session().execute(String.format("ALTER TABLE %s.%s WITH crc_check_chance = %s",
@@ -49,16 +45,14 @@ class DamageIT
                 damage(node.table(KEYSPACE, table));
             node.start();
 
-            for (String table : new String[] { "checked", "unchecked" })
-            {
+            for (String table : new String[] { "checked", "unchecked" }) {
                 // Before the reads: they make the SSTable suspect, and verify leaves a suspect SSTable out.
                 Exception refusal = assertThrows(RuntimeException.class,
                                                  () -> node.operations().verify(KEYSPACE, table));
                 assertTrue(refusal.getMessage().contains("Invalid SSTable"), refusal.getMessage());
                 int read = 0, failed = 0;
                 Rows rows = new Rows(Corpus.read(), table);
-                for (int id = 0; id < ROWS; id++)
-                {
+                for (int id = 0; id < ROWS; id++) {
                     if (isReadable(rows, node.session(), id))
                         read++;
                     else
@@ -73,30 +67,23 @@ class DamageIT
         }
     }
 
-    private static boolean isReadable(Rows rows, CqlSession session, int id) throws Exception
-    {
-        try
-        {
+    private static boolean isReadable(Rows rows, CqlSession session, int id) throws Exception {
+        try {
             assertEquals(1, rows.read(session, id, id + 1), "row " + id);
             return true;
-        }
-        catch (java.util.concurrent.ExecutionException failure)
-        {
+        } catch (java.util.concurrent.ExecutionException failure) {
             assertEquals(ReadFailureException.class, failure.getCause().getClass());
             return false;
         }
     }
 
     /** Flips a bit of the compressed bytes in the middle of the file. */
-    private static void damage(Path table) throws Exception
-    {
+    private static void damage(Path table) throws Exception {
         Path data;
-        try (Stream<Path> files = Files.list(table))
-        {
+        try (Stream<Path> files = Files.list(table)) {
             data = files.filter(file -> file.toString().endsWith("-Data.db")).findFirst().get();
         }
-        try (RandomAccessFile file = new RandomAccessFile(data.toFile(), "rw"))
-        {
+        try (RandomAccessFile file = new RandomAccessFile(data.toFile(), "rw")) {
             file.seek(file.length() / 2);
             int old = file.read();
             file.seek(file.length() / 2);

@@ -19,15 +19,12 @@ import io.ziptier.cassandra.node.Tools;
 
 /** A table went through create, write, flush, compaction and reads, and the restart found no class for its SSTables. */
 @Tag("smoke")
-class RowsComeBackIT
-{
+class RowsComeBackIT {
     private static final int ROWS = 6000;
 
     @Test
-    void everyRowSurvivesFlushCompactionScrubAndRestart() throws Exception
-    {
-        try (Cluster cluster = Cluster.single())
-        {
+    void everyRowSurvivesFlushCompactionScrubAndRestart() throws Exception {
+        try (Cluster cluster = Cluster.single()) {
             Node node = cluster.add().start();
             CqlSession session = node.session();
             Rows.createKeyspace(session, 1);
@@ -74,8 +71,7 @@ class RowsComeBackIT
         }
     }
 
-    private static void refusesWrongOptions(CqlSession session)
-    {
+    private static void refusesWrongOptions(CqlSession session) {
         Rows refused = new Rows(null, "refused");
         for (String[] wrong : new String[][] {
             { "'format': 'lzma'", "ZiptierCompressor cannot write format 'lzma': choose deflate, lz4 or zstd" },
@@ -85,16 +81,14 @@ class RowsComeBackIT
               "ZiptierCompressor cannot use path 'hardware', for a node without the device could not open the table: "
               + "choose auto, which uses a device where there is one" },
             { "'speed': '9'",
-              "ZiptierCompressor has no option 'speed': choose among format, huffman, level, path" } })
-        {
+              "ZiptierCompressor has no option 'speed': choose among format, huffman, level, path" } }) {
             DriverException failure = assertThrows(DriverException.class,
                                                    () -> refused.create(session, ziptier(wrong[0])));
             assertEquals(wrong[1], failure.getMessage());
         }
     }
 
-    private static int count(String text, String part)
-    {
+    private static int count(String text, String part) {
         return text.split(part, -1).length - 1;
     }
 }

@@ -18,22 +18,18 @@ import io.ziptier.cassandra.node.Tools;
 
 /** A table of the plugin was the plugin's for ever: no node without the jar could open it again. */
 @Tag("node")
-class WayBackIT
-{
+class WayBackIT {
     private static final int ROWS = 3000;
     private static final String[][] FORMATS = {
         { "deflate", "DeflateCompressor" }, { "lz4", "LZ4Compressor" }, { "zstd", "ZstdCompressor" } };
 
     /** Offline: ALTER, stop, rename, start without the jar. The files of data stay the same. */
     @Test
-    void cassandraAloneReadsWhatZiptierWrote() throws Exception
-    {
-        try (Cluster cluster = Cluster.single())
-        {
+    void cassandraAloneReadsWhatZiptierWrote() throws Exception {
+        try (Cluster cluster = Cluster.single()) {
             Node node = cluster.add().start();
             Rows.createKeyspace(node.session(), 1);
-            for (String[] format : FORMATS)
-            {
+            for (String[] format : FORMATS) {
                 Rows rows = rows(format[0]);
                 rows.create(node.session(), ziptier("'format': '" + format[0] + "'"));
                 rows.write(node.session(), 0, ROWS);
@@ -53,8 +49,7 @@ class WayBackIT
             assertTrue(told.startsWith("3 SSTables have the names of Cassandra's own compressors now; 0 "), told);
 
             node.withJar(false).start();
-            for (String[] format : FORMATS)
-            {
+            for (String[] format : FORMATS) {
                 assertEquals(ROWS, rows(format[0]).read(node.session(), 0, ROWS), format[0]);
                 assertEquals(0, node.operations().verify(KEYSPACE, format[0]), format[0]);
             }
@@ -64,10 +59,8 @@ class WayBackIT
 
     /** Online: ALTER, then nodetool upgradesstables, in both directions. */
     @Test
-    void alterAndUpgradeChangeTheCompressorOfATableInUse() throws Exception
-    {
-        try (Cluster cluster = Cluster.single())
-        {
+    void alterAndUpgradeChangeTheCompressorOfATableInUse() throws Exception {
+        try (Cluster cluster = Cluster.single()) {
             Node node = cluster.add().start();
             CqlSession session = node.session();
             Rows.createKeyspace(session, 1);
@@ -92,15 +85,13 @@ class WayBackIT
         }
     }
 
-    private static String compressor(Node node) throws Exception
-    {
+    private static String compressor(Node node) throws Exception {
         String metadata = Tools.metadata(node, KEYSPACE, "changing");
         String name = "Compressor: org.apache.cassandra.io.compress.";
         return metadata.lines().filter(line -> line.startsWith(name)).findFirst().get().substring(name.length());
     }
 
-    private static Rows rows(String table) throws Exception
-    {
+    private static Rows rows(String table) throws Exception {
         return new Rows(Corpus.read(), table);
     }
 }

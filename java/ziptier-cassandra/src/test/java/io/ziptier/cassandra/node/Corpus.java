@@ -10,31 +10,26 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /** Real files, one behind the other, to cut values from. {@code ZIPTIER_CORPUS} names their folder. */
-public final class Corpus
-{
+public final class Corpus {
     private static final int BYTES_MAX = 8 << 20;
 
     private final byte[] bytes;
 
-    private Corpus(byte[] bytes)
-    {
+    private Corpus(byte[] bytes) {
         this.bytes = bytes;
     }
 
-    public static Corpus read() throws IOException
-    {
+    public static Corpus read() throws IOException {
         String folder = System.getenv("ZIPTIER_CORPUS");
         if (folder == null)
             throw new IOException("ZIPTIER_CORPUS names no folder: make corpus makes one");
         ByteArrayOutputStream all = new ByteArrayOutputStream();
-        try (Stream<Path> tree = Files.walk(Path.of(folder)))
-        {
+        try (Stream<Path> tree = Files.walk(Path.of(folder))) {
             List<Path> files = tree.filter(Files::isRegularFile)
                                    .filter(path -> !path.toString().endsWith(".zst"))
                                    .sorted()
                                    .collect(Collectors.toList());
-            for (Path file : files)
-            {
+            for (Path file : files) {
                 if (all.size() < BYTES_MAX)
                     all.write(Files.readAllBytes(file));
             }
@@ -45,8 +40,7 @@ public final class Corpus
     }
 
     /** A piece of so many bytes; neighbouring numbers have neighbouring text. */
-    public ByteBuffer piece(long number, int length)
-    {
+    public ByteBuffer piece(long number, int length) {
         int at = (int) Math.floorMod(number * length, (long) bytes.length - length);
         return ByteBuffer.wrap(bytes, at, length).slice();
     }

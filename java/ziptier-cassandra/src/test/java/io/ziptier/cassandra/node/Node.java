@@ -20,8 +20,7 @@ import com.datastax.oss.driver.api.core.config.DriverConfigLoader;
 import com.datastax.oss.driver.api.core.loadbalancing.NodeDistance;
 
 /** A real Cassandra node in a process of its own, in a folder of its own, on the loopback device. */
-public final class Node
-{
+public final class Node {
     static final Path LIB = Path.of(System.getProperty("cassandra.lib"));
     private static final String JAR = System.getProperty("ziptier.jar");
     private static final Path TEST_CLASSES = Path.of(System.getProperty("ziptier.test.classes"));
@@ -41,8 +40,7 @@ public final class Node
     private CqlSession session;
     private Operations operations;
 
-    Node(Cluster cluster, int number) throws IOException
-    {
+    Node(Cluster cluster, int number) throws IOException {
         this.cluster = cluster;
         dir = Files.createDirectories(cluster.dir.resolve("node" + number));
         address = "127.0.0." + number;
@@ -50,52 +48,45 @@ public final class Node
     }
 
     /** Whether the next start has ziptier on its class path. */
-    public Node withJar(boolean hasJar)
-    {
+    public Node withJar(boolean hasJar) {
         this.hasJar = hasJar;
         return this;
     }
 
     /** The lines of cassandra.yaml that set the commit log, instead of those that most tests have. */
-    public Node withCommitLog(String lines)
-    {
+    public Node withCommitLog(String lines) {
         commitLog = lines;
         return this;
     }
 
     /** Another line of cassandra.yaml for the next start. */
-    public Node withYaml(String line)
-    {
+    public Node withYaml(String line) {
         moreYaml += line + "\n";
         return this;
     }
 
     /** Whether the first start fetches the node's share of the data. */
-    public Node bootstrapping()
-    {
+    public Node bootstrapping() {
         bootstraps = true;
         return this;
     }
 
     /** Starts the node and waits until it answers CQL. */
-    public Node start() throws Exception
-    {
+    public Node start() throws Exception {
         launch();
         await(LISTENS);
         return this;
     }
 
     /** Starts the node and waits for it to end by itself. Gives what it has logged. */
-    public String startAndFail() throws Exception
-    {
+    public String startAndFail() throws Exception {
         launch();
         if (!process.waitFor(START_MAX.toSeconds(), TimeUnit.SECONDS))
             throw new AssertionError("the node runs, but should have ended: " + tail());
         return Files.readString(log());
     }
 
-    private void launch() throws IOException
-    {
+    private void launch() throws IOException {
         Files.createDirectories(conf(""));
         Files.writeString(conf("cassandra.yaml"), filled("cassandra.yaml") + commitLog + moreYaml);
         for (String name : List.of("logback.xml", "jvm.options"))
@@ -121,36 +112,29 @@ public final class Node
                   .start();
     }
 
-    private String classPath()
-    {
+    private String classPath() {
         return Stream.of(TEST_CLASSES.toString(), hasJar ? jars() : "", LIB + "/*")
                      .filter(part -> !part.isEmpty())
                      .collect(Collectors.joining(File.pathSeparator));
     }
 
     /** What an operator drops into Cassandra's lib folder. */
-    static String jars()
-    {
+    static String jars() {
         return JAR;
     }
 
-    static String java()
-    {
+    static String java() {
         return Path.of(System.getProperty("java.home"), "bin", "java").toString();
     }
 
-    static String jar(String prefix) throws IOException
-    {
-        try (Stream<Path> files = Files.list(LIB))
-        {
+    static String jar(String prefix) throws IOException {
+        try (Stream<Path> files = Files.list(LIB)) {
             return files.filter(file -> file.getFileName().toString().startsWith(prefix)).findFirst().get().toString();
         }
     }
 
-    private String filled(String name) throws IOException
-    {
-        try (InputStream file = Node.class.getResourceAsStream("/node/" + name))
-        {
+    private String filled(String name) throws IOException {
+        try (InputStream file = Node.class.getResourceAsStream("/node/" + name)) {
             return new String(file.readAllBytes(), StandardCharsets.UTF_8)
                    .replace("@DIR@", dir.toString())
                    .replace("@ADDRESS@", address)
@@ -160,28 +144,23 @@ public final class Node
         }
     }
 
-    Path conf(String name)
-    {
+    Path conf(String name) {
         return dir.resolve("conf").resolve(name);
     }
 
-    private Path log()
-    {
+    private Path log() {
         return dir.resolve("system.log");
     }
 
     /** All that the node has logged since it started. */
-    public String logged() throws IOException
-    {
+    public String logged() throws IOException {
         return Files.readString(log());
     }
 
     /** Waits until the node has logged a line. */
-    public void await(String line) throws Exception
-    {
+    public void await(String line) throws Exception {
         long end = System.nanoTime() + START_MAX.toNanos();
-        while (!logged().contains(line))
-        {
+        while (!logged().contains(line)) {
             if (!process.isAlive())
                 throw new AssertionError("the node has ended: " + tail());
             if (System.nanoTime() - end > 0)
@@ -190,17 +169,14 @@ public final class Node
         }
     }
 
-    private String tail() throws IOException
-    {
+    private String tail() throws IOException {
         List<String> lines = Files.readAllLines(log());
         return String.join("\n", lines.subList(Math.max(0, lines.size() - 40), lines.size()));
     }
 
     /** A session with this node alone. */
-    public CqlSession session()
-    {
-        if (session == null)
-        {
+    public CqlSession session() {
+        if (session == null) {
             Duration patience = Duration.ofSeconds(120);
             session = CqlSession.builder()
                                 .addContactPoint(new InetSocketAddress(address, cluster.nativePort))
@@ -218,46 +194,39 @@ public final class Node
         return session;
     }
 
-    private NodeDistance distance(com.datastax.oss.driver.api.core.metadata.Node node)
-    {
+    private NodeDistance distance(com.datastax.oss.driver.api.core.metadata.Node node) {
         boolean isThis = node.getEndPoint().toString().contains(address + ":");
         return isThis ? NodeDistance.LOCAL : NodeDistance.IGNORED;
     }
 
     /** The node's management interface. */
-    public Operations operations() throws Exception
-    {
+    public Operations operations() throws Exception {
         if (operations == null)
             operations = Operations.connect(jmxPort);
         return operations;
     }
 
     /** The folder of a table's SSTables. */
-    public Path table(String keyspace, String table) throws IOException
-    {
-        try (Stream<Path> tables = Files.list(dir.resolve("data").resolve(keyspace)))
-        {
+    public Path table(String keyspace, String table) throws IOException {
+        try (Stream<Path> tables = Files.list(dir.resolve("data").resolve(keyspace))) {
             return tables.filter(path -> path.getFileName().toString().startsWith(table + "-")).findFirst().get();
         }
     }
 
     /** Flushes and stops the node as an operator does. */
-    public void stop() throws Exception
-    {
+    public void stop() throws Exception {
         operations().drain();
         kill();
     }
 
     /** Ends the node by SIGKILL. */
-    public void kill()
-    {
+    public void kill() {
         disconnect();
         if (process != null)
             process.destroyForcibly().onExit().join();
     }
 
-    private void disconnect()
-    {
+    private void disconnect() {
         if (session != null)
             session.close();
         if (operations != null)

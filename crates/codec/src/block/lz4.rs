@@ -26,6 +26,9 @@ const RAW_BYTES_MAX: usize = 0x7E00_0000;
 /// 295 for blocks of 4,095 bytes, 581 and 563 for 512, 616 and 685 for 256.
 const CLEARED_FROM_BYTES: usize = 512;
 
+/// Memory to point at where there is nothing to compress.
+static EMPTY: [u8; 1] = [0];
+
 /// The engine of format `lz4`: the reference library on the CPU.
 #[derive(Debug)]
 pub struct Lz4 {
@@ -261,6 +264,8 @@ impl Stream {
         raw: &[u8],
         target: &mut [MaybeUninit<u8>],
     ) -> Option<usize> {
+        // Rust gives nothing the address 1. LZ4's densest search subtracts from the address and would wrap around.
+        let raw = if raw.is_empty() { &EMPTY[..0] } else { raw };
         let raw_bytes = c_int::try_from(raw.len()).ok()?;
         let room = c_int::try_from(target.len()).unwrap_or(c_int::MAX);
         let state: *mut c_void = self.words.as_mut_ptr().cast();
@@ -388,5 +393,21 @@ mod ffi {
             target_bytes: c_int,
             level: c_int,
         ) -> c_int;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_a_block_at_every_level() {
+        for level in [-10, 1, 3, 9, 10, 11, 12] {
+            let engine = Lz4::new(level, None).unwrap();
+            let mut codec = engine.open().unwrap();
+            let mut packed = Vec::new();
+            assert_eq!(codec.compress(&[], &mut packed, 16).unwrap(), Some(1), "level {level}");
+            assert_eq!(packed, [0]);
+        }
     }
 }

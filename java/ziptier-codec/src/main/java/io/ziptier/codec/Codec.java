@@ -22,6 +22,9 @@ import java.util.Map;
  * <tr><td>model</td><td>a modelled accelerator, such as devices=4,depth=128</td><td>none</td></tr>
  * </table>
  *
+ * <p>Blocks of format deflate are raw DEFLATE with a window of 4 KiB. A codec with huffman dynamic on the CPU also reads
+ * blocks of other programs with a window of up to 32 KiB. All others take such blocks for damaged.
+ *
  * <p>Buffers may be direct or on the heap, in any pair. Direct buffers save a copy. Positions advance only if a call
  * succeeds, and limits never change. Input and output must not overlap.
  */

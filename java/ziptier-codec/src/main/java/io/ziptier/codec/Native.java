@@ -107,7 +107,8 @@ final class Native {
         try {
             result = ends == null
                 ? run(operation, object, arrays, input, start, length, output, outputStart, room)
-                : runGroup(operation, object, arrays, input, start, length, ends, output, outputStart, room, outputEnds);
+                : runGroup(operation, object, arrays, input, start, length, ends, output, outputStart, room,
+                    outputEnds);
         } finally {
             handle.release();
         }

@@ -97,7 +97,7 @@ test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, ki
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
 
 test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's compressor, on one node and on three: \
-  twenty minutes of two cores
+  ten minutes of two cores
 	@scripts/test-cassandra
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \

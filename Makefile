@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java test-java setup-java
+  release-check java test-java setup-java test-cassandra
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -78,8 +78,8 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test setup-rocksdb corpus ## set up and run every test; STAMPS=0 runs again what has passed unchanged: \
-  Miri, schedules, virtual machine
+test: setup-test setup-java setup-rocksdb corpus ## set up and run every test; STAMPS=0 runs again what has passed \
+  unchanged: Cassandra, Miri, schedules, virtual machine
 	@scripts/run-tests
 
 quick: setup setup-nextest $(CORPUS_TARGET) ## format, and lint and test the packages that differ from main: BASE=main
@@ -95,6 +95,10 @@ test-model: setup setup-nextest ## the store's tests with the modelled accelerat
 test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its \
   figures: PROFILE=release
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
+
+test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's compressor, on one node and on three: \
+  ten minutes of two cores
+	@scripts/test-cassandra
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
   overlap: BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
@@ -301,6 +305,9 @@ rocksdb-static: setup setup-rocksdb ## compile all of RocksDB, link it with the 
 # The same for tests, which find them beside themselves.
 tested-rocksdb-plugin: setup setup-rocksdb
 	cargo build --locked --package ziptier-rocksdb-loader --package ziptier-rocksdb-plugin
+
+setup-java: setup
+	@scripts/setup javac:openjdk-17-jdk-headless mvn:maven
 
 setup-nextest: setup
 	@scripts/setup-tool $(TOOLS) cargo-nextest

@@ -141,7 +141,8 @@ const char *ziptier_version(void);
 void ziptier_buffer_free(ziptier_buffer *buffer);
 
 // Opens a codec for the options and, unless it is null, with the dictionary. The page docs/c.md lists the options:
-// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a dictionary.
+// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a
+// dictionary.
 //
 // With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are
 // always found, and no block grows by more than 9 bytes. Without, a block is the plain format.
@@ -229,8 +230,8 @@ ziptier_status ziptier_decompress_exact(const ziptier_codec *codec,
                                         void *raw,
                                         size_t raw_len);
 
-// Trains a dictionary of at most max_bytes for blocks of a format (token, lz4, zstd, deflate). The samples should look like
-// the blocks to come, and have 20 to 100 times max_bytes together. generation is the caller's number for it.
+// Trains a dictionary of at most max_bytes for blocks of a format (token, lz4, zstd, deflate). The samples should look
+// like the blocks to come, and have 20 to 100 times max_bytes together. generation is the caller's number for it.
 //
 // Ownership: the caller frees the dictionary with ziptier_dictionary_free.
 // Threads: any. A training takes 20 to 90 ms for each MiB of samples.

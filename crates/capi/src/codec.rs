@@ -158,7 +158,8 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &str)) -> Re
 }
 
 /// Opens a codec for the options and, unless it is null, with the dictionary. The page docs/c.md lists the options:
-/// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a dictionary.
+/// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a
+/// dictionary.
 ///
 /// With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are
 /// always found, and no block grows by more than 9 bytes. Without, a block is the plain format.

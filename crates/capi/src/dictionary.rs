@@ -24,8 +24,8 @@ impl ziptier_dictionary {
     }
 }
 
-/// Trains a dictionary of at most max_bytes for blocks of a format (token, lz4, zstd, deflate). The samples should look like
-/// the blocks to come, and have 20 to 100 times max_bytes together. generation is the caller's number for it.
+/// Trains a dictionary of at most max_bytes for blocks of a format (token, lz4, zstd, deflate). The samples should look
+/// like the blocks to come, and have 20 to 100 times max_bytes together. generation is the caller's number for it.
 ///
 /// Ownership: the caller frees the dictionary with ziptier_dictionary_free.
 /// Threads: any. A training takes 20 to 90 ms for each MiB of samples.

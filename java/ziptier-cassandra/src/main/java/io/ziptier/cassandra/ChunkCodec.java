@@ -1,0 +1,137 @@
+package io.ziptier.cassandra;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+
+import org.apache.cassandra.io.compress.BufferType;
+import org.apache.cassandra.io.compress.ICompressor;
+
+/**
+ * Compresses chunks by ziptier's native library, and by Cassandra's own code where that library fails.
+ *
+ * <p>Cassandra takes any exception of a compressor for a damaged SSTable. A chunk is therefore called damaged only if
+ * neither decoder can read it, and no failure of the library or of a device reaches Cassandra. All threads share a
+ * codec.
+ */
+public final class ChunkCodec {
+    private final ChunkOptions options;
+    /** Null if the library is missing. */
+    private final BlockCodec blocks;
+    private final Wrapping wrapping;
+    private final ICompressor ofCassandra;
+    private final ChunkCounters counters;
+
+    ChunkCodec(ChunkOptions options, BlockCodec blocks) {
+        this.options = options;
+        this.blocks = blocks;
+        wrapping = options.format.wrapping();
+        ofCassandra = options.format.ofCassandra(options.level);
+        counters = new ChunkCounters(options, blocks);
+    }
+
+    /** Opens the codec of a table, with counters in JMX. A missing library costs speed and is told in the log. */
+    public static ChunkCodec open(ChunkOptions options) {
+        ChunkCodec codec = new ChunkCodec(options, NativeBlocks.open(options));
+        codec.counters.register();
+        return codec;
+    }
+
+    public ChunkCounters counters() {
+        return counters;
+    }
+
+    /** The most bytes that a chunk of so many raw bytes takes. */
+    public int compressedBytesMax(int rawBytes) {
+        int ofCassandraMax = ofCassandra.initialCompressedBufferLength(rawBytes);
+        return blocks == null ? ofCassandraMax
+                              : Math.max(ofCassandraMax, wrapping.bytes() + blocks.compressedBytesMax(rawBytes));
+    }
+
+    /** Compresses all that remains of {@code input} into a chunk; both positions advance. */
+    public void compress(ByteBuffer input, ByteBuffer output) throws IOException {
+        int start = input.position(), chunkStart = output.position(), rawBytes = input.remaining();
+        if (!compressedByLibrary(input, output)) {
+            input.position(start);
+            output.position(chunkStart);
+            compressByCassandra(input, output);
+            counters.compressedByCassandra.increment();
+        }
+        counters.compressed(rawBytes, output.position() - chunkStart);
+    }
+
+    private boolean compressedByLibrary(ByteBuffer input, ByteBuffer output) {
+        if (blocks == null)
+            return false;
+        try {
+            wrapping.compress(blocks, input, output);
+            return true;
+        } catch (RuntimeException failure) {
+            counters.failed(failure);
+            return false;
+        }
+    }
+
+    /**
+     * Decompresses the chunk that remains of {@code input}; both positions advance.
+     *
+     * @throws IOException if the chunk is damaged
+     */
+    public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
+        int start = input.position(), rawStart = output.position();
+        if (!uncompressedByLibrary(input, output)) {
+            input.position(start);
+            output.position(rawStart);
+            uncompressByCassandra(input, output);
+            counters.uncompressedByCassandra.increment();
+        }
+        counters.uncompressed(input.position() - start, output.position() - rawStart);
+    }
+
+    private boolean uncompressedByLibrary(ByteBuffer input, ByteBuffer output) {
+        if (blocks == null)
+            return false;
+        try {
+            return wrapping.uncompress(blocks, input, output);
+        } catch (RuntimeException failure) {
+            // Damage looks the same; the other decoder tells which it is.
+            return false;
+        }
+    }
+
+    private void compressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
+        if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
+            ofCassandra.compress(input, output);
+            return;
+        }
+        ByteBuffer chunk = direct(ofCassandra.initialCompressedBufferLength(input.remaining()));
+        ofCassandra.compress(direct(input), chunk);
+        output.put(chunk.flip());
+    }
+
+    private void uncompressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
+        int chunkBytes = input.remaining();
+        try {
+            if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
+                ofCassandra.uncompress(input, output);
+                return;
+            }
+            ByteBuffer raw = direct(output.remaining());
+            ofCassandra.uncompress(direct(input), raw);
+            output.put(raw.flip());
+        } catch (IOException | RuntimeException damaged) {
+            counters.damaged.increment();
+            throw new IOException(String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
+                                                chunkBytes, options.format, damaged.getMessage()),
+                                  damaged);
+        }
+    }
+
+    private static ByteBuffer direct(int bytes) {
+        return BufferType.OFF_HEAP.allocate(bytes);
+    }
+
+    /** A copy of all that remains, which advances the position. */
+    private static ByteBuffer direct(ByteBuffer source) {
+        return direct(source.remaining()).put(source).flip();
+    }
+}

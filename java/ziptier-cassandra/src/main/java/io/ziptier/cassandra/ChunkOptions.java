@@ -1,0 +1,105 @@
+package io.ziptier.cassandra;
+
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+
+import org.apache.cassandra.exceptions.ConfigurationException;
+
+/** The options of a table's compression, checked. A user sees the sentence of each refusal. */
+public final class ChunkOptions {
+    public static final Set<String> NAMES = Set.of("format", "huffman", "path", "level");
+
+    final ChunkFormat format;
+    final String huffman;
+    final String path;
+    final int level;
+
+    private ChunkOptions(ChunkFormat format, String huffman, String path, int level) {
+        this.format = format;
+        this.huffman = huffman;
+        this.path = path;
+        this.level = level;
+    }
+
+    /**
+     * Checks the options that a table has beside Cassandra's own.
+     *
+     * @throws ConfigurationException if a name or a value is wrong
+     */
+    public static ChunkOptions parse(Map<String, String> options) {
+        for (String name : options.keySet()) {
+            if (!NAMES.contains(name))
+                throw refused("has no option '%s': choose among format, huffman, level, path", name);
+        }
+        ChunkFormat format = format(options.getOrDefault("format", "deflate"));
+        if (format != ChunkFormat.DEFLATE && options.containsKey("huffman"))
+            throw refused("knows 'huffman' with format 'deflate' only: leave it out with format '%s'", format);
+        return new ChunkOptions(format,
+                                huffman(options.getOrDefault("huffman", "dynamic")),
+                                path(options.getOrDefault("path", "auto")),
+                                level(format, options.get("level")));
+    }
+
+    private static ChunkFormat format(String name) {
+        for (ChunkFormat format : ChunkFormat.values()) {
+            if (format.toString().equals(name))
+                return format;
+        }
+        throw refused("cannot write format '%s': choose deflate, lz4 or zstd", name);
+    }
+
+    private static String huffman(String value) {
+        if (value.equals("canned"))
+            throw refused("cannot use huffman 'canned', for Cassandra alone could not read it: "
+                          + "choose dynamic or fixed");
+        if (!Set.of("dynamic", "fixed").contains(value))
+            throw refused("cannot use huffman '%s': choose dynamic or fixed", value);
+        return value;
+    }
+
+    /** All nodes share the options of a table, so that no option may name a device that one of them could lack. */
+    private static String path(String value) {
+        if (value.equals("hardware"))
+            throw refused("cannot use path 'hardware', for a node without the device could not open the table: "
+                          + "choose auto, which uses a device where there is one");
+        if (!Set.of("auto", "software").contains(value))
+            throw refused("cannot use path '%s': choose auto or software", value);
+        return value;
+    }
+
+    private static int level(ChunkFormat format, String text) {
+        if (text == null)
+            return format.levelDefault;
+        try {
+            int level = Integer.parseInt(text);
+            if (level >= format.levelMin && level <= format.levelMax && level != 0)
+                return level;
+        } catch (NumberFormatException notANumber) {
+            // The sentence below tells of it.
+        }
+        throw refused("cannot use level '%s' with format '%s': choose a number from %d to %d%s",
+                      text, format, format.levelMin, format.levelMax, format.levelMin < 0 ? ", but not 0" : "");
+    }
+
+    private static ConfigurationException refused(String sentence, Object... arguments) {
+        return new ConfigurationException(String.format("ZiptierCompressor " + sentence, arguments));
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof ChunkOptions && toString().equals(other.toString());
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(toString());
+    }
+
+    /** As the key properties of an object name of JMX. */
+    @Override
+    public String toString() {
+        String options = String.format("format=%s,level=%d,path=%s", format, level, path);
+        return format == ChunkFormat.DEFLATE ? options + ",huffman=" + huffman : options;
+    }
+}

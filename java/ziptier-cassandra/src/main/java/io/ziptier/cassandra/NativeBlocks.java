@@ -1,0 +1,67 @@
+package io.ziptier.cassandra;
+
+import java.nio.ByteBuffer;
+import java.util.HashMap;
+import java.util.Map;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import io.ziptier.codec.Codec;
+import io.ziptier.codec.ZiptierException;
+
+/** Blocks by ziptier's native library. */
+final class NativeBlocks implements BlockCodec {
+    private static final Logger LOGGER = LoggerFactory.getLogger(NativeBlocks.class);
+
+    private final Codec codec;
+
+    private NativeBlocks(Codec codec) {
+        this.codec = codec;
+    }
+
+    /** Null if this machine has no library. A node without it must still open its tables. */
+    static BlockCodec open(ChunkOptions options) {
+        try {
+            return new NativeBlocks(Codec.open(names(options)));
+        } catch (ZiptierException | LinkageError missing) {
+            LOGGER.warn("ZiptierCompressor {} works by Cassandra's own code: {}", options, missing.getMessage());
+            return null;
+        }
+    }
+
+    private static Map<String, String> names(ChunkOptions options) {
+        Map<String, String> names = new HashMap<>();
+        names.put("format", options.format.toString());
+        names.put("level", Integer.toString(options.level));
+        names.put("path", options.path);
+        if (options.format == ChunkFormat.DEFLATE)
+            names.put("huffman", options.huffman);
+        return names;
+    }
+
+    @Override
+    public int compressedBytesMax(int rawBytes) {
+        return codec.maxCompressedLength(rawBytes);
+    }
+
+    @Override
+    public void compress(ByteBuffer raw, ByteBuffer block) {
+        codec.compress(raw, block);
+    }
+
+    @Override
+    public void decompress(ByteBuffer block, ByteBuffer raw) {
+        codec.decompress(block, raw);
+    }
+
+    @Override
+    public String worker() {
+        return codec.worker();
+    }
+
+    @Override
+    public Map<String, Long> counters() {
+        return codec.statistics().counters();
+    }
+}

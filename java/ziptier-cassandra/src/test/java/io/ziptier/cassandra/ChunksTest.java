@@ -1,0 +1,254 @@
+package io.ziptier.cassandra;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+import org.apache.cassandra.io.compress.BufferType;
+import org.apache.cassandra.io.compress.DeflateCompressor;
+import org.apache.cassandra.io.compress.ICompressor;
+import org.apache.cassandra.io.compress.LZ4Compressor;
+import org.apache.cassandra.io.compress.ZiptierCompressor;
+import org.apache.cassandra.io.compress.ZstdCompressor;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import io.ziptier.cassandra.node.Corpus;
+
+/** Chunks that Cassandra's own compressors could not read, and failures of an engine that looked like damage. */
+class ChunksTest {
+    private static final int[] LENGTHS = { 0, 1, 100, 4096, 16384, 65536 };
+    private static final BufferType[] DIRECT = { BufferType.OFF_HEAP, BufferType.OFF_HEAP };
+
+    @ParameterizedTest
+    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    void eachReadsWhatTheOtherWrote(String format) throws Exception {
+        Corpus corpus = Corpus.read();
+        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", format)), cassandra = ofCassandra(format);
+        for (int length : LENGTHS) {
+            for (BufferType[] types : pairs()) {
+                ByteBuffer raw = copy(corpus.piece(length + 7, length), types[0]);
+                assertEquals(raw, passed(raw, ziptier, ziptier, types), format + " of " + length);
+                // Cassandra's LZ4 and zstd know direct buffers only, and its DEFLATE pairs of one type.
+                if (types[0] == BufferType.OFF_HEAP && types[1] == BufferType.OFF_HEAP && length > 0) {
+                    assertEquals(raw, passed(raw, ziptier, cassandra, types), format + " of " + length);
+                    assertEquals(raw, passed(raw, cassandra, ziptier, types), format + " of " + length);
+                }
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    void randomBytesFitIntoTheStatedBuffer(String format) throws Exception {
+        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", format));
+        byte[] noise = new byte[65536];
+        new Random(1).nextBytes(noise);
+        for (int length : LENGTHS) {
+            ByteBuffer raw = copy(ByteBuffer.wrap(noise, 0, length), BufferType.OFF_HEAP);
+            assertEquals(raw, passed(raw, ziptier, ziptier, DIRECT));
+        }
+    }
+
+    /** 20,000 chunks with one flipped bit. DEFLATE has a checksum; the other formats at least never fail otherwise. */
+    @ParameterizedTest
+    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    void damageIsAnIOException(String format) throws Exception {
+        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", format));
+        ByteBuffer raw = copy(Corpus.read().piece(3, 4096), BufferType.OFF_HEAP);
+        ByteBuffer chunk = compressed(raw, ziptier, BufferType.OFF_HEAP);
+        Random random = new Random(2);
+        int reported = 0;
+        for (int round = 0; round < 20_000; round++) {
+            int at = random.nextInt(chunk.limit()), bit = 1 << random.nextInt(8);
+            chunk.put(at, (byte) (chunk.get(at) ^ bit));
+            ByteBuffer back = BufferType.OFF_HEAP.allocate(4096);
+            try {
+                ziptier.uncompress(chunk.duplicate(), back);
+                // Bits of the header that carry no data may be others.
+                assertTrue(!format.equals("deflate") || back.flip().equals(raw), "byte " + at + ", bit " + bit);
+            } catch (IOException damaged) {
+                assertTrue(damaged.getMessage().startsWith("ZiptierCompressor cannot uncompress a chunk of "));
+                reported++;
+            }
+            chunk.put(at, (byte) (chunk.get(at) ^ bit));
+        }
+        assertTrue(reported > 1000, reported + " of 20,000 are reported");
+    }
+
+    @Test
+    void aStreamThatEndsEarlyOrGoesOnIsDamaged() throws Exception {
+        ICompressor zlib = ChunkFormat.DEFLATE.ofCassandra(6), ziptier = ZiptierCompressor.create(Map.of());
+        ByteBuffer raw = copy(Corpus.read().piece(3, 4096), BufferType.OFF_HEAP);
+        for (ICompressor compressor : List.of(zlib, ziptier)) {
+            ByteBuffer chunk = compressed(raw, compressor, BufferType.OFF_HEAP);
+            for (int length = 0; length < chunk.limit(); length++) {
+                ByteBuffer cut = chunk.duplicate().limit(length);
+                assertThrows(IOException.class,
+                             () -> compressor.uncompress(cut, BufferType.OFF_HEAP.allocate(4096)));
+            }
+            assertThrows(IOException.class,
+                         () -> compressor.uncompress(chunk.duplicate(), BufferType.OFF_HEAP.allocate(4095)));
+        }
+    }
+
+    @Test
+    void theReplaysArraysHonourTheirOffsets() throws Exception {
+        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", "lz4"));
+        ByteBuffer raw = Corpus.read().piece(5, 3000);
+        ByteBuffer chunk = compressed(raw.duplicate(), ziptier, BufferType.ON_HEAP);
+        byte[] input = new byte[chunk.limit() + 20], output = new byte[4000];
+        chunk.duplicate().get(input, 13, chunk.limit());
+        assertEquals(3000, ziptier.uncompress(input, 13, chunk.limit(), output, 500));
+        assertEquals(raw, ByteBuffer.wrap(output, 500, 3000));
+        assertEquals(0, output[499] | output[3500], "bytes beside the chunk");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    void withoutTheLibraryCassandrasOwnCodeWorks(String format) throws Exception {
+        ChunkCodec codec = new ChunkCodec(ChunkOptions.parse(Map.of("format", format)), null);
+        ICompressor withLibrary = ZiptierCompressor.create(Map.of("format", format));
+        for (BufferType[] types : pairs()) {
+            ByteBuffer raw = copy(Corpus.read().piece(9, 16384), types[0]);
+            ByteBuffer chunk = types[1].allocate(codec.compressedBytesMax(16384));
+            codec.compress(raw.duplicate(), chunk);
+            ByteBuffer back = types[0].allocate(16384), again = types[0].allocate(16384);
+            withLibrary.uncompress(chunk.flip().duplicate(), again);
+            codec.uncompress(chunk, back);
+            assertEquals(raw, back.flip());
+            assertEquals(raw, again.flip());
+        }
+        assertEquals("cassandra", codec.counters().getWorker());
+    }
+
+    @Test
+    void anEngineThatFailsIsNoDamage() throws Exception {
+        ChunkCodec codec = new ChunkCodec(ChunkOptions.parse(Map.of()), new FailingBlocks());
+        ByteBuffer raw = copy(Corpus.read().piece(9, 16384), BufferType.OFF_HEAP);
+        ByteBuffer chunk = BufferType.OFF_HEAP.allocate(codec.compressedBytesMax(16384));
+        codec.compress(raw.duplicate(), chunk);
+        ByteBuffer back = BufferType.OFF_HEAP.allocate(16384);
+        codec.uncompress(chunk.flip(), back);
+        assertEquals(raw, back.flip());
+        assertEquals(1, codec.counters().getCompressedByCassandra());
+        assertEquals(1, codec.counters().getUncompressedByCassandra());
+        assertEquals(0, codec.counters().getDamagedChunks());
+    }
+
+    @Test
+    void equalOptionsShareACompressor() {
+        assertSame(ZiptierCompressor.create(Map.of()),
+                   ZiptierCompressor.create(new HashMap<>(Map.of("format", "deflate", "level", "6"))));
+        assertNotSame(ZiptierCompressor.create(Map.of()), ZiptierCompressor.create(Map.of("level", "1")));
+    }
+
+    @Test
+    void eightThreadsShareACompressor() throws Exception {
+        Corpus corpus = Corpus.read();
+        ExecutorService threads = Executors.newFixedThreadPool(8);
+        try {
+            List<Callable<Integer>> tasks = new ArrayList<>();
+            for (int thread = 0; thread < 8; thread++) {
+                int first = thread * 1000;
+                tasks.add(() -> {
+                    ICompressor ziptier = ZiptierCompressor.create(Map.of());
+                    int equal = 0;
+                    for (int chunk = 0; chunk < 300; chunk++) {
+                        ByteBuffer raw = copy(corpus.piece(first + chunk, 16384), BufferType.OFF_HEAP);
+                        equal += passed(raw, ziptier, ziptier, DIRECT).equals(raw) ? 1 : 0;
+                    }
+                    return equal;
+                });
+            }
+            for (Future<Integer> equal : threads.invokeAll(tasks))
+                assertEquals(300, equal.get());
+        } finally {
+            threads.shutdown();
+        }
+    }
+
+    /** Fails in the middle of its work, as a device may. */
+    private static final class FailingBlocks implements BlockCodec {
+        @Override
+        public int compressedBytesMax(int rawBytes) {
+            return rawBytes;
+        }
+
+        @Override
+        public void compress(ByteBuffer raw, ByteBuffer block) {
+            raw.position(raw.limit());
+            block.put((byte) 1);
+            throw new IllegalStateException("the queue is full");
+        }
+
+        @Override
+        public void decompress(ByteBuffer block, ByteBuffer raw) {
+            block.position(block.limit());
+            raw.put((byte) 1);
+            throw new IllegalStateException("the queue is full");
+        }
+
+        @Override
+        public String worker() {
+            return "hardware";
+        }
+
+        @Override
+        public Map<String, Long> counters() {
+            return Map.of();
+        }
+    }
+
+    private static ICompressor ofCassandra(String format) {
+        if (format.equals("deflate"))
+            return DeflateCompressor.create(Map.of());
+        return format.equals("lz4") ? LZ4Compressor.create(Map.of()) : ZstdCompressor.create(Map.of());
+    }
+
+    private static List<BufferType[]> pairs() {
+        List<BufferType[]> pairs = new ArrayList<>();
+        for (BufferType of : BufferType.values()) {
+            for (BufferType to : BufferType.values())
+                pairs.add(new BufferType[] { of, to });
+        }
+        return pairs;
+    }
+
+    /** Compresses into a buffer of one type, and uncompresses into one of the other. */
+    private static ByteBuffer passed(ByteBuffer raw, ICompressor writer, ICompressor reader, BufferType[] types)
+        throws IOException {
+        ByteBuffer chunk = compressed(raw.duplicate(), writer, types[1]);
+        ByteBuffer back = types[0].allocate(raw.remaining());
+        reader.uncompress(chunk, back);
+        assertEquals(0, chunk.remaining(), "the whole chunk is consumed");
+        return back.flip();
+    }
+
+    private static ByteBuffer compressed(ByteBuffer raw, ICompressor writer, BufferType type) throws IOException {
+        ByteBuffer chunk = type.allocate(writer.initialCompressedBufferLength(raw.remaining()));
+        ByteBuffer input = raw.duplicate();
+        writer.compress(input, chunk);
+        assertEquals(0, input.remaining(), "all is compressed");
+        return chunk.flip();
+    }
+
+    private static ByteBuffer copy(ByteBuffer source, BufferType type) {
+        return type.allocate(source.remaining()).put(source.duplicate()).flip();
+    }
+}

@@ -1,0 +1,82 @@
+package io.ziptier.cassandra;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
+import java.util.stream.Stream;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** A migration that ended halfway left a table that neither node could open. */
+class MigrateOffTest {
+    @TempDir
+    Path dir;
+
+    @Test
+    void allSSTablesGetTheNameThatReadsTheirFormat() throws Exception {
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", info("ZiptierCompressor", "level", "3"));
+        Path lz4 = file("t1/snapshots/s/nb-2-big-CompressionInfo.db", info("ZiptierCompressor", "format", "lz4"));
+        byte[] other = info("SnappyCompressor");
+        Path snappy = file("t2/nb-1-big-CompressionInfo.db", other);
+        Files.setPosixFilePermissions(lz4, PosixFilePermissions.fromString("rw-r-----"));
+
+        assertTrue(MigrateOff.run(List.of(dir)).startsWith("2 SSTables "));
+        assertArrayEquals(info("DeflateCompressor"), Files.readAllBytes(deflate));
+        assertArrayEquals(info("LZ4Compressor"), Files.readAllBytes(lz4));
+        assertArrayEquals(other, Files.readAllBytes(snappy));
+        assertEquals("rw-r-----", PosixFilePermissions.toString(Files.getPosixFilePermissions(lz4)));
+        try (Stream<Path> files = Files.list(deflate.getParent())) {
+            assertEquals(2, files.count(), "the file and the folder of snapshots are all there is");
+        }
+        assertTrue(MigrateOff.run(List.of(dir)).startsWith("0 SSTables "));
+    }
+
+    @Test
+    void aFormatOfZiptiersOwnEndsTheCommandBeforeAnythingChanges() throws Exception {
+        byte[] before = info("ZiptierCompressor");
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
+        file("t2/nb-1-big-CompressionInfo.db", info("ZiptierCompressor", "format", "token"));
+        assertRefused("has format 'token', which Cassandra cannot read", deflate, before);
+    }
+
+    @Test
+    void aDamagedFileEndsTheCommandBeforeAnythingChanges() throws Exception {
+        byte[] before = info("ZiptierCompressor");
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
+        file("t2/nb-1-big-CompressionInfo.db", new byte[] { 0, 5, 'Z' });
+        assertRefused("is damaged", deflate, before);
+    }
+
+    private void assertRefused(String sentence, Path file, byte[] before) throws IOException {
+        IOException refusal = assertThrows(IOException.class, () -> MigrateOff.run(List.of(dir)));
+        assertTrue(refusal.getMessage().contains(sentence), refusal.getMessage());
+        assertArrayEquals(before, Files.readAllBytes(file));
+    }
+
+    private Path file(String name, byte[] bytes) throws IOException {
+        Path file = dir.resolve(name);
+        Files.createDirectories(file.getParent());
+        return Files.write(file, bytes);
+    }
+
+    private static byte[] info(String compressor, String... options) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeUTF(compressor);
+        out.writeInt(options.length / 2);
+        for (String word : options)
+            out.writeUTF(word);
+        out.write(new byte[] { 0, 0, 64, 0, 1, 2, 3, 4 });
+        return bytes.toByteArray();
+    }
+}

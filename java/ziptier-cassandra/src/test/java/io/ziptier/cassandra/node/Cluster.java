@@ -1,0 +1,52 @@
+package io.ziptier.cassandra.node;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Stream;
+
+/** Nodes that know each other. Closing it stops all of them and deletes their files. */
+public final class Cluster implements AutoCloseable {
+    final Path dir;
+    final int nativePort;
+    final int storagePort;
+    final int heapMiB;
+    private final List<Node> nodes = new ArrayList<>();
+
+    private Cluster(int heapMiB) throws IOException {
+        this.heapMiB = heapMiB;
+        dir = Files.createTempDirectory("ziptier-cassandra-");
+        nativePort = Ports.free();
+        storagePort = Ports.free();
+    }
+
+    /** A cluster of one node. */
+    public static Cluster single() throws IOException {
+        return new Cluster(768);
+    }
+
+    /** A cluster of several nodes, each with a smaller heap. */
+    public static Cluster ofSeveral() throws IOException {
+        return new Cluster(512);
+    }
+
+    /** Another node, not started. */
+    public Node add() throws IOException {
+        Node node = new Node(this, nodes.size() + 1);
+        nodes.add(node);
+        return node;
+    }
+
+    @Override
+    public void close() throws IOException {
+        for (Node node : nodes)
+            node.kill();
+        try (Stream<Path> files = Files.walk(dir)) {
+            for (Path file : (Iterable<Path>) files.sorted(Comparator.reverseOrder())::iterator)
+                Files.delete(file);
+        }
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) struct Pressure {
     /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
     dry: AtomicBool,
     /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
-    exhausted: AtomicBool,
+    pub(crate) exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
@@ -87,6 +87,9 @@ pub(crate) struct Pressure {
     /// Rounds in which writers waited for retired bytes.
     #[cfg(test)]
     retired_waits: AtomicU64,
+    /// Landings and overlays that were merged with what lies below them, whatever came of it.
+    #[cfg(test)]
+    merges: AtomicU64,
 }
 
 /// Bytes in use of a place.
@@ -109,6 +112,16 @@ impl Watermarks {
 }
 
 impl Pressure {
+    #[cfg(test)]
+    pub(crate) fn count_merge(&self) {
+        self.merges.fetch_add(1, Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn merges(&self) -> u64 {
+        self.merges.load(Relaxed)
+    }
+
     /// Asks for room in DRAM for hot leaves of so many bytes, if colder ones can make it.
     pub(crate) fn want(&self, bytes: u64) {
         self.wanted_bytes.store(bytes, Relaxed);

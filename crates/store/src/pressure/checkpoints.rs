@@ -21,15 +21,15 @@ const ROOM_PAUSE: Duration = Duration::from_millis(1);
 impl Core {
     /// Whether a write that needs room may have to wait for a checkpoint.
     pub(crate) fn may_wait_for_room(&self) -> bool {
-        let may_give = |checkpointer: &Checkpointer| checkpointer.gives_room();
         self.gauges.held() > self.watermarks().help
             && self.cold.as_ref().is_some_and(|cold| cold.tier.is_short())
-            && self.checkpointer.get().is_some_and(may_give)
+            && self.checkpointer.get().is_some_and(Checkpointer::gives_room)
     }
 
-    /// Waits until a checkpoint that may give room has ended, or until there is room for `bytes` in another way; `false`
-    /// if no checkpoint may. The checkpoint frees the bytes that died on SSD, and the bytes that it holds itself while it
-    /// writes. The checkpointer counts attempts that gave nothing: after two of them no writer waits for another one.
+    /// Waits until a checkpoint that may give room has ended, or until there is room for `bytes` in another way.
+    /// Returns `false` if no checkpoint may give any. A checkpoint frees the bytes that died on SSD, and the bytes
+    /// that it holds itself while it writes. The checkpointer counts attempts that gave nothing: after two of them no
+    /// writer waits.
     pub(super) fn wait_for_checkpoint(&self, moved: Moved, bytes: usize) -> bool {
         let Some(checkpointer) = self.checkpointer.get() else { return false };
         let may_give = || {

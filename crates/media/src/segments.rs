@@ -312,6 +312,16 @@ impl Segments {
         Ok(place)
     }
 
+    /// Makes sure that a body of so many bytes can be appended, as long as no other thread appends one. Makes a segment
+    /// if none has the room.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Segments::append`].
+    pub fn prepare(&self, body_bytes: usize, purpose: Purpose) -> Result<(), SegmentError> {
+        self.appenders[purpose as usize].lock().prepare(&self.shared, body_bytes)
+    }
+
     /// Makes every body durable whose append has returned.
     ///
     /// Writes the buffered bytes, padded to 4096 bytes.

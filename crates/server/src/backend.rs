@@ -313,6 +313,12 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Whether a write that needs room may wait long until the store has made some. A store with such waits must
+    /// override this default.
+    fn may_wait_for_room(&self) -> bool {
+        false
+    }
+
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
     fn keys_from(
         &self,

@@ -243,6 +243,10 @@ impl Backend for StoreBackend {
         self.store.holds_up(key)
     }
 
+    fn may_wait_for_room(&self) -> bool {
+        self.store.may_wait_for_room()
+    }
+
     fn keys_from(
         &self,
         from: Bound<&[u8]>,

@@ -13,6 +13,7 @@
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
+mod room;
 mod sample;
 mod trial;
 
@@ -29,6 +30,7 @@ use crate::core::Core;
 use crate::memory::{Gauges, Total};
 use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
+use room::Counted;
 use trial::{coded_bytes, packed_bytes};
 
 /// Generations that live at the same time.
@@ -51,11 +53,6 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SAMPLE_BYTES_PER_VALUE: usize = 32;
 /// Bytes that the lists of a sample take for each of its values: its end, and a slice.
 const SAMPLE_LIST_BYTES: usize = size_of::<usize>() + size_of::<&[u8]>();
-/// The part of its limit, one in so many, that an evicting store makes free to train a dictionary. A small store makes
-/// free what a training of 12 bits takes, but no more than a larger part.
-const TRAINING_PART: u64 = 16;
-const TRAINING_PART_SMALL: u64 = 4;
-const TRAINING_BYTES_SMALL: u64 = 4 << 20;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
 const EVICTING_SAVING_MIN: f64 = 0.25;
 /// Of a value, at most this much goes into a sample.
@@ -76,6 +73,9 @@ pub(crate) struct Dictionaries {
     first_bytes: AtomicU64,
     /// A writer packed a body, and no writer looked since whether a dictionary is due.
     packed: AtomicBool,
+    /// How often a thread waited for another one's training.
+    #[cfg(test)]
+    waits: AtomicU64,
     /// Bytes given to the encoder, and what it made of them.
     coded_raw: Total,
     coded: Total,
@@ -198,6 +198,8 @@ impl Dictionaries {
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
             first_bytes: AtomicU64::new(first_bytes),
             packed: AtomicBool::new(false),
+            #[cfg(test)]
+            waits: AtomicU64::new(0),
             coded_raw: Total::default(),
             coded: Total::default(),
             fresh_raw: Total::default(),
@@ -299,6 +301,8 @@ impl Dictionaries {
         if self.schedule.try_lock().is_some() {
             return false;
         }
+        #[cfg(test)]
+        self.waits.fetch_add(1, Relaxed);
         drop(self.schedule.lock());
         true
     }
@@ -499,159 +503,5 @@ impl Core {
     /// Raw bytes of the settled records.
     fn raw_bytes_estimate(&self) -> u64 {
         self.gauges.logical.get()
-    }
-
-    /// Whether a training has its room, which is made if it can be.
-    fn has_room_to_train(&self, bytes: usize) -> bool {
-        // A recovery admits every write, but a training can wait.
-        if self.recovering() {
-            return self.gauges.held() + bytes as u64 <= self.gauges.limit();
-        }
-        let needs_room = self.admit(bytes).is_err() || self.movable_bytes() > 0;
-        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
-    }
-
-    /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
-    ///
-    /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
-    /// of the room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
-    /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
-    /// about to save. Its writers evict for that room.
-    fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
-        let limit_bytes = self.gauges.limit();
-        let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
-        let has_current = self.dictionaries.has_current();
-        let free_bytes = if has_current || limit_bytes == u64::MAX { room_bytes / 2 } else { room_bytes };
-        if !self.evicts() || limit_bytes == u64::MAX {
-            return free_bytes;
-        }
-        let saving = if has_current { saving.unwrap_or(0.0) } else { 1.0 };
-        let part_bytes =
-            (limit_bytes / TRAINING_PART).max(TRAINING_BYTES_SMALL.min(limit_bytes / TRAINING_PART_SMALL));
-        free_bytes.max(part_bytes.min((limit_bytes as f64 * saving) as u64))
-    }
-}
-
-/// Bytes that are counted as held for dictionaries until this is dropped.
-struct Counted<'a> {
-    gauges: &'a Gauges,
-    bytes: usize,
-}
-
-impl<'a> Counted<'a> {
-    fn new(gauges: &'a Gauges, bytes: usize) -> Self {
-        gauges.dictionary.add_held(bytes);
-        Self { gauges, bytes }
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.gauges.dictionary.take_held(self.bytes);
-    }
-}
-
-#[cfg(all(test, not(miri), not(shuttle)))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::options::MEMORY_LIMIT_BYTES_MIN;
-    use crate::record::PutMeta;
-
-    #[test]
-    fn nobody_is_refused_for_want_of_room_that_a_training_takes() {
-        let options = Options {
-            memory_limit_bytes: Some(MEMORY_LIMIT_BYTES_MIN),
-            background_threads: 0,
-            ..Options::default()
-        };
-        let core = Core::new(&options);
-        let put = || core.put(b"key", &[7; 1000], PutMeta::default());
-        std::thread::scope(|scope| {
-            let training = core.dictionaries.schedule.lock();
-            let counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
-            let writer = scope.spawn(put);
-            // Time enough to be refused; a slower writer is let in just the same.
-            std::thread::sleep(Duration::from_millis(100));
-            assert!(!writer.is_finished());
-            drop((counted, training));
-            assert_eq!(writer.join().expect("it did not panic").map(drop), Ok(()));
-        });
-        let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
-        assert!(matches!(put(), Err(crate::Error::MemoryLimit { .. })));
-    }
-
-    /// A cache at rest keeps its records, whatever its background would like to train.
-    #[test]
-    fn writers_make_the_room_for_a_training_and_the_training_evicts_nothing() {
-        const LIMIT_BYTES: u64 = 4 << 20;
-        const TRAINING_BYTES: usize = 1 << 20;
-        let options = Options {
-            memory_limit_bytes: Some(LIMIT_BYTES),
-            eviction: true,
-            codec: CodecChoice::None,
-            background_threads: 0,
-            ..Options::default()
-        };
-        let core = Core::new(&options);
-        let put =
-            |n: u64| core.put(&n.to_be_bytes(), &[n as u8; 200], PutMeta::default()).expect("it evicts");
-        (0..LIMIT_BYTES / 150).for_each(put);
-        let evicted = core.stats.evicted.get();
-        assert!(evicted > 0);
-        for _ in 0..100 {
-            assert!(!core.has_room_to_train(TRAINING_BYTES));
-            core.settle();
-            while core.evict_in_background() {}
-        }
-        assert_eq!(core.stats.evicted.get(), evicted);
-        assert!(!core.has_room_to_train(TRAINING_BYTES));
-        let needed = (0..).find(|n| {
-            put(1 << 40 | n);
-            core.has_room_to_train(TRAINING_BYTES)
-        });
-        assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
-        assert!(core.stats.evicted.get() > evicted);
-    }
-
-    /// A store that is full of raw values has room as soon as it has a dictionary.
-    #[test]
-    fn nothing_is_evicted_while_the_first_dictionary_is_trained() {
-        const LIMIT_BYTES: u64 = 8 << 20;
-        let options = Options {
-            memory_limit_bytes: Some(LIMIT_BYTES),
-            eviction: true,
-            background_threads: 1,
-            ..Options::default()
-        };
-        let core = Core::new(&options);
-        let fill = || {
-            for n in 0..LIMIT_BYTES / 200 {
-                let value = format!("{n:>8} of the sheep in the parlour, and of the shepherd at her window")
-                    .repeat(3);
-                core.put(format!("key:{n:08}").as_bytes(), value.as_bytes(), PutMeta::default())?;
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let training = core.dictionaries.schedule.lock();
-            let counted = Counted::new(&core.gauges, LIMIT_BYTES as usize / 2);
-            // As a training leaves it, so that nobody begins another one.
-            core.dictionaries.first_bytes.store(u64::MAX, Relaxed);
-            let writer = scope.spawn(fill);
-            while core.gauges.held() < LIMIT_BYTES / 10 * 9 && !writer.is_finished() {
-                std::thread::yield_now();
-            }
-            // Time enough to evict; a slower writer evicts nothing, either.
-            std::thread::sleep(Duration::from_millis(100));
-            assert!(!writer.is_finished());
-            assert_eq!(core.stats.evicted.get(), 0);
-            core.dictionaries.first_bytes.store(0, Relaxed);
-            drop((counted, training));
-            assert_eq!(writer.join().expect("it did not panic"), Ok::<(), crate::Error>(()));
-        });
-        assert!(core.dictionaries.has_current());
-        assert_eq!(core.stats.evicted.get(), 0);
     }
 }

@@ -33,22 +33,27 @@ impl Appender {
         Appender { purpose, open: None }
     }
 
-    pub(super) fn append(&mut self, shared: &Shared, body: &[u8]) -> Result<Place, SegmentError> {
+    /// Has a segment open that has room for a body of so many bytes.
+    pub(super) fn prepare(&mut self, shared: &Shared, body_bytes: usize) -> Result<(), SegmentError> {
         shared.check()?;
-        let needed = format::block_bytes(body.len());
-        // On return, the whole block is in the buffer, or the whole block is in the file.
-        if let Some(open) = &mut self.open
-            && needed > open.room()
-        {
-            open.write_padded(shared)?;
-        }
-        if self.open.as_ref().is_some_and(|open| open.end() + needed > open.segment_bytes) {
+        let needed = format::block_bytes(body_bytes);
+        if self.open.as_ref().is_some_and(|open| open.end_before(needed) + needed > open.segment_bytes) {
             self.finish(shared)?;
         }
-        let open = match &mut self.open {
-            Some(open) => open,
-            none => none.insert(Open::new(shared, body.len(), self.purpose)?),
-        };
+        if self.open.is_none() {
+            self.open = Some(Open::new(shared, body_bytes, self.purpose)?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn append(&mut self, shared: &Shared, body: &[u8]) -> Result<Place, SegmentError> {
+        self.prepare(shared, body.len())?;
+        let needed = format::block_bytes(body.len());
+        let open = self.open.as_mut().expect("a segment with room is open");
+        // On return, the whole block is in the buffer, or the whole block is in the file.
+        if needed > open.room() {
+            open.write_padded(shared)?;
+        }
         let offset = open.end();
         // A segment has at most 1 GiB, or holds one longer body.
         let place = Place { segment: open.file.number, offset: offset as u32, bytes: body.len() as u32 };
@@ -111,6 +116,11 @@ impl Open {
 
     fn end(&self) -> u64 {
         self.start + self.filled as u64
+    }
+
+    /// The end before a block of so many bytes is added: a block that the buffer has no room for begins on a page.
+    fn end_before(&self, needed: u64) -> u64 {
+        if needed > self.room() { self.end().next_multiple_of(PAGE_BYTES) } else { self.end() }
     }
 
     /// Adds bytes, and writes the buffer whenever it is full.

@@ -283,3 +283,21 @@ fn a_large_value_leaves_between_other_clients_requests() {
     let before = calls.iter().rposition(|&call| call == "get_into").unwrap();
     assert!(before <= 20 && calls.len() > 120, "{before} of {} pieces came first", calls.len());
 }
+
+/// A store with a folder whose DRAM and SSD are full makes room by a checkpoint, and a write waits for that.
+#[test]
+fn a_write_that_may_wait_for_room_waits_on_a_thread_of_its_own() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("MSET small value gone value"), "+OK\r\n");
+    gate.run_short();
+    gate.close("put");
+    let mut waiting = server.connect();
+    waiting.send(b"SET small new\r\nGET small\r\n");
+    gate.wait();
+    assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n");
+    // A delete needs no room.
+    assert_eq!(other.text("DEL gone"), ":1\r\n");
+    gate.open();
+    assert_eq!((waiting.reply(), waiting.reply()), (b"+OK\r\n".to_vec(), b"$3\r\nnew\r\n".to_vec()));
+}

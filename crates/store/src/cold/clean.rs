@@ -39,7 +39,7 @@ impl Tier {
     }
 
     /// Whether the limit is near.
-    fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         self.files.segments.stats().allocated_bytes > self.enough_bytes()
     }
 

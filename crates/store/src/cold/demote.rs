@@ -26,7 +26,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
 use crate::image_files::OwnedPieces;
-use crate::large::Large;
+use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
@@ -68,6 +68,11 @@ impl<'t> Written<'t> {
         self.fresh.push(place);
         self.parts.push(Part { low, place, records: body.len() as u16 });
         Ok(logical_bytes)
+    }
+
+    /// Whether an image of so many bytes would be taken.
+    pub(super) fn ask(&self, image_bytes: usize) -> Result<(), SegmentError> {
+        self.tier.ask(image_bytes, self.shrinks)
     }
 
     /// Takes over an image that is there already.
@@ -126,14 +131,15 @@ impl Core {
     /// # Errors
     /// A full SSD, or one that failed; what did not go is as it was.
     pub(crate) fn send_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
-        let Some(mut settled) = self.own_settled(leaf)? else { return Ok(Went::default()) };
+        self.ask_ssd(leaf)?;
+        let Some(mut settled) = self.own_settled(leaf) else { return Ok(Went::default()) };
         let mut large_bytes = 0;
         if pick.any(&settled.state, side) {
             // Writers with two full landings wait for the owner, so that there must be none while large values are
             // written.
             drop(settled);
             large_bytes = self.send_larges(leaf, pick, side)?;
-            match self.own_settled(leaf)? {
+            match self.own_settled(leaf) {
                 Some(again) => settled = again,
                 None => return Ok(Went { leaf: false, large_bytes }),
             }
@@ -147,21 +153,15 @@ impl Core {
 
     /// Owns a leaf that goes to the SSD, and settles it. `None` if another thread owns or writes to it, or its body is
     /// damaged.
-    fn own_settled<'l>(&self, leaf: &'l Leaf) -> Result<Option<Settled<'l>>, SegmentError> {
-        let Some(ownership) = leaf.try_own() else { return Ok(None) };
-        if let Some(cold) = &self.cold
-            && !self.has_place_for(&[leaf.state(&self.pin())])
-        {
-            // Its body comes to DRAM before it goes, and must not have to stay there.
-            cold.tier.check_segment()?;
-        }
-        let Some((state, appends)) = self.settle_owned(leaf) else { return Ok(None) };
+    fn own_settled<'l>(&self, leaf: &'l Leaf) -> Option<Settled<'l>> {
+        let ownership = leaf.try_own()?;
+        let (state, appends) = self.settle_owned(leaf)?;
         if !state.body.is_whole() {
             // An image of it would be taken for sound.
             self.stats.damaged.raise();
-            return Ok(None);
+            return None;
         }
-        Ok(Some(Settled { state, appends, _ownership: ownership }))
+        Some(Settled { state, appends, _ownership: ownership })
     }
 
     /// Demotes the records of a leaf that are not large. The caller owns the leaf, whose state is `state`. `false` if
@@ -223,6 +223,9 @@ impl Core {
             Some(_) => return self.check_kept(cold),
             None => {}
         }
+        // The first piece has the first chunk at least.
+        let bytes = large.bytes_on(Side::Dram) + large.bytes_on(Side::Far);
+        cold.tier.ask(bytes.min(CHUNK_BYTES), false)?;
         if !large.is_whole() {
             // Its pieces would be taken for sound.
             self.stats.damaged.raise();

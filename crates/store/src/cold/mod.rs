@@ -27,6 +27,7 @@
 //! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
 //! | `grown` | leaves that were written to much are promoted, or compacted |
+//! | `room` | room is asked for before any merge |
 //! | `recent` | the records that were read from SSD a moment ago: the second read promotes them |
 
 mod below;
@@ -39,6 +40,7 @@ mod raise;
 mod raise_large;
 mod read;
 mod recent;
+mod room;
 mod scan;
 mod sink;
 mod tier;

@@ -158,6 +158,10 @@ impl Core {
             sunk.written.keep(part);
             return Ok(());
         }
+        let added_bytes: usize = pending.iter().map(|record| record.key.len() + record.value.len()).sum();
+        sunk.written.ask((image.body.asked_bytes() + added_bytes).min(self.limits.bytes_max))?;
+        #[cfg(test)]
+        self.pressure.count_merge();
         let state = image_state(&image.body, image.coding.as_ref());
         let goal = merge_goal(self, &state);
         // Only large values are touched above images, and those stay there.

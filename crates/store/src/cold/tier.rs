@@ -172,11 +172,16 @@ impl Tier {
     /// Appends an image. The room that the next checkpoint may need stays free. An image that makes leaves smaller may
     /// use half of it.
     pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
-        self.check_room(match purpose {
+        self.check_room(self.kept_from(purpose))?;
+        self.files.segments.append(image, purpose)
+    }
+
+    /// Bytes that an image may not take.
+    pub(super) fn kept_from(&self, purpose: Purpose) -> u64 {
+        match purpose {
             Purpose::New => self.kept_bytes(),
             Purpose::Cleaning => self.kept_bytes() / 2,
-        })?;
-        self.files.segments.append(image, purpose)
+        }
     }
 
     /// Bytes that no leaf can take any more: those of all segment files, and those that are kept. With the limit, if
@@ -187,7 +192,7 @@ impl Tier {
     }
 
     /// Whether so many bytes are free.
-    fn check_room(&self, bytes: u64) -> Result<(), SegmentError> {
+    pub(super) fn check_room(&self, bytes: u64) -> Result<(), SegmentError> {
         let allocated_bytes = self.files.segments.stats().allocated_bytes;
         match allocated_bytes.saturating_add(bytes) > self.limit_bytes {
             true => Err(SegmentError::Full { allocated_bytes, limit_bytes: self.limit_bytes }),
@@ -199,11 +204,6 @@ impl Tier {
     /// for the next checkpoint to write.
     pub(super) fn check_kept(&self) -> Result<(), SegmentError> {
         self.check_room(self.kept_bytes())
-    }
-
-    /// Whether another segment may be begun, beside the one that is kept free for cleaning.
-    pub(super) fn check_segment(&self) -> Result<(), SegmentError> {
-        self.check_room(self.kept_bytes() + 2 * self.segment_bytes)
     }
 
     /// Bytes that are kept for checkpoints: for images of everything in memory, and for cleaning. Without room for a

@@ -24,8 +24,9 @@ pub(crate) use thread::CheckpointThread;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -75,10 +76,14 @@ pub(crate) struct Checkpointer {
     wants_room: AtomicBool,
     /// The last checkpoint found no room for its images.
     had_no_room: AtomicBool,
-    /// Bytes of segments that nobody owns and that the last checkpoint did not free, if it freed none.
+    /// Bytes of segments that nobody owned after the last attempt, if that gave no room.
     dead_bytes_before: AtomicU64,
-    /// So many in a row were made for room and gave none.
+    /// So many attempts in a row were made for room and gave none.
     vain: AtomicU32,
+    /// Attempts that have ended.
+    attempts: AtomicU64,
+    /// The thread that makes checkpoints.
+    thread: OnceLock<Thread>,
     /// Somebody wants one, whether it is due or not.
     is_wanted: AtomicBool,
     is_stopping: AtomicBool,
@@ -183,6 +188,8 @@ impl Checkpointer {
             had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             vain: AtomicU32::new(0),
+            attempts: AtomicU64::new(0),
+            thread: OnceLock::new(),
             is_wanted: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             counts,
@@ -204,17 +211,20 @@ impl Checkpointer {
     /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
     pub(crate) fn want_room(&self) -> bool {
         let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
+        let dead_bytes = self.dead_bytes();
+        let have_died =
+            dead_bytes >= self.dead_bytes_before.load(Ordering::Relaxed).saturating_add(gain_bytes);
+        if have_died {
+            self.vain.store(0, Ordering::Relaxed);
+        }
         let since_ms = now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed));
         let is_long_ago =
             since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
-        let dead_bytes = self.dead_bytes();
-        let before = self.dead_bytes_before.load(Ordering::Relaxed);
-        if dead_bytes >= before.saturating_add(gain_bytes) {
-            self.vain.store(0, Ordering::Relaxed);
-        }
-        let before = if is_long_ago { 0 } else { before };
-        if self.is_running() || dead_bytes >= before.saturating_add(gain_bytes) {
-            self.wants_room.store(true, Ordering::Relaxed);
+        let may_free = have_died || (is_long_ago && dead_bytes >= gain_bytes);
+        // One that had no room to clean is made again without cleaning.
+        let again = self.had_no_room() && self.gives_room();
+        if (may_free || again || self.is_running()) && !self.wants_room.swap(true, Ordering::Relaxed) {
+            self.thread.get().inspect(|thread| thread.unpark());
         }
         self.is_awaited()
     }
@@ -223,6 +233,16 @@ impl Checkpointer {
     /// since.
     pub(crate) fn gives_room(&self) -> bool {
         self.vain.load(Ordering::Relaxed) < VAIN_MAX
+    }
+
+    /// Whether writers at the limit wait for a checkpoint.
+    pub(crate) fn holds_up_writers(&self) -> bool {
+        self.is_awaited() && self.gives_room()
+    }
+
+    /// Names the thread that a wish for room wakes.
+    fn wake_by(&self, thread: Thread) {
+        let _is_first = self.thread.set(thread);
     }
 
     /// Whether the last checkpoint found no room for its images, in spite of what was kept: the next one cleans
@@ -234,6 +254,11 @@ impl Checkpointer {
     /// Whether a checkpoint is being made: it holds on to what it writes, and gives room when it ends.
     pub(crate) fn is_running(&self) -> bool {
         self.counts.is_running.load(Ordering::Acquire)
+    }
+
+    /// Attempts that have ended, whatever came of them.
+    pub(crate) fn attempts(&self) -> u64 {
+        self.attempts.load(Ordering::Acquire)
     }
 
     /// Whether somebody waits for room that a checkpoint gives.
@@ -321,13 +346,18 @@ impl Checkpointer {
         }
         let had_no_room = matches!(made, Err(Error::Segments(SegmentError::Full { .. })));
         self.had_no_room.store(had_no_room, Ordering::Relaxed);
-        if matches!(made, Ok(true)) {
+        let has_gained = matches!(made, Ok(true));
+        if has_gained {
             self.vain.store(0, Ordering::Relaxed);
         } else if self.is_awaited() {
             self.vain.fetch_add(1, Ordering::Relaxed);
         }
+        // Dead bytes that no checkpoint can free are no reason for another one.
+        let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
+        self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
         self.wants_room.store(false, Ordering::Relaxed);
         self.counts.is_running.store(false, Ordering::Release);
+        self.attempts.fetch_add(1, Ordering::Release);
         made.map(|_| ())
     }
 
@@ -411,11 +441,7 @@ impl Checkpointer {
         journal.log().drop_before(state.head.start_lsn)?;
         state.generations.keep_only(generations)?;
         drop(nobody_reads);
-        let has_gained = self.files.remove_dead()? > 0;
-        // Dead bytes that cannot be cleaned are no reason for another checkpoint.
-        let dead_bytes = if has_gained { 0 } else { self.dead_bytes() };
-        self.dead_bytes_before.store(dead_bytes, Ordering::Relaxed);
-        Ok(has_gained)
+        Ok(self.files.remove_dead()? > 0)
     }
 
     /// The segments that are to be cleaned. Segments with few live bytes are cleaned as long as moving these costs

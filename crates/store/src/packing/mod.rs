@@ -253,6 +253,8 @@ impl Core {
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> bool {
+        #[cfg(test)]
+        self.pressure.count_merge();
         let state = leaf.state(guard);
         if state.below.is_some() {
             self.pack_upper(leaf, guard, scratch);

@@ -29,8 +29,8 @@ const STEP_LEAVES: usize = 256;
 const STEP_BYTES_MIN: u64 = 16 << 10;
 const STEP_BYTES_MAX: u64 = 256 << 10;
 const STEP_PART: u64 = 64;
-/// Leaves that an SSD refuses in a step, before the others are not asked. Each was merged and coded for nothing, so a
-/// writer that comes after a refusal tries one.
+/// Leaves that an SSD refuses in a step, before the others are not asked. A writer that comes after a refusal asks for
+/// one.
 const REFUSALS_MAX: usize = 64;
 /// A cycle that freed less than one part in so many of the bytes there widens the reach of the hand.
 const LAP_PART: u64 = 32;

@@ -21,12 +21,12 @@
 //! A store without a place below first packs everything that it holds raw (`squeeze`), and only then evicts or refuses.
 //! A writer that waits for room does that work itself, so it writes no faster than the store packs.
 
+mod checkpoints;
 mod hand;
 mod retired;
 mod squeeze;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use crate::Error;
 use crate::core::Core;
@@ -46,8 +46,6 @@ const HELP_PART: u64 = 32;
 /// A promotion takes one part in so many of the limit at most, and its reader moves the hand so many steps at most.
 const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
-/// How long a writer waits before it looks whether a checkpoint gave room.
-const ROOM_PAUSE: Duration = Duration::from_millis(1);
 /// Steps in vain that a writer repeats before it is refused, each after all readers of that moment have gone. A hand
 /// with a narrow reach needs two cycles more to come to every leaf.
 const LAPS_IN_VAIN: u32 = 4;
@@ -72,7 +70,7 @@ pub(crate) struct Pressure {
     /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
     dry: AtomicBool,
     /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
-    exhausted: AtomicBool,
+    pub(crate) exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
@@ -87,6 +85,9 @@ pub(crate) struct Pressure {
     /// Rounds in which writers waited for retired bytes.
     #[cfg(test)]
     retired_waits: AtomicU64,
+    /// Landings and overlays that were merged with what lies below them, whatever came of it.
+    #[cfg(test)]
+    merges: AtomicU64,
 }
 
 /// Bytes in use of a place.
@@ -109,6 +110,16 @@ impl Watermarks {
 }
 
 impl Pressure {
+    #[cfg(test)]
+    pub(crate) fn count_merge(&self) {
+        self.merges.fetch_add(1, Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn merges(&self) -> u64 {
+        self.merges.load(Relaxed)
+    }
+
     /// Asks for room in DRAM for hot leaves of so many bytes, if colder ones can make it.
     pub(crate) fn want(&self, bytes: u64) {
         self.wanted_bytes.store(bytes, Relaxed);
@@ -392,10 +403,7 @@ impl Core {
                 moved => moved,
             };
             self.reclaim();
-            if self.awaits_checkpoint(moved) {
-                // The checkpointer counts checkpoints that gave nothing. After two of them no writer waits for another
-                // one.
-                std::thread::sleep(ROOM_PAUSE);
+            if self.wait_for_checkpoint(moved, bytes) {
                 laps = 0;
                 continue;
             }
@@ -457,15 +465,6 @@ impl Core {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
         let may_evict = self.evicts() && bytes as u64 <= self.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
-    }
-
-    /// Whether a writer waits for a checkpoint. It frees the bytes that died on SSD, and the bytes that it holds itself
-    /// while it writes.
-    fn awaits_checkpoint(&self, moved: Moved) -> bool {
-        self.checkpointer.get().is_some_and(|checkpointer| {
-            let is_near = checkpointer.is_awaited() || (moved == Moved::Stuck && checkpointer.is_running());
-            is_near && checkpointer.gives_room()
-        })
     }
 
     /// Demotes leaves until memory is below its high mark or no more can be demoted. A store that evicts packs what it
@@ -540,6 +539,7 @@ mod tests {
     use crate::record::PutMeta;
 
     const FAR_BYTES: u64 = 4 << 20;
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
     /// As little DRAM as may be, and four times as much far memory.
     fn little_core() -> Core {
@@ -589,7 +589,7 @@ mod tests {
             (0..60_000).any(|_| {
                 let outcome = put(&core, n);
                 hoped.set(hoped.get().max(core.laps_in_vain_max(800)));
-                outcome.inspect_err(|_| std::thread::sleep(ROOM_PAUSE)).is_ok()
+                outcome.inspect_err(|_| std::thread::sleep(PAUSE)).is_ok()
             })
         };
         assert!((0..refused / 2).all(put_soon), "{:?}", core.gauges.memory_use());

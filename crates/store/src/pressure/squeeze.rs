@@ -1,6 +1,6 @@
 //! Packing everything that a store holds raw, before it evicts or refuses anything.
 //!
-//! Not for a store with a place below DRAM, which demotes leaves instead.
+//! Not for a store with far memory, or with room on its SSD: such a store demotes leaves instead.
 //!
 //! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
 //! 2. A thread that needs room walks the leaves once for each dictionary. It packs those that are raw or have an older
@@ -101,7 +101,7 @@ impl Core {
     /// no guard.
     pub(crate) fn squeeze_stale(&self) -> bool {
         // What is loaded from images was packed before.
-        if self.has_place_below() || self.loading.load(Relaxed) {
+        if self.demotes_instead() || self.loading.load(Relaxed) {
             return false;
         }
         if !self.dictionaries.has_current() {
@@ -121,6 +121,11 @@ impl Core {
             Walk::rest(&squeeze.stale, walk);
         }
         true
+    }
+
+    /// Whether packing is left to the demotion of leaves. Packing a body of full far memory takes DRAM.
+    fn demotes_instead(&self) -> bool {
+        self.far.is_some() || self.has_room_below()
     }
 
     fn step_stale(&self, walk: &mut Stale, current: u32) {
@@ -160,7 +165,7 @@ impl Core {
     /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller
     /// holds no guard.
     fn squeeze_loose(&self) -> bool {
-        if self.has_place_below() || self.recovering() {
+        if self.demotes_instead() || self.recovering() {
             return false;
         }
         let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return true };

@@ -70,6 +70,12 @@ impl Store {
         self.core.is_held_up(key)
     }
 
+    /// Whether a write that needs room may wait for a checkpoint just now, because DRAM and the SSD are nearly full. A
+    /// thread that serves others, too, leaves such a write to another thread. Deletes never wait for room.
+    pub fn may_wait_for_room(&self) -> bool {
+        self.core.may_wait_for_room()
+    }
+
     /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
     /// others who write to the same leaves, and before it reads a large value for the log. `grant` runs under no lock,
     /// and may be asked more than once. It must not write to this store: other writers of `source` may be waiting for

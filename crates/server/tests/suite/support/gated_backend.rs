@@ -34,6 +34,8 @@ struct State {
     calls: Vec<&'static str>,
     /// The bytes that a rename or a copy claims to read.
     read_bytes: u64,
+    /// Writes may have to wait for room.
+    is_short: bool,
 }
 
 impl Gate {
@@ -46,6 +48,11 @@ impl Gate {
     /// Has renames and copies say from now on that they read so many bytes.
     pub(crate) fn read(&self, bytes: u64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes = bytes;
+    }
+
+    /// Has the store say from now on that writes may have to wait for room.
+    pub(crate) fn run_short(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_short = true;
     }
 
     /// Lets them go on.
@@ -192,6 +199,10 @@ impl Backend for GatedBackend {
     /// All keys, while a `put` is held up.
     fn holds_up(&self, _key: &[u8]) -> bool {
         self.gate.holds("put")
+    }
+
+    fn may_wait_for_room(&self) -> bool {
+        self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).is_short
     }
 
     fn keys_from(

@@ -44,11 +44,15 @@ impl CheckpointThread {
 
 fn work(core: &Core, is_stopping: &AtomicBool) {
     let mut next = Instant::now();
+    if let Some(checkpointer) = core.checkpointer.get() {
+        checkpointer.wake_by(std::thread::current());
+    }
     while !is_stopping.load(Ordering::Acquire) {
         let (Some(journal), Some(checkpointer)) = (core.journal.get(), core.checkpointer.get()) else {
             return;
         };
-        if Instant::now() >= next
+        // No pause holds up writers that wait for room.
+        if (Instant::now() >= next || checkpointer.holds_up_writers())
             && checkpointer.is_due(core, journal)
             && checkpointer.checkpoint(core, journal).is_err()
         {

@@ -78,8 +78,8 @@ help: ## list the targets
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
 
-test: setup-test setup-java setup-rocksdb corpus ## set up and run every test; STAMPS=0 runs again what has passed \
-  unchanged: Cassandra, Miri, schedules, virtual machine
+test: setup-test setup-rocksdb corpus ## set up and run every test; STAMPS=0 runs again what has passed unchanged: \
+  Java, Cassandra, Miri, schedules, virtual machine
 	@scripts/run-tests
 
 quick: setup setup-nextest $(CORPUS_TARGET) ## format, and lint and test the packages that differ from main: BASE=main
@@ -311,9 +311,6 @@ setup-java: setup
 
 setup-nextest: setup
 	@scripts/setup-tool $(TOOLS) cargo-nextest
-
-setup-java:
-	@scripts/setup javac:openjdk-17-jdk-headless mvn:maven
 
 setup-test: setup-nextest setup-java
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \

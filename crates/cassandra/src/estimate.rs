@@ -130,7 +130,7 @@ struct Tried {
 }
 
 impl Estimate {
-    /// Tries the formats on about `sample_bytes` of the table's rows, taken at equal distances. Half of these rows train
+    /// Tries the formats on about `sample_bytes` of the table's rows, taken at equal distances. Half of them train
     /// tokens, and all formats are tried on the others. Calls `progress` with the steps that are done, and their
     /// number.
     ///

@@ -1,5 +1,5 @@
-//! Format `token`: blocks as runs of token numbers, by a [`Dictionary`] of tokens. They unpack several times faster than
-//! zstd.
+//! Format `token`: blocks as runs of token numbers, by a [`Dictionary`] of tokens. They unpack several times faster
+//! than zstd.
 //!
 //! | bytes | field |
 //! |---|---|

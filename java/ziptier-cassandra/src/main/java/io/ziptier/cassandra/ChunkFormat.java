@@ -7,7 +7,10 @@ import org.apache.cassandra.io.compress.ICompressor;
 import org.apache.cassandra.io.compress.LZ4Compressor;
 import org.apache.cassandra.io.compress.ZstdCompressor;
 
-/** The bytes of a chunk: each format is that of a compressor of Cassandra's own, which reads and writes it, too. */
+/**
+ * The bytes of a chunk. Each format but {@code token} is that of a compressor of Cassandra's own, which reads and writes
+ * it, too.
+ */
 enum ChunkFormat {
     DEFLATE(1, 12, 6) {
         @Override
@@ -29,6 +32,18 @@ enum ChunkFormat {
         @Override
         ICompressor ofCassandra(int level) {
             return LZ4Compressor.create(Map.of());
+        }
+    },
+    /** Only ziptier reads it; see docs/FORMATS.md, "Block of tokens". */
+    TOKEN(1, 2, 1) {
+        @Override
+        Wrapping wrapping() {
+            return new NoWrapping();
+        }
+
+        @Override
+        ICompressor ofCassandra(int level) {
+            return new RawTokenBlocks();
         }
     },
     ZSTD(-131072, 22, 3) {

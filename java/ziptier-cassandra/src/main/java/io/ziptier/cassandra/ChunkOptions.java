@@ -1,5 +1,6 @@
 package io.ziptier.cassandra;
 
+import java.util.Base64;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -8,18 +9,23 @@ import org.apache.cassandra.exceptions.ConfigurationException;
 
 /** The options of a table's compression, checked. A user sees the sentence of each refusal. */
 public final class ChunkOptions {
-    public static final Set<String> NAMES = Set.of("format", "huffman", "path", "level");
+    public static final Set<String> NAMES = Set.of("format", "huffman", "path", "level", "dictionary");
+    /** Each SSTable carries the options of its table, and one as {@code DataOutput.writeUTF} does. */
+    private static final int DICTIONARY_LENGTH_MAX = 65535;
 
     final ChunkFormat format;
     final String huffman;
     final String path;
     final int level;
+    /** In base64; empty but for format {@code token}. */
+    private final String dictionary;
 
-    private ChunkOptions(ChunkFormat format, String huffman, String path, int level) {
+    private ChunkOptions(ChunkFormat format, String huffman, String path, int level, String dictionary) {
         this.format = format;
         this.huffman = huffman;
         this.path = path;
         this.level = level;
+        this.dictionary = dictionary;
     }
 
     /**
@@ -30,7 +36,7 @@ public final class ChunkOptions {
     public static ChunkOptions parse(Map<String, String> options) {
         for (String name : options.keySet()) {
             if (!NAMES.contains(name))
-                throw refused("has no option '%s': choose among format, huffman, level, path", name);
+                throw refused("has no option '%s': choose among dictionary, format, huffman, level, path", name);
         }
         ChunkFormat format = format(options.getOrDefault("format", "deflate"));
         if (format != ChunkFormat.DEFLATE && options.containsKey("huffman"))
@@ -38,7 +44,31 @@ public final class ChunkOptions {
         return new ChunkOptions(format,
                                 huffman(options.getOrDefault("huffman", "dynamic")),
                                 path(options.getOrDefault("path", "auto")),
-                                level(format, options.get("level")));
+                                level(format, options.get("level")),
+                                dictionary(format, options.get("dictionary")));
+    }
+
+    private static String dictionary(ChunkFormat format, String text) {
+        if (format != ChunkFormat.TOKEN) {
+            if (text != null)
+                throw refused("knows 'dictionary' with format 'token' only: leave it out with format '%s'", format);
+            return "";
+        }
+        if (text == null)
+            throw refused("needs a 'dictionary' for format 'token': ziptier cassandra train makes one");
+        if (text.length() > DICTIONARY_LENGTH_MAX)
+            throw refused("cannot keep a 'dictionary' of %d characters, for an SSTable has room for %d: "
+                          + "train a smaller one", text.length(), DICTIONARY_LENGTH_MAX);
+        return text;
+    }
+
+    /** The bytes of the dictionary. */
+    byte[] dictionary() {
+        try {
+            return Base64.getDecoder().decode(dictionary);
+        } catch (IllegalArgumentException notBase64) {
+            throw refused("cannot read the 'dictionary', which is no base64: %s", notBase64.getMessage());
+        }
     }
 
     private static ChunkFormat format(String name) {
@@ -46,7 +76,7 @@ public final class ChunkOptions {
             if (format.toString().equals(name))
                 return format;
         }
-        throw refused("cannot write format '%s': choose deflate, lz4 or zstd", name);
+        throw refused("cannot write format '%s': choose deflate, lz4, token or zstd", name);
     }
 
     private static String huffman(String value) {
@@ -82,13 +112,14 @@ public final class ChunkOptions {
                       text, format, format.levelMin, format.levelMax, format.levelMin < 0 ? ", but not 0" : "");
     }
 
-    private static ConfigurationException refused(String sentence, Object... arguments) {
+    static ConfigurationException refused(String sentence, Object... arguments) {
         return new ConfigurationException(String.format("ZiptierCompressor " + sentence, arguments));
     }
 
     @Override
     public boolean equals(Object other) {
-        return other instanceof ChunkOptions && toString().equals(other.toString());
+        return other instanceof ChunkOptions && toString().equals(other.toString())
+               && dictionary.equals(((ChunkOptions) other).dictionary);
     }
 
     @Override
@@ -100,6 +131,8 @@ public final class ChunkOptions {
     @Override
     public String toString() {
         String options = String.format("format=%s,level=%d,path=%s", format, level, path);
+        if (format == ChunkFormat.TOKEN)
+            return options + String.format(",dictionary=%08x", dictionary.hashCode());
         return format == ChunkFormat.DEFLATE ? options + ",huffman=" + huffman : options;
     }
 }

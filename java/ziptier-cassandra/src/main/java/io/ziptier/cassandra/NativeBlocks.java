@@ -8,6 +8,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import io.ziptier.codec.Codec;
+import io.ziptier.codec.Dictionary;
 import io.ziptier.codec.ZiptierException;
 
 /** Blocks by ziptier's native library. */
@@ -22,11 +23,23 @@ final class NativeBlocks implements BlockCodec {
 
     /** Null if this machine has no library. A node without it must still open its tables. */
     static BlockCodec open(ChunkOptions options) {
+        if (options.format == ChunkFormat.TOKEN)
+            return openTokens(options);
         try {
             return new NativeBlocks(Codec.open(names(options)));
         } catch (ZiptierException | LinkageError missing) {
             LOGGER.warn("ZiptierCompressor {} works by Cassandra's own code: {}", options, missing.getMessage());
             return null;
+        }
+    }
+
+    /** Nothing else reads tokens, so that a table of them needs the library and a sound dictionary. */
+    private static BlockCodec openTokens(ChunkOptions options) {
+        byte[] stored = options.dictionary();
+        try (Dictionary dictionary = Dictionary.load(stored)) {
+            return new NativeBlocks(Codec.open(names(options), dictionary));
+        } catch (ZiptierException | LinkageError failure) {
+            throw ChunkOptions.refused("cannot work with format 'token': %s", failure.getMessage());
         }
     }
 

@@ -7,8 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -18,6 +20,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
+import org.apache.cassandra.exceptions.ConfigurationException;
 import org.apache.cassandra.io.compress.BufferType;
 import org.apache.cassandra.io.compress.DeflateCompressor;
 import org.apache.cassandra.io.compress.ICompressor;
@@ -29,6 +32,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import io.ziptier.cassandra.node.Corpus;
+import io.ziptier.codec.Dictionary;
 
 /** Chunks that Cassandra's own compressors could not read, and failures of an engine that looked like damage. */
 class ChunksTest {
@@ -54,9 +58,9 @@ class ChunksTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    @ValueSource(strings = { "deflate", "lz4", "token", "zstd" })
     void randomBytesFitIntoTheStatedBuffer(String format) throws Exception {
-        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", format));
+        ICompressor ziptier = ZiptierCompressor.create(options(format));
         byte[] noise = new byte[65536];
         new Random(1).nextBytes(noise);
         for (int length : LENGTHS) {
@@ -67,9 +71,9 @@ class ChunksTest {
 
     /** 20,000 chunks with one flipped bit. DEFLATE has a checksum; the other formats at least never fail otherwise. */
     @ParameterizedTest
-    @ValueSource(strings = { "deflate", "lz4", "zstd" })
+    @ValueSource(strings = { "deflate", "lz4", "token", "zstd" })
     void damageIsAnIOException(String format) throws Exception {
-        ICompressor ziptier = ZiptierCompressor.create(Map.of("format", format));
+        ICompressor ziptier = ZiptierCompressor.create(options(format));
         ByteBuffer raw = copy(Corpus.read().piece(3, 4096), BufferType.OFF_HEAP);
         ByteBuffer chunk = compressed(raw, ziptier, BufferType.OFF_HEAP);
         Random random = new Random(2);
@@ -89,6 +93,68 @@ class ChunksTest {
             chunk.put(at, (byte) (chunk.get(at) ^ bit));
         }
         assertTrue(reported > 1000, reported + " of 20,000 are reported");
+    }
+
+    @Test
+    void tokensComeBackByTheirDictionaryAlone() throws Exception {
+        ICompressor tokens = ZiptierCompressor.create(options("token"));
+        assertSame(tokens, ZiptierCompressor.create(options("token")));
+        ICompressor others = ZiptierCompressor.create(tokenOptions(11));
+        assertNotSame(tokens, others);
+        Corpus corpus = Corpus.read();
+        for (int length : LENGTHS) {
+            for (BufferType[] types : pairs()) {
+                ByteBuffer raw = copy(corpus.piece(length + 7, length), types[0]);
+                assertEquals(raw, passed(raw, tokens, tokens, types), "tokens of " + length);
+            }
+        }
+        ByteBuffer chunk = compressed(copy(corpus.piece(3, 16384), BufferType.OFF_HEAP), tokens, BufferType.OFF_HEAP);
+        assertTrue(chunk.limit() < 16384 * 6 / 10, chunk.limit() + " bytes");
+        assertThrows(IOException.class, () -> others.uncompress(chunk, BufferType.OFF_HEAP.allocate(16384)));
+    }
+
+    @Test
+    void wrongDictionariesAreTold() {
+        String stored = options("token").get("dictionary");
+        for (String[] wrong : new String[][] {
+            { null, "needs a 'dictionary' for format 'token': ziptier cassandra train makes one" },
+            { "?", "cannot read the 'dictionary', which is no base64: " },
+            { "AAAA", "cannot work with format 'token': " },
+            { stored.substring(4) + "AAAA", "cannot work with format 'token': " },
+            { "A".repeat(65536), "cannot keep a 'dictionary' of 65536 characters, for an SSTable has room for 65535" },
+        }) {
+            Map<String, String> options = new HashMap<>(Map.of("format", "token"));
+            if (wrong[0] != null)
+                options.put("dictionary", wrong[0]);
+            String said = assertThrows(ConfigurationException.class, () -> ZiptierCompressor.create(options)).getMessage();
+            assertTrue(said.startsWith("ZiptierCompressor " + wrong[1]), said);
+        }
+        assertThrows(ConfigurationException.class,
+                     () -> ZiptierCompressor.create(Map.of("format", "lz4", "dictionary", stored)));
+    }
+
+    /** The options of a format; tokens get a dictionary of the corpus. */
+    private static Map<String, String> options(String format) {
+        return format.equals("token") ? tokenOptions(0) : Map.of("format", format);
+    }
+
+    private static Map<String, String> tokenOptions(int from) {
+        Corpus corpus;
+        try {
+            corpus = Corpus.read();
+        } catch (IOException failure) {
+            throw new UncheckedIOException(failure);
+        }
+        List<byte[]> samples = new ArrayList<>();
+        for (int number = 0; number < 60; number++) {
+            byte[] sample = new byte[4096];
+            corpus.piece(from + number, sample.length).get(sample);
+            samples.add(sample);
+        }
+        try (Dictionary dictionary = Dictionary.train("token", samples, 40_000, 0)) {
+            String stored = Base64.getEncoder().encodeToString(dictionary.store());
+            return Map.of("format", "token", "dictionary", stored);
+        }
     }
 
     @Test

@@ -74,14 +74,14 @@ class RowsComeBackIT {
     private static void refusesWrongOptions(CqlSession session) {
         Rows refused = new Rows(null, "refused");
         for (String[] wrong : new String[][] {
-            { "'format': 'lzma'", "ZiptierCompressor cannot write format 'lzma': choose deflate, lz4 or zstd" },
+            { "'format': 'lzma'", "ZiptierCompressor cannot write format 'lzma': choose deflate, lz4, token or zstd" },
             { "'level': 'high'",
               "ZiptierCompressor cannot use level 'high' with format 'deflate': choose a number from 1 to 12" },
             { "'path': 'hardware'",
               "ZiptierCompressor cannot use path 'hardware', for a node without the device could not open the table: "
               + "choose auto, which uses a device where there is one" },
             { "'speed': '9'",
-              "ZiptierCompressor has no option 'speed': choose among format, huffman, level, path" } }) {
+              "ZiptierCompressor has no option 'speed': choose among dictionary, format, huffman, level, path" } }) {
             DriverException failure = assertThrows(DriverException.class,
                                                    () -> refused.create(session, ziptier(wrong[0])));
             assertEquals(wrong[1], failure.getMessage());

@@ -17,7 +17,7 @@ public final class Dictionary implements AutoCloseable {
      * Trains a dictionary. The samples should look like the blocks to come, and have 20 to 100 times {@code maxBytes}
      * together.
      *
-     * @param format {@code lz4}, {@code zstd} or {@code deflate}
+     * @param format {@code token}, {@code lz4}, {@code zstd} or {@code deflate}
      * @param maxBytes the most bytes of the dictionary's contents
      * @param generation the caller's number for the dictionary
      * @throws IllegalArgumentException if the format has no dictionaries, or the samples have nothing in common

@@ -19,6 +19,19 @@ class DictionariesAndTokensTest {
         IntStream.range(0, 2_000).mapToObj(i -> Blocks.text(200, i)).collect(Collectors.toList());
 
     @Test
+    void blocksOfTokensComeBackByTheirDictionary() {
+        byte[] raw = Blocks.text(20_000, 5_000);
+        assertThrows(InvalidOptionException.class, () -> Codec.open(Map.of("format", "token")));
+        try (Dictionary trained = Dictionary.train("token", SAMPLES, 40_000, 7);
+             Codec codec = Codec.open(Map.of("format", "token"), trained)) {
+            byte[] packed = Blocks.compress(codec, raw), unpacked = new byte[raw.length];
+            assertTrue(packed.length < raw.length * 6 / 10, packed.length + " bytes");
+            assertEquals(raw.length, codec.decompress(packed, 0, packed.length, unpacked, 0, raw.length));
+            assertArrayEquals(raw, unpacked);
+        }
+    }
+
+    @Test
     void dictionariesMakeSmallBlocksSmaller() {
         byte[] raw = Blocks.text(200, 5_000);
         for (String format : List.of("lz4", "zstd", "deflate")) {

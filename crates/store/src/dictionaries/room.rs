@@ -10,10 +10,8 @@ use crate::memory::Gauges;
 const TRAINING_PART: u64 = 16;
 const TRAINING_PART_SMALL: u64 = 4;
 const TRAINING_BYTES_SMALL: u64 = 4 << 20;
-/// The part of the room, one in so many, that writers keep while a store that has a dictionary trains another one. A
-/// recovery keeps more: its writers evict at once where room is short, and those records fitted before.
+/// The part of the room, one in so many, that writers keep while a store that has a dictionary trains another one.
 const WRITERS_PART: u64 = 4;
-const RECOVERY_PART: u64 = 2;
 
 impl Core {
     /// Whether a training has its room, which is made if it can be.
@@ -37,9 +35,8 @@ impl Core {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
         let has_current = self.dictionaries.has_current();
-        let kept_part = if self.recovering() { RECOVERY_PART } else { WRITERS_PART };
         let free_bytes = if has_current || limit_bytes == u64::MAX {
-            room_bytes - room_bytes / kept_part
+            room_bytes - room_bytes / WRITERS_PART
         } else {
             room_bytes
         };

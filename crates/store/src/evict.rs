@@ -369,8 +369,8 @@ impl Core {
         is_nearly_full
     }
 
-    /// Packs and evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to be had.
-    /// The caller holds no guard and no lock.
+    /// Packs and evicts until `bytes` more may be held, however many visits that takes; `false` when so much is not to
+    /// be had. The caller holds no guard and no lock.
     pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return true };
         if bytes > self.gauges.limit() / 2 {

@@ -32,11 +32,7 @@ impl Core {
         let limit_bytes = self.gauges.limit();
         let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
         let has_current = self.dictionaries.has_current();
-        let free_bytes = if has_current || limit_bytes == u64::MAX {
-            room_bytes / 2
-        } else {
-            room_bytes
-        };
+        let free_bytes = if has_current || limit_bytes == u64::MAX { room_bytes / 2 } else { room_bytes };
         if !self.evicts() || limit_bytes == u64::MAX {
             return free_bytes;
         }

@@ -8,8 +8,8 @@ import org.apache.cassandra.io.compress.LZ4Compressor;
 import org.apache.cassandra.io.compress.ZstdCompressor;
 
 /**
- * The bytes of a chunk. Each format but {@code token} is that of a compressor of Cassandra's own, which reads and writes
- * it, too.
+ * The bytes of a chunk. Each format but {@code token} is that of a compressor of Cassandra's own, which reads and
+ * writes it, too.
  */
 enum ChunkFormat {
     DEFLATE(1, 12, 6) {

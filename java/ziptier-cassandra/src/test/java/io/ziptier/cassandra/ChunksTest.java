@@ -126,7 +126,8 @@ class ChunksTest {
             Map<String, String> options = new HashMap<>(Map.of("format", "token"));
             if (wrong[0] != null)
                 options.put("dictionary", wrong[0]);
-            String said = assertThrows(ConfigurationException.class, () -> ZiptierCompressor.create(options)).getMessage();
+            String said = assertThrows(ConfigurationException.class,
+                                       () -> ZiptierCompressor.create(options)).getMessage();
             assertTrue(said.startsWith("ZiptierCompressor " + wrong[1]), said);
         }
         assertThrows(ConfigurationException.class,

@@ -1,4 +1,4 @@
-//! Token dictionaries as short as files need them: [front-coded](super::front_coding), then packed by zstd. 106 KB
+//! Token dictionaries as short as files need them: front-coded, then packed by zstd. 106 KB
 //! become about 40.
 
 use super::Dictionary;

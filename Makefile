@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java test-java setup-java test-cassandra
+  release-check java cassandra test-java setup-java test-cassandra
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -235,6 +235,10 @@ java: setup setup-java ## the jar for Java programs, with the native libraries, 
 	cargo build --release --locked --package ziptier-jni
 	@scripts/build-jni-aarch64
 	@scripts/java release package -DskipTests
+
+cassandra: setup setup-java ## the jar for nodes of Cassandra, with the native library, into target/java-release
+	cargo build --release --locked --package ziptier-jni
+	@scripts/java release package -DskipTests --activate-profiles cassandra
 
 test-java: setup setup-java ## the tests of the Java library, in a JVM that checks each JNI call
 	cargo build --locked --package ziptier-jni

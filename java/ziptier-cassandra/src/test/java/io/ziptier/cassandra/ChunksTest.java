@@ -120,7 +120,7 @@ class ChunksTest {
             { null, "needs a 'dictionary' for format 'token': ziptier cassandra train makes one" },
             { "?", "cannot read the 'dictionary', which is no base64: " },
             { "AAAA", "cannot work with format 'token': " },
-            { stored.substring(4) + "AAAA", "cannot work with format 'token': " },
+            { "AAAA" + stored.substring(4), "cannot work with format 'token': " },
             { "A".repeat(65536), "cannot keep a 'dictionary' of 65536 characters, for an SSTable has room for 65535" },
         }) {
             Map<String, String> options = new HashMap<>(Map.of("format", "token"));

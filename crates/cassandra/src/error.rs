@@ -37,6 +37,16 @@ pub enum Error {
         /// The finding, and what can be read.
         what: String,
     },
+    /// A folder without rows.
+    #[error(
+        "looked for SSTables (...-Data.db) in {}, found none; name the folder of a table, such as KEYSPACE/TABLE-ID, \
+         and flush the table if it is new",
+        folder.display()
+    )]
+    Empty {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A format that could not be tried.
     #[error("a format could not be tried: {0}")]
     Format(#[source] BlockError),

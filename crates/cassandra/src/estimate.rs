@@ -180,24 +180,29 @@ impl Estimate {
 
 /// Pieces of the table's rows at equal distances; all of them if there are no more.
 fn sample(table: &Table, sample_bytes: u64) -> Result<Vec<Vec<u8>>, Error> {
-    let piece_bytes = PIECE_BYTES as u64;
-    let places: Vec<(usize, u64)> = table
-        .ss_tables()
-        .iter()
-        .enumerate()
-        .flat_map(|(number, ss_table)| {
-            (0..ss_table.raw_bytes().div_ceil(piece_bytes)).map(move |piece| (number, piece * piece_bytes))
-        })
-        .collect();
-    let wanted = sample_bytes.div_ceil(piece_bytes).clamp(1, places.len().max(1) as u64) as usize;
-    let taken = (0..wanted).filter_map(|piece| places.get(piece * places.len() / wanted));
-    taken
-        .map(|&(number, offset)| {
-            let mut rows = Vec::new();
-            table.ss_tables()[number].read(offset, PIECE_BYTES, &mut rows)?;
-            Ok(rows)
-        })
+    let pieces_of = |bytes: u64| bytes.div_ceil(PIECE_BYTES as u64);
+    let all = table.ss_tables().iter().map(|ss_table| pieces_of(ss_table.raw_bytes())).sum::<u64>();
+    if all == 0 {
+        return Err(Error::Empty { folder: table.folder().to_owned() });
+    }
+    let wanted = pieces_of(sample_bytes).clamp(1, all);
+    (0..wanted)
+        .map(|piece| piece_at(table, (u128::from(piece) * u128::from(all) / u128::from(wanted)) as u64))
         .collect()
+}
+
+/// The rows of a piece, by its number among those of all SSTables.
+fn piece_at(table: &Table, mut number: u64) -> Result<Vec<u8>, Error> {
+    let mut rows = Vec::new();
+    for ss_table in table.ss_tables() {
+        let pieces = ss_table.raw_bytes().div_ceil(PIECE_BYTES as u64);
+        if number < pieces {
+            ss_table.read(number * PIECE_BYTES as u64, PIECE_BYTES, &mut rows)?;
+            break;
+        }
+        number -= pieces;
+    }
+    Ok(rows)
 }
 
 /// CPU time of the calling thread.

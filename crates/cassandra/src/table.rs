@@ -17,6 +17,7 @@ const PLAIN_CHUNK_BYTES: u32 = 1 << 16;
 
 /// The SSTables of one table.
 pub struct Table {
+    folder: PathBuf,
     ss_tables: Vec<SsTable>,
 }
 
@@ -51,7 +52,12 @@ impl Table {
         paths.sort();
         let opened = paths.iter().map(|path| SsTable::open(path));
         let present = opened.filter(|opened| !opened.as_ref().is_err_and(Error::is_gone));
-        Ok(Table { ss_tables: present.collect::<Result<_, _>>()? })
+        Ok(Table { folder: folder.to_owned(), ss_tables: present.collect::<Result<_, _>>()? })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The SSTables, by name.

@@ -97,8 +97,8 @@ test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, ki
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
 
 test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's compressor, on one node and on three: \
-  ten minutes of two cores
-	cargo build --locked --package ziptier-jni
+  fifteen minutes of two cores
+	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \

@@ -33,7 +33,8 @@ pub struct CompressionInfo {
     pub raw_from_bytes: u32,
     /// Bytes of all chunks before they are compressed.
     pub raw_bytes: u64,
-    /// Where each chunk begins in `Data.db`, ascending.
+    /// Where each chunk begins in `Data.db`, ascending. Chunks without bytes may follow the last one that has some: a
+    /// compaction leaves one.
     pub offsets: Vec<u64>,
 }
 
@@ -44,6 +45,11 @@ pub(crate) struct Fault {
 }
 
 impl CompressionInfo {
+    /// The value of an option, if it is set.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(set, _)| set == name).map(|(_, value)| value.as_str())
+    }
+
     /// Reads the contents of a file. `bounds_raw` says whether it has the field for chunks that are stored raw.
     pub(crate) fn parse(bytes: &[u8], bounds_raw: bool) -> Result<CompressionInfo, Fault> {
         let mut reader = Reader { bytes, at: 0 };
@@ -62,7 +68,7 @@ impl CompressionInfo {
         let raw_bytes = reader.long("the length of all chunks")?;
         let chunks = u64::from(reader.int("the number of chunks")?);
         let left = bytes.len() - reader.at;
-        if left as u64 != chunks * 8 || chunks != raw_bytes.div_ceil(chunk_bytes.into()) {
+        if left as u64 != chunks * 8 || chunks < raw_bytes.div_ceil(chunk_bytes.into()) {
             return Err(reader.fault(format!(
                 "{chunks} chunks of {chunk_bytes} bytes for {raw_bytes} bytes, and {left} bytes of offsets"
             )));
@@ -71,7 +77,7 @@ impl CompressionInfo {
             (0..chunks).map(|_| reader.long("the offset of a chunk")).collect::<Result<Vec<_>, Fault>>()?;
         let ascend = offsets.windows(2).all(|pair| {
             let stored = pair[1].checked_sub(pair[0]);
-            stored.is_some_and(|stored| stored > CHECKSUM_BYTES)
+            stored.is_some_and(|stored| stored >= CHECKSUM_BYTES)
         });
         if !ascend {
             return Err(reader.fault("offsets of chunks do not ascend".into()));
@@ -161,7 +167,7 @@ mod tests {
     #[test]
     fn wrong_bytes_are_named() {
         let fault = |bytes: &[u8]| CompressionInfo::parse(bytes, true).err().unwrap().what;
-        assert!(fault(&stored(&[0, 4])).contains("do not ascend"));
+        assert!(fault(&stored(&[0, 3])).contains("do not ascend"));
         assert!(fault(&stored(&[9, 3])).contains("do not ascend"));
         let sound = stored(&[0, 7000]);
         assert!(fault(&[&sound[..], &[0]].concat()).contains("17 bytes of offsets"));

@@ -1,4 +1,4 @@
-//! Decompresses the chunks of Cassandra's own compressors.
+//! Decompresses the chunks of Cassandra's own compressors, and of ziptier's.
 //!
 //! | class | a chunk |
 //! |---|---|
@@ -7,13 +7,26 @@
 //! | `DeflateCompressor` | a zlib stream |
 //! | `ZstdCompressor` | a zstd frame |
 //! | `NoopCompressor` | the bytes |
+//! | `ZiptierCompressor` | as the class of option `format`; with `token` a block of tokens |
 
-use ziptier_codec::block::{Contexts, Setting};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ziptier_codec::block::{Contexts, Dictionary, Setting};
 use ziptier_codec::format::Format;
+
+use crate::compression_info::CompressionInfo;
 
 /// Bytes in front of and behind raw DEFLATE in a zlib stream.
 const ZLIB_HEADER_BYTES: usize = 2;
 const ZLIB_TRAILER_BYTES: usize = 4;
+
+/// A dictionary as the option `dictionary` of a table.
+pub fn dictionary_option(dictionary: &Dictionary) -> String {
+    STANDARD.encode(dictionary.to_bytes())
+}
 
 /// What unpacks the chunks of an SSTable.
 pub(crate) enum Decompressor {
@@ -22,24 +35,60 @@ pub(crate) enum Decompressor {
     Lz4(Contexts),
     Zstd,
     Deflate(Contexts),
+    Token(Contexts),
 }
 
-/// The classes whose chunks can be read.
-pub(crate) const CLASSES: &str =
-    "LZ4Compressor, SnappyCompressor, DeflateCompressor, ZstdCompressor and NoopCompressor";
+/// One decompressor for all SSTables with the same compressor and options: that of tokens takes a MB or two.
+#[derive(Default)]
+pub(crate) struct Decompressors {
+    open: HashMap<(String, Vec<(String, String)>), Arc<Decompressor>>,
+}
+
+impl Decompressors {
+    /// That of an SSTable, or why there is none.
+    pub(crate) fn of(&mut self, info: &CompressionInfo) -> Result<Arc<Decompressor>, String> {
+        let key = (info.compressor.clone(), info.options.clone());
+        if let Some(open) = self.open.get(&key) {
+            return Ok(open.clone());
+        }
+        let opened = Arc::new(Decompressor::of(info)?);
+        self.open.insert(key, opened.clone());
+        Ok(opened)
+    }
+}
 
 impl Decompressor {
-    /// That of a class, `None` if the class is not one of [`CLASSES`].
-    pub(crate) fn of(class: &str) -> Option<Decompressor> {
-        let contexts = |format| Setting::new(format).engine().ok().map(Contexts::new);
-        Some(match class {
-            "NoopCompressor" => Decompressor::Noop,
-            "SnappyCompressor" => Decompressor::Snappy,
-            "LZ4Compressor" => Decompressor::Lz4(contexts(Format::Lz4)?),
-            "ZstdCompressor" => Decompressor::Zstd,
-            "DeflateCompressor" => Decompressor::Deflate(contexts(Format::Deflate)?),
-            _ => return None,
-        })
+    fn of(info: &CompressionInfo) -> Result<Decompressor, String> {
+        match info.compressor.as_str() {
+            "NoopCompressor" => Ok(Decompressor::Noop),
+            "SnappyCompressor" => Ok(Decompressor::Snappy),
+            "LZ4Compressor" => contexts(Setting::new(Format::Lz4)).map(Decompressor::Lz4),
+            "ZstdCompressor" => Ok(Decompressor::Zstd),
+            "DeflateCompressor" => contexts(Setting::new(Format::Deflate)).map(Decompressor::Deflate),
+            "ZiptierCompressor" => Decompressor::of_ziptier(info),
+            other => Err(format!(
+                "its compressor is {other}, and those of LZ4Compressor, SnappyCompressor, DeflateCompressor, \
+                 ZstdCompressor, NoopCompressor and ZiptierCompressor can be read"
+            )),
+        }
+    }
+
+    fn of_ziptier(info: &CompressionInfo) -> Result<Decompressor, String> {
+        match info.option("format").unwrap_or("deflate") {
+            "lz4" => contexts(Setting::new(Format::Lz4)).map(Decompressor::Lz4),
+            "zstd" => Ok(Decompressor::Zstd),
+            "deflate" => contexts(Setting::new(Format::Deflate)).map(Decompressor::Deflate),
+            "token" => {
+                let text = info.option("dictionary").ok_or("its tokens have no dictionary")?;
+                let unreadable = |error: String| format!("its dictionary of tokens is damaged: {error}");
+                let stored = STANDARD.decode(text).map_err(|error| unreadable(error.to_string()))?;
+                let dictionary =
+                    Dictionary::from_bytes(&stored).map_err(|error| unreadable(error.to_string()))?;
+                let setting = Setting::new(Format::Token).with_dictionary(Arc::new(dictionary));
+                contexts(setting).map(Decompressor::Token).map_err(unreadable)
+            }
+            other => Err(format!("its format is '{other}', and deflate, lz4, token and zstd can be read")),
+        }
     }
 
     /// Fills `raw`, which the chunk decompresses to exactly, or says what is wrong with the chunk.
@@ -70,6 +119,7 @@ impl Decompressor {
                 let found = zstd::bulk::decompress(chunk, raw_bytes).map_err(|error| error.to_string())?;
                 *raw = found;
             }
+            Decompressor::Token(contexts) => by(contexts, chunk, raw)?,
             Decompressor::Deflate(contexts) => {
                 let end = chunk.len().checked_sub(ZLIB_TRAILER_BYTES);
                 let block =
@@ -82,4 +132,8 @@ impl Decompressor {
             false => Err(format!("it has {} bytes, {raw_bytes} were expected", raw.len())),
         }
     }
+}
+
+fn contexts(setting: Setting) -> Result<Contexts, String> {
+    setting.engine().map(Contexts::new).map_err(|error| error.to_string())
 }

@@ -21,6 +21,7 @@ mod estimate;
 mod table;
 
 pub use compression_info::CompressionInfo;
+pub use compressor::dictionary_option;
 pub use error::Error;
 pub use estimate::{CHUNK_BYTES, DICTIONARY_BYTES_MAX, Estimate, FormatEstimate, train};
 pub use table::{SsTable, Table};

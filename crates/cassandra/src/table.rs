@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::compression_info::{CHECKSUM_BYTES, CompressionInfo, OFFSET_BYTES};
-use crate::compressor::{CLASSES, Decompressor};
+use crate::compressor::{Decompressor, Decompressors};
 use crate::error::Error;
 
 const DATA: &str = "-Data.db";
@@ -31,7 +32,7 @@ pub struct SsTable {
 
 struct Packed {
     info: CompressionInfo,
-    decompressor: Decompressor,
+    decompressor: Arc<Decompressor>,
 }
 
 impl Table {
@@ -50,7 +51,8 @@ impl Table {
             .filter(|path| path.to_str().is_some_and(|path| path.ends_with(DATA)))
             .collect();
         paths.sort();
-        let opened = paths.iter().map(|path| SsTable::open(path));
+        let mut decompressors = Decompressors::default();
+        let opened = paths.iter().map(|path| SsTable::open(path, &mut decompressors));
         let present = opened.filter(|opened| !opened.as_ref().is_err_and(Error::is_gone));
         Ok(Table { folder: folder.to_owned(), ss_tables: present.collect::<Result<_, _>>()? })
     }
@@ -78,7 +80,7 @@ impl Table {
 
 impl SsTable {
     /// Opens the SSTable of a file `...-Data.db`.
-    fn open(path: &Path) -> Result<SsTable, Error> {
+    fn open(path: &Path, decompressors: &mut Decompressors) -> Result<SsTable, Error> {
         let file = File::open(path).map_err(Error::io(path))?;
         let data_bytes = file.metadata().map_err(Error::io(path))?.len();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -91,18 +93,13 @@ impl SsTable {
                 let version = stem.split('-').next().unwrap_or_default();
                 let info = CompressionInfo::parse(&bytes, version >= BOUNDS_RAW_SINCE)
                     .map_err(|fault| Error::damaged(&info_path, fault.offset, fault.what))?;
-                if info.offsets.last().is_some_and(|&last| last + CHECKSUM_BYTES >= data_bytes) {
+                if info.offsets.last().is_some_and(|&last| last + CHECKSUM_BYTES > data_bytes) {
                     let what =
                         format!("the last chunk lies behind the {data_bytes} bytes of {}", path.display());
                     return Err(Error::damaged(&info_path, bytes.len() as u64, what));
                 }
-                let decompressor = Decompressor::of(&info.compressor).ok_or_else(|| Error::Unsupported {
-                    path: info_path,
-                    what: format!(
-                        "its compressor is {}, and those of {CLASSES} can be read",
-                        info.compressor
-                    ),
-                })?;
+                let decompressor =
+                    decompressors.of(&info).map_err(|what| Error::Unsupported { path: info_path, what })?;
                 Some(Packed { info, decompressor })
             }
         };

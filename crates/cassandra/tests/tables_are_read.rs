@@ -5,8 +5,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use ziptier_cassandra::{CHUNK_BYTES, DICTIONARY_BYTES_MAX, Dictionary, Estimate, Table, train};
+use ziptier_cassandra::{
+    CHUNK_BYTES, DICTIONARY_BYTES_MAX, Dictionary, Estimate, Table, dictionary_option, train,
+};
 use ziptier_codec::block::Setting;
 use ziptier_codec::format::Format;
 
@@ -53,15 +56,28 @@ fn text(text: &str) -> Vec<u8> {
 
 /// Writes an SSTable whose chunks of `raw_from` bytes or more are stored raw; its file of rows.
 fn write(folder: &Path, number: u32, class: &str, rows: &[u8], raw_from: usize) -> PathBuf {
+    write_with(folder, number, (class, &[]), rows, raw_from, &|chunk| packed(class, chunk))
+}
+
+/// As [`write`], with options and a function that packs. The last chunk has no bytes, as after a compaction.
+fn write_with(
+    folder: &Path,
+    number: u32,
+    (class, options): (&str, &[(&str, &str)]),
+    rows: &[u8],
+    raw_from: usize,
+    packed: &dyn Fn(&[u8]) -> Vec<u8>,
+) -> PathBuf {
     let (mut data, mut offsets) = (Vec::new(), Vec::new());
-    for chunk in rows.chunks(CHUNK) {
-        let packed = packed(class, chunk);
+    for chunk in rows.chunks(CHUNK).chain([&[][..]]) {
+        let packed = packed(chunk);
         let stored = if packed.len() >= raw_from { chunk } else { &packed };
         offsets.push(data.len() as u64);
         data.extend_from_slice(stored);
         data.extend(crc32fast::hash(stored).to_be_bytes());
     }
-    let mut info = [text(class), 0u32.to_be_bytes().to_vec()].concat();
+    let mut info = [text(class), (options.len() as u32).to_be_bytes().to_vec()].concat();
+    options.iter().for_each(|(name, value)| info.extend([text(name), text(value)].concat()));
     info.extend((CHUNK as u32).to_be_bytes());
     info.extend((raw_from as u32).to_be_bytes());
     info.extend((rows.len() as u64).to_be_bytes());
@@ -100,6 +116,53 @@ fn rows_of_every_compressor_come_back() {
     }
 }
 
+/// A table is trained again on what ziptier wrote.
+#[test]
+fn rows_of_ziptier_come_back() {
+    let rows = rows(300_000);
+    let texts: Vec<&[u8]> = rows.chunks(4096).collect();
+    let dictionary = Arc::new(Dictionary::train(Format::Token, &texts, 40_000, 0).unwrap());
+    let option = dictionary_option(&dictionary);
+    let engine = Setting::new(Format::Token).with_dictionary(dictionary).engine().unwrap();
+    let token = |raw: &[u8]| {
+        let mut packed = Vec::new();
+        engine.open().unwrap().compress(raw, &mut packed, usize::MAX).unwrap();
+        packed
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let never = i32::MAX as usize;
+    let class = "ZiptierCompressor";
+    for number in [1, 2] {
+        let options = [("format", "token"), ("dictionary", option.as_str())];
+        write_with(dir.path(), number, (class, &options), &rows, never, &token);
+    }
+    write_with(dir.path(), 3, (class, &[]), &rows, never, &|raw| packed("DeflateCompressor", raw));
+    for (number, format, as_class) in [(4, "lz4", "LZ4Compressor"), (5, "zstd", "ZstdCompressor")] {
+        write_with(dir.path(), number, (class, &[("format", format)]), &rows, never, &|raw| {
+            packed(as_class, raw)
+        });
+    }
+    let table = Table::open(dir.path()).unwrap();
+    assert_eq!(table.ss_tables().len(), 5);
+    for ss_table in table.ss_tables() {
+        let mut read = Vec::new();
+        ss_table.read(0, rows.len(), &mut read).unwrap();
+        assert!(read == rows, "{}", ss_table.path().display());
+    }
+    train(&table).unwrap();
+
+    for (options, words) in [
+        (&[("format", "lzma")][..], "its format is 'lzma', and deflate, lz4, token and zstd can be read"),
+        (&[("format", "token")], "its tokens have no dictionary"),
+        (&[("format", "token"), ("dictionary", "?")], "its dictionary of tokens is damaged: "),
+        (&[("format", "token"), ("dictionary", &option[4..])], "its dictionary of tokens is damaged: "),
+    ] {
+        write_with(dir.path(), 6, (class, options), &rows, never, &token);
+        let error = Table::open(dir.path()).err().unwrap().to_string();
+        assert!(error.contains("nb-6-big-CompressionInfo.db") && error.contains(words), "{error}");
+    }
+}
+
 #[test]
 fn damage_is_named_and_never_given_out() {
     let rows = rows(60_000);
@@ -128,13 +191,14 @@ fn damage_behind_a_sound_checksum_has_the_length_of_its_chunk() {
     for class in CLASSES {
         let dir = tempfile::tempdir().unwrap();
         let path = write(dir.path(), 1, class, &rows, i32::MAX as usize);
-        let sound = fs::read(&path).unwrap();
+        let mut sound = fs::read(&path).unwrap();
+        let empty = sound.split_off(sound.len() - packed(class, &[]).len() - 4);
         let mut refused = 0;
         for at in (0..sound.len() - 4).step_by(41) {
             let mut chunk = sound[..sound.len() - 4].to_vec();
             chunk[at] ^= 1 << (at % 8);
             let checksum = crc32fast::hash(&chunk).to_be_bytes();
-            fs::write(&path, [&chunk[..], &checksum].concat()).unwrap();
+            fs::write(&path, [&chunk[..], &checksum, &empty].concat()).unwrap();
             let mut read = Vec::new();
             match Table::open(dir.path()).unwrap().ss_tables()[0].read(0, CHUNK, &mut read) {
                 Ok(()) => assert_eq!(read.len(), CHUNK),

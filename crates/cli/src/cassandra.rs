@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use base64::Engine as _;
 use clap::Subcommand;
 use ziptier::ByteSize;
 use ziptier_cassandra::{Error, Estimate, Table};
@@ -53,9 +52,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 /// The statement on stdout, so that `cqlsh -f` takes it, and all else on stderr.
 fn train(dir: &Path, chunk_kib: u32) -> Result<String, Error> {
     let table = Table::open(dir)?;
-    let dictionary = ziptier_cassandra::train(&table)?.to_bytes();
-    eprintln!("trained a dictionary of {} bytes on rows of {}", dictionary.len(), dir.display());
-    let dictionary = base64::engine::general_purpose::STANDARD.encode(dictionary);
+    let dictionary = ziptier_cassandra::dictionary_option(&ziptier_cassandra::train(&table)?);
+    eprintln!("trained a dictionary of {} characters on rows of {}", dictionary.len(), dir.display());
     Ok(format!(
         "ALTER TABLE {} WITH compression = {{'class': 'ZiptierCompressor', 'format': 'token', \
          'chunk_length_in_kb': {chunk_kib}, 'dictionary': '{dictionary}'}};\n",

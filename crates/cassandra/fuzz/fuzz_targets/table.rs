@@ -14,13 +14,14 @@ use ziptier_cassandra::Table;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder for the table"));
 
-const CLASSES: [&str; 6] = [
+const CLASSES: [&str; 7] = [
     "LZ4Compressor",
     "SnappyCompressor",
     "DeflateCompressor",
     "ZstdCompressor",
     "NoopCompressor",
     "QPLCompressor",
+    "ZiptierCompressor",
 ];
 
 #[derive(Debug, Arbitrary)]

@@ -39,11 +39,23 @@ public final class ChunkCounters implements ChunkCountersMXBean {
 
     void register() {
         try {
-            ObjectName name = new ObjectName("io.ziptier:type=Compressor," + options);
-            ManagementFactory.getPlatformMBeanServer().registerMBean(this, name);
+            ManagementFactory.getPlatformMBeanServer().registerMBean(this, name());
         } catch (JMException unregistered) {
             LOGGER.warn("JMX does not show ZiptierCompressor with {}: {}", options, unregistered.toString());
         }
+    }
+
+    /** Takes the counters out of JMX, which else holds their codec for ever. */
+    public void unregister() {
+        try {
+            ManagementFactory.getPlatformMBeanServer().unregisterMBean(name());
+        } catch (JMException unregistered) {
+            LOGGER.warn("JMX goes on showing ZiptierCompressor with {}: {}", options, unregistered.toString());
+        }
+    }
+
+    private ObjectName name() throws JMException {
+        return new ObjectName("io.ziptier:type=Compressor," + options);
     }
 
     void compressed(long rawBytes, long storedBytes) {

@@ -8,17 +8,21 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+
+import javax.management.ObjectName;
 
 import org.apache.cassandra.exceptions.ConfigurationException;
 import org.apache.cassandra.io.compress.BufferType;
@@ -28,11 +32,11 @@ import org.apache.cassandra.io.compress.LZ4Compressor;
 import org.apache.cassandra.io.compress.ZiptierCompressor;
 import org.apache.cassandra.io.compress.ZstdCompressor;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import io.ziptier.cassandra.node.Corpus;
-import io.ziptier.codec.Dictionary;
 
 /** Chunks that Cassandra's own compressors could not read, and failures of an engine that looked like damage. */
 class ChunksTest {
@@ -140,22 +144,41 @@ class ChunksTest {
     }
 
     private static Map<String, String> tokenOptions(int from) {
-        Corpus corpus;
         try {
-            corpus = Corpus.read();
+            return Map.of("format", "token", "dictionary", Corpus.read().dictionary(from));
         } catch (IOException failure) {
             throw new UncheckedIOException(failure);
         }
-        List<byte[]> samples = new ArrayList<>();
-        for (int number = 0; number < 60; number++) {
-            byte[] sample = new byte[4096];
-            corpus.piece(from + number, sample.length).get(sample);
-            samples.add(sample);
+    }
+
+    /** A node kept the codec of each dictionary that it had ever met. */
+    @Test
+    @Timeout(value = 1, unit = TimeUnit.MINUTES)
+    void aDictionaryThatNothingUsesIsForgotten() throws Exception {
+        ICompressor kept = ZiptierCompressor.create(tokenOptions(200));
+        List<ICompressor> held = new ArrayList<>();
+        List<ObjectName> names = new ArrayList<>();
+        for (int number = 100; number < 103; number++) {
+            held.add(ZiptierCompressor.create(tokenOptions(number)));
+            names.add(name(tokenOptions(number)));
         }
-        try (Dictionary dictionary = Dictionary.train("token", samples, 40_000, 0)) {
-            String stored = Base64.getEncoder().encodeToString(dictionary.store());
-            return Map.of("format", "token", "dictionary", stored);
+        assertTrue(namesOfTokens().containsAll(names));
+        held.clear();
+        while (names.stream().anyMatch(namesOfTokens()::contains)) {
+            System.gc();
+            Thread.sleep(10);
+            assertSame(kept, ZiptierCompressor.create(tokenOptions(200)));
         }
+        assertTrue(namesOfTokens().contains(name(tokenOptions(200))));
+    }
+
+    private static Set<ObjectName> namesOfTokens() throws Exception {
+        ObjectName pattern = new ObjectName("io.ziptier:type=Compressor,format=token,*");
+        return ManagementFactory.getPlatformMBeanServer().queryNames(pattern, null);
+    }
+
+    private static ObjectName name(Map<String, String> options) throws Exception {
+        return new ObjectName("io.ziptier:type=Compressor," + ChunkOptions.parse(options));
     }
 
     @Test

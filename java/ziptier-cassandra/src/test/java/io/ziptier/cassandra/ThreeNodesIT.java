@@ -6,10 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Set;
-import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 import com.datastax.oss.driver.api.core.ConsistencyLevel;
@@ -23,43 +20,78 @@ import io.ziptier.cassandra.node.Corpus;
 import io.ziptier.cassandra.node.Node;
 import io.ziptier.cassandra.node.Rows;
 
-/** A repair or a new node got SSTables by the stream, and could not make their compressor from the stream's header. */
+/**
+ * A repair or a new node got SSTables by the stream, and could not make their compressor from the stream's header.
+ *
+ * <p>Two tables go through all of it: one of DEFLATE, and one of tokens, which gets another dictionary meanwhile.
+ */
 @Tag("cluster")
 class ThreeNodesIT {
     private static final int ROWS = 3000;
+    private static final List<String> TABLES = List.of("deflate", "token");
     private static final String CHUNK_BY_CHUNK = "stream_entire_sstables: false";
     private static final String WHOLE_FILES = "stream_entire_sstables: true";
 
-    /** A table was filled while a node was dead. A repair brings the node whole files, which it takes as they are. */
+    /** The tables were filled while a node was dead. A repair brings the node whole files, which it takes as is. */
     @Test
     @Timeout(value = 15, unit = TimeUnit.MINUTES)
-    void aNodeGetsATableThatItMissedByWholeFiles() throws Exception {
+    void aNodeGetsTablesThatItMissedByWholeFiles() throws Exception {
         try (Cluster cluster = Cluster.ofSeveral()) {
             List<Node> nodes = started(cluster, WHOLE_FILES);
-            Rows rows = filledWithoutTheThird(nodes);
-            Node killed = nodes.get(2);
+            Node first = nodes.get(0), killed = nodes.get(2);
+            Rows.createKeyspace(first.session(), 3);
+            cluster.awaitSchema();
+            killed.kill();
+            first.operations().awaitLive(2);
+            create(first.session());
+            cluster.awaitSchema();
+            write(first.session(), 0, ROWS / 2);
+            flush(nodes.subList(0, 2));
+            changeDictionary(first.session());
+            write(first.session(), ROWS / 2, ROWS);
+            restart(killed, nodes);
+            cluster.awaitSchema();
             repair(killed, "CassandraEntireSSTableStreamReader");
-            assertEquals(ROWS, rows.at(ConsistencyLevel.ONE).read(killed.session(), 0, ROWS));
+            assertHasAll(killed, ConsistencyLevel.ONE);
             assertNoDamage(nodes);
         }
     }
 
     /** Writes at QUORUM go on while a node is killed. It gets what it missed chunk by chunk, and so does a fourth. */
     @Test
-    @Timeout(value = 15, unit = TimeUnit.MINUTES)
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void aKilledNodeIsRepairedAndAFourthJoinsByChunks() throws Exception {
         try (Cluster cluster = Cluster.ofSeveral()) {
             List<Node> nodes = started(cluster, CHUNK_BY_CHUNK);
-            Rows rows = filledAroundAKill(nodes);
-            Node killed = nodes.get(2);
+            Node first = nodes.get(0), killed = nodes.get(2);
+            Rows.createKeyspace(first.session(), 3);
+            create(first.session());
+            cluster.awaitSchema();
+            write(first.session(), 0, ROWS / 3);
+            flush(nodes);
+            Thread kill = new Thread(killed::kill);
+            kill.start();
+            write(first.session(), ROWS / 3, ROWS * 2 / 3);
+            kill.join();
+            // Reads wait for a dead node until the others know of its death.
+            first.operations().awaitLive(2);
+            changeDictionary(first.session());
+            write(first.session(), ROWS * 2 / 3, ROWS);
+            assertHasAll(first, ConsistencyLevel.QUORUM);
+            restart(killed, nodes);
+            cluster.awaitSchema();
             repair(killed, "CassandraCompressedStreamReader");
-            assertEquals(ROWS, rows.at(ConsistencyLevel.ONE).read(killed.session(), 0, ROWS));
+            assertHasAll(killed, ConsistencyLevel.ONE);
 
             Node fourth = cluster.add().withYaml(CHUNK_BY_CHUNK).bootstrapping().start();
             nodes.add(fourth);
-            assertEquals(ROWS, rows.at(ConsistencyLevel.QUORUM).read(fourth.session(), 0, ROWS));
-            long joined = fourth.operations().compressor("format=deflate").getCompressedRawBytes();
-            assertTrue(joined > ROWS * 100L, "the join has written " + joined + " bytes");
+            assertHasAll(fourth, ConsistencyLevel.QUORUM);
+            for (String table : TABLES) {
+                long joined = 0;
+                for (ChunkCountersMXBean one : fourth.operations().compressors("format=" + table))
+                    joined += one.getCompressedRawBytes();
+                assertTrue(joined > ROWS * 100L, "the join has written " + joined + " bytes of " + table);
+            }
             assertNoDamage(nodes);
         }
     }
@@ -72,71 +104,60 @@ class ThreeNodesIT {
         return nodes;
     }
 
-    /** A third of the rows with all nodes, a third while the last one dies, a third without it. */
-    private static Rows filledAroundAKill(List<Node> nodes) throws Exception {
-        CqlSession session = nodes.get(0).session();
-        Rows.createKeyspace(session, 3);
-        Rows rows = new Rows(Corpus.read(), "shared").at(ConsistencyLevel.QUORUM);
-        rows.create(session, ziptier(""));
-        awaitSchema(nodes);
-        rows.write(session, 0, ROWS / 3);
-        for (Node node : nodes)
-            node.operations().flush(KEYSPACE, "shared");
-        Node killed = nodes.get(2);
-        Thread kill = new Thread(killed::kill);
-        kill.start();
-        rows.write(session, ROWS / 3, ROWS);
-        kill.join();
-        // Reads wait for a dead node until the others know of its death.
-        nodes.get(0).operations().awaitLive(2);
-        assertEquals(ROWS, rows.read(session, 0, ROWS));
-        restartTheThird(nodes);
-        return rows;
+    private static void create(CqlSession session) throws Exception {
+        rows("deflate").create(session, ziptier(""));
+        rows("token").create(session, tokens(0));
     }
 
-    /** All rows, written while the last node is dead. */
-    private static Rows filledWithoutTheThird(List<Node> nodes) throws Exception {
-        CqlSession session = nodes.get(0).session();
-        Rows.createKeyspace(session, 3);
-        awaitSchema(nodes);
-        nodes.get(2).kill();
-        nodes.get(0).operations().awaitLive(2);
-        Rows rows = new Rows(Corpus.read(), "shared").at(ConsistencyLevel.QUORUM);
-        rows.create(session, ziptier(""));
-        awaitSchema(nodes.subList(0, 2));
-        rows.write(session, 0, ROWS);
-        restartTheThird(nodes);
-        return rows;
+    private static void changeDictionary(CqlSession session) throws Exception {
+        rows("token").alter(session, tokens(500));
     }
 
-    private static void restartTheThird(List<Node> nodes) throws Exception {
-        for (Node node : nodes.subList(0, 2))
-            node.operations().flush(KEYSPACE, "shared");
-        nodes.get(2).start();
+    private static String tokens(int from) throws Exception {
+        return ziptier("'format': 'token', 'dictionary': '" + Corpus.read().dictionary(from) + "'");
+    }
+
+    private static void write(CqlSession session, int from, int to) throws Exception {
+        for (String table : TABLES)
+            rows(table).at(ConsistencyLevel.QUORUM).write(session, from, to);
+    }
+
+    private static void flush(List<Node> nodes) throws Exception {
+        for (Node node : nodes) {
+            for (String table : TABLES)
+                node.operations().flush(KEYSPACE, table);
+        }
+    }
+
+    private static void restart(Node killed, List<Node> nodes) throws Exception {
+        flush(nodes.subList(0, 2));
+        killed.start();
         for (Node node : nodes)
             node.operations().awaitLive(3);
-        awaitSchema(nodes);
-    }
-
-    /** A node that has not heard of a table fails its writes and its repairs. */
-    private static void awaitSchema(List<Node> nodes) throws Exception {
-        Set<UUID> versions;
-        do {
-            versions = new HashSet<>();
-            for (Node node : nodes)
-                versions.add(node.session().execute("SELECT schema_version FROM system.local").one().getUuid(0));
-            Thread.sleep(200);
-        } while (versions.size() > 1);
     }
 
     /** Repairs a node, and makes sure which of Cassandra's readers has taken the streams. */
     private static void repair(Node node, String reader) throws Exception {
-        node.operations().repair(KEYSPACE, "shared");
+        for (String table : TABLES)
+            node.operations().repair(KEYSPACE, table);
         assertTrue(node.logged().contains(reader + ".java"), "no stream came by " + reader);
     }
 
+    private static void assertHasAll(Node node, ConsistencyLevel level) throws Exception {
+        for (String table : TABLES)
+            assertEquals(ROWS, rows(table).at(level).read(node.session(), 0, ROWS), table);
+    }
+
     private static void assertNoDamage(List<Node> nodes) throws Exception {
-        for (Node node : nodes)
-            assertEquals(0, node.operations().compressor("format=deflate").getDamagedChunks());
+        for (Node node : nodes) {
+            for (String table : TABLES) {
+                for (ChunkCountersMXBean one : node.operations().compressors("format=" + table))
+                    assertEquals(0, one.getDamagedChunks(), table);
+            }
+        }
+    }
+
+    private static Rows rows(String table) throws Exception {
+        return new Rows(Corpus.read(), table);
     }
 }

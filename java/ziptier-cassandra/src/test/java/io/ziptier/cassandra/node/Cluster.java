@@ -5,7 +5,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
+import java.util.UUID;
 import java.util.stream.Stream;
 
 /** Nodes that know each other. Closing it stops all of them and deletes their files. */
@@ -38,6 +41,19 @@ public final class Cluster implements AutoCloseable {
         Node node = new Node(this, nodes.size() + 1);
         nodes.add(node);
         return node;
+    }
+
+    /** Waits until all running nodes know the same tables. One that does not fails its writes and its repairs. */
+    public void awaitSchema() throws InterruptedException {
+        Set<UUID> versions;
+        do {
+            Thread.sleep(200);
+            versions = new HashSet<>();
+            for (Node node : nodes) {
+                if (node.isRunning())
+                    versions.add(node.session().execute("SELECT schema_version FROM system.local").one().getUuid(0));
+            }
+        } while (versions.size() > 1);
     }
 
     @Override

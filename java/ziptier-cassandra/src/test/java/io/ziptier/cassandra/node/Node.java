@@ -213,6 +213,17 @@ public final class Node {
         }
     }
 
+    /** Whether files wait for nodes that missed their writes. */
+    public boolean hasHints() throws IOException {
+        try (Stream<Path> files = Files.list(dir.resolve("hints"))) {
+            return files.anyMatch(file -> file.toString().endsWith(".hints"));
+        }
+    }
+
+    boolean isRunning() {
+        return process != null && process.isAlive();
+    }
+
     /** Flushes and stops the node as an operator does. */
     public void stop() throws Exception {
         operations().drain();

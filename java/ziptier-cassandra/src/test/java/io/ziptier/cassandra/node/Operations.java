@@ -1,6 +1,8 @@
 package io.ziptier.cassandra.node;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -106,9 +108,16 @@ public final class Operations {
 
     /** The counters of a set of options, such as {@code format=deflate}. */
     public ChunkCountersMXBean compressor(String options) throws Exception {
+        return compressors(options).get(0);
+    }
+
+    /** As {@link #compressor}, of all sets of options that have these. */
+    public List<ChunkCountersMXBean> compressors(String options) throws Exception {
         ObjectName pattern = new ObjectName("io.ziptier:type=Compressor," + options + ",*");
-        ObjectName name = server.queryNames(pattern, null).iterator().next();
-        return JMX.newMXBeanProxy(server, name, ChunkCountersMXBean.class);
+        List<ChunkCountersMXBean> all = new ArrayList<>();
+        for (ObjectName name : server.queryNames(pattern, null))
+            all.add(JMX.newMXBeanProxy(server, name, ChunkCountersMXBean.class));
+        return all;
     }
 
     void close() {

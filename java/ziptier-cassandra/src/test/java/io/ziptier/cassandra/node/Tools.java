@@ -49,12 +49,23 @@ public final class Tools {
         return run(List.of(Node.java(), "-jar", Node.jars(), "migrate-off", dir.toString()));
     }
 
+    /** {@code ziptier cassandra COMMAND DIR}, of the table's folder on a node. Gives what stdout gets. */
+    public static String ziptier(String command, Node node, String keyspace, String table) throws Exception {
+        List<String> whole = List.of(System.getProperty("ziptier.command"), "cassandra", command,
+                                     node.table(keyspace, table).toString());
+        return run(new ProcessBuilder(whole).redirectError(ProcessBuilder.Redirect.INHERIT));
+    }
+
     private static String run(List<String> command) throws Exception {
-        Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+        return run(new ProcessBuilder(command).redirectErrorStream(true));
+    }
+
+    private static String run(ProcessBuilder command) throws Exception {
+        Process process = command.start();
         try {
             String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
             if (!process.waitFor(1, TimeUnit.MINUTES) || process.exitValue() != 0)
-                throw new AssertionError(String.join(" ", command) + " failed: " + printed);
+                throw new AssertionError(String.join(" ", command.command()) + " failed: " + printed);
             return printed;
         } finally {
             process.destroyForcibly();

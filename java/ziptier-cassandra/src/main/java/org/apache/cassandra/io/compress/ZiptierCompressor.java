@@ -1,13 +1,16 @@
 package org.apache.cassandra.io.compress;
 
 import java.io.IOException;
+import java.lang.ref.ReferenceQueue;
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 
 import io.ziptier.cassandra.ChunkCodec;
+import io.ziptier.cassandra.ChunkCounters;
 import io.ziptier.cassandra.ChunkOptions;
 
 /**
@@ -17,8 +20,12 @@ import io.ziptier.cassandra.ChunkOptions;
  * name here.
  */
 public final class ZiptierCompressor implements ICompressor {
-    /** Equal options share an instance, for Cassandra compares the compressors of two tables by identity. */
-    private static final Map<ChunkOptions, ZiptierCompressor> INSTANCES = new ConcurrentHashMap<>();
+    /**
+     * Equal options share an instance, for Cassandra compares the compressors of two tables by identity. Tables and
+     * SSTables hold their instances. The dictionary of one that nobody holds any more gives its memory back.
+     */
+    private static final Map<ChunkOptions, Instance> INSTANCES = new HashMap<>();
+    private static final ReferenceQueue<ZiptierCompressor> UNUSED = new ReferenceQueue<>();
 
     private final ChunkCodec codec;
 
@@ -31,9 +38,37 @@ public final class ZiptierCompressor implements ICompressor {
      *
      * @throws org.apache.cassandra.exceptions.ConfigurationException if an option is wrong
      */
-    public static ZiptierCompressor create(Map<String, String> options) {
-        return INSTANCES.computeIfAbsent(ChunkOptions.parse(options),
-                                         parsed -> new ZiptierCompressor(ChunkCodec.open(parsed)));
+    public static synchronized ZiptierCompressor create(Map<String, String> options) {
+        for (Instance unused; (unused = (Instance) UNUSED.poll()) != null;)
+            unused.forget();
+        ChunkOptions parsed = ChunkOptions.parse(options);
+        Instance known = INSTANCES.get(parsed);
+        ZiptierCompressor compressor = known == null ? null : known.get();
+        if (compressor == null) {
+            if (known != null)
+                known.forget();
+            ChunkCodec codec = ChunkCodec.open(parsed);
+            compressor = new ZiptierCompressor(codec);
+            INSTANCES.put(parsed, new Instance(compressor, parsed, codec.counters()));
+        }
+        return compressor;
+    }
+
+    /** A compressor that lives as long as somebody else holds it, and what is to be undone after it. */
+    private static final class Instance extends WeakReference<ZiptierCompressor> {
+        private final ChunkOptions options;
+        private final ChunkCounters counters;
+
+        Instance(ZiptierCompressor compressor, ChunkOptions options, ChunkCounters counters) {
+            super(compressor, UNUSED);
+            this.options = options;
+            this.counters = counters;
+        }
+
+        void forget() {
+            if (INSTANCES.remove(options, this))
+                counters.unregister();
+        }
     }
 
     @Override

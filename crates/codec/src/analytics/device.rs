@@ -95,15 +95,15 @@ impl Executor for Accelerated {
                 Ok(Handed::Answered(answer)) => jobs[next].answer = Some(Ok(answer)),
                 Err(error) => jobs[next].answer = Some(Err(error)),
                 Ok(Handed::NoRoom) => {
-                    let name = &self.name;
-                    self.session.reap_some(|tag, result| finish(name, &mut jobs[tag as usize], result));
+                    let (name, room) = (&self.name, self.output_bytes_max);
+                    self.session.reap_some(|tag, result| finish(name, room, &mut jobs[tag as usize], result));
                     continue;
                 }
             }
             next += 1;
         }
-        let name = &self.name;
-        self.session.reap_all(|tag, result| finish(name, &mut jobs[tag as usize], result));
+        let (name, room) = (&self.name, self.output_bytes_max);
+        self.session.reap_all(|tag, result| finish(name, room, &mut jobs[tag as usize], result));
     }
 }
 
@@ -159,8 +159,8 @@ fn nothing(plan: Plan) -> Answer {
     Answer { count: 0, bytes: 0, aggregates }
 }
 
-/// Takes the device's result.
-fn finish(name: &str, job: &mut Job<'_>, result: Result<Finished<'_>, JobError>) {
+/// Takes the device's result. The device could write `room` bytes at most.
+fn finish(name: &str, room: usize, job: &mut Job<'_>, result: Result<Finished<'_>, JobError>) {
     let answer = job.request.plan().and_then(|plan| match result {
         Ok(finished) => {
             let answer = answer(name, plan, &finished.outcome)?;
@@ -170,7 +170,7 @@ fn finish(name: &str, job: &mut Job<'_>, result: Result<Finished<'_>, JobError>)
             job.output.extend_from_slice(finished.output);
             Ok(answer)
         }
-        Err(error) => Err(failure(name, &job.request, plan, error)),
+        Err(error) => Err(failure(name, room, &job.request, plan, error)),
     });
     job.answer = Some(answer);
 }
@@ -194,12 +194,15 @@ fn answer(name: &str, plan: Plan, outcome: &Outcome) -> Result<Answer, Analytics
     Ok(Answer { count, bytes, aggregates })
 }
 
-fn failure(name: &str, request: &Request<'_>, plan: Plan, error: JobError) -> AnalyticsError {
+fn failure(name: &str, room: usize, request: &Request<'_>, plan: Plan, error: JobError) -> AnalyticsError {
     let bytes_needed = request.column.raw_bytes();
     let bytes_max = request.output_bytes_max;
     match error {
         JobError::TooNarrow => AnalyticsError::OutputTooNarrow { bits: plan.width },
-        JobError::DoesNotFit if (bytes_max as u64) < plan.bytes => AnalyticsError::OutputFull { bytes_max },
+        // Indices that do not fit the device's room may fit the caller's.
+        JobError::DoesNotFit if (bytes_max as u64) < plan.bytes && bytes_max <= room => {
+            AnalyticsError::OutputFull { bytes_max }
+        }
         JobError::Damaged(ErrorCode::Source1TooShort | ErrorCode::TooFewElements) => {
             AnalyticsError::SourceTooShort { bytes_needed }
         }

@@ -39,6 +39,7 @@
 //! | `answer` | what comes back |
 //! | `cpu` | the executor of every machine; it takes AVX-512 where that is |
 //! | `device` | the executor on work queues of the accelerator, or on its model |
+//! | `executors` | executors for requests that come on any thread |
 //! | `kernels`, `portable`, `avx512` | its inner loops, twice |
 //! | `writer` | the form of the output |
 //! | [`conformance`] | the suite that every executor passes |
@@ -50,6 +51,7 @@ pub mod conformance;
 mod cpu;
 mod device;
 mod error;
+mod executors;
 mod kernels;
 mod portable;
 mod request;
@@ -59,6 +61,7 @@ pub use answer::{Aggregates, Answer};
 pub use cpu::Cpu;
 pub use device::Accelerated;
 pub use error::AnalyticsError;
+pub use executors::Executors;
 pub use request::{BitMask, Column, Endian, Operation, Output, OutputWidth, Request, Source};
 
 /// The worker that runs requests: a CPU or a device.

@@ -185,6 +185,11 @@ impl<'a> Request<'a> {
         Request { column, operation, output, output_bytes_max: usize::MAX }
     }
 
+    /// The most bytes of output that the request can have, whatever the caller accepts, or the reason why it has none.
+    pub fn output_bytes_bound(&self) -> Result<u64, AnalyticsError> {
+        Request { output_bytes_max: usize::MAX, ..*self }.plan().map(|plan| plan.bytes)
+    }
+
     /// Computes the properties of the answer, or the reason why there is none. The check reads the number of compressed
     /// bytes, not the bytes.
     pub(super) fn plan(&self) -> Result<Plan, AnalyticsError> {

@@ -10,12 +10,12 @@ use ziptier_accel::discovery::{Discovery, Places};
 use ziptier_accel::{Device, Guarded, Home, Model, ModelOptions, hardware};
 
 /// Queues that are open.
-pub(super) struct Devices {
+pub(crate) struct Devices {
     queues: Vec<Queue>,
     /// The discovery of the machine; empty for a model.
     discovery: Discovery,
     /// How long a job may take.
-    pub(super) job_time_max: Duration,
+    pub(crate) job_time_max: Duration,
 }
 
 /// A device that takes longer for a job is broken.
@@ -50,7 +50,7 @@ impl Opening {
 
 impl Devices {
     /// The devices of a source, or a clause with the reason why there are none.
-    pub(super) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
+    pub(crate) fn open(source: &DeviceSource) -> Result<Arc<Devices>, String> {
         Devices::open_with(source, || match source {
             DeviceSource::Discovered => Devices::discovered(),
             DeviceSource::Modelled(options) => {
@@ -130,12 +130,12 @@ impl Devices {
     }
 
     /// Whether their results must be labelled *modelled*.
-    pub(super) fn is_modelled(&self) -> bool {
+    pub(crate) fn is_modelled(&self) -> bool {
         self.queues.iter().any(|queue| queue.device.is_modelled())
     }
 
     /// The queues of the calling thread's NUMA node, all if it has none.
-    pub(super) fn near(&self) -> Vec<Arc<dyn Device>> {
+    pub(crate) fn near(&self) -> Vec<Arc<dyn Device>> {
         let node = processor().and_then(|processor| self.discovery.node_of(processor));
         let near = self.queues.iter().filter(|queue| node.is_some() && queue.node == node);
         let near: Vec<_> = near.map(|queue| queue.device.clone()).collect();

@@ -5,7 +5,7 @@
 //! is no error, and a counter counts it. On the path `hardware`, there is no engine without a device. A job that the
 //! device cannot do is then an error of the engine, and says nothing against the data.
 
-mod devices;
+pub(crate) mod devices;
 mod sessions;
 
 use super::setting::SettingError;

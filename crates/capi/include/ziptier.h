@@ -6,8 +6,8 @@
 // Ownership: a function that makes an object stores its address in the last argument, and names the function that
 // frees it. Nothing of the caller's is used after a call has returned.
 //
-// Threads: codecs, dictionaries, tokens and stores serve any number of threads at once. Batches, iterators and buffers
-// belong to one thread at a time.
+// Threads: codecs, dictionaries, tokens, analytics and stores serve any number of threads at once. Batches, iterators
+// and buffers belong to one thread at a time.
 //
 // Errors: a function that can fail returns a ziptier_status. Below 0 it is an error, and ziptier_last_error() says in a
 // sentence what was tried, what was found and what to do. Each function names the errors that it has by the ends of
@@ -33,6 +33,33 @@
 // The patch version of this header.
 #define ZIPTIER_VERSION_PATCH 0
 
+// Operation: a bit for each element, 1 if the element is at least first and at most last.
+#define ZIPTIER_SCAN 0
+
+// Operation: the elements from index first to index last, both included.
+#define ZIPTIER_EXTRACT 1
+
+// Operation: the elements whose bit of the mask is set. The mask has a bit for each element.
+#define ZIPTIER_SELECT 2
+
+// Operation: an element for each bit of the mask, the column's next one for a set bit and 0 for any other.
+#define ZIPTIER_EXPAND 3
+
+// Flag: the column is one raw DEFLATE stream with a window of at most 4 KiB.
+#define ZIPTIER_DEFLATED 1
+
+// Flag: elements of the column fill each byte from its high bit, and are big-endian.
+#define ZIPTIER_BIG_ENDIAN 2
+
+// Flag: the same of the mask.
+#define ZIPTIER_MASK_BIG_ENDIAN 4
+
+// Flag: the same of the output.
+#define ZIPTIER_OUTPUT_BIG_ENDIAN 8
+
+// Flag of a scan: every bit is inverted.
+#define ZIPTIER_NEGATE 16
+
 // The outcome of a call. The numbers never change. 0 and more are answers; below 0 are errors, and
 // ziptier_last_error() has the sentence.
 typedef enum {
@@ -42,6 +69,8 @@ typedef enum {
   ZIPTIER_NOT_FOUND = 1,
   // The output does not fit into the capacity. Nothing was written behind it.
   ZIPTIER_TOO_SMALL = 2,
+  // A condition of a batch does not hold. Nothing has changed.
+  ZIPTIER_NOT_WRITTEN = 3,
   // An argument is null, too long, out of range, or no UTF-8.
   ZIPTIER_INVALID_ARGUMENT = -1,
   // An option has an unknown name or a wrong value, or options contradict each other.
@@ -57,6 +86,9 @@ typedef enum {
   // A fault of ziptier itself: please report the sentence.
   ZIPTIER_PANIC = -7,
 } ziptier_status;
+
+// Answers questions to packed integers. One serves all threads.
+typedef struct ziptier_analytics ziptier_analytics;
 
 // Writes that are made together, in the order in which they were added.
 typedef struct ziptier_batch ziptier_batch;
@@ -103,6 +135,51 @@ typedef struct {
   // How many bytes there are.
   size_t len;
 } ziptier_slice;
+
+// One operation on a column of packed unsigned integers. Fields that an operation does not need are 0.
+typedef struct {
+  // ZIPTIER_SCAN, ZIPTIER_EXTRACT, ZIPTIER_SELECT or ZIPTIER_EXPAND.
+  uint32_t operation;
+  // Any of the flags, or 0: an element of the column then fills each byte from its low bit.
+  uint32_t flags;
+  // The elements, packed without gaps.
+  ziptier_slice column;
+  // Bits of an element, 1 to 32.
+  uint32_t width;
+  // Elements of the column.
+  uint32_t count;
+  // Of a scan the smallest element of the range, of an extraction the index of the first element.
+  uint32_t first;
+  // Of a scan the largest element of the range, of an extraction the index of the last element.
+  uint32_t last;
+  // The bits of a selection or an expansion.
+  ziptier_slice mask;
+  // Bits of the mask.
+  uint32_t mask_count;
+  // Bits of an element of the output: 8, 16 or 32, or 0 for those of the column. A scan has one bit for each element
+  // by 0, and the indices of the ones by any other width. So has any other operation on a column of one bit.
+  uint32_t output_width;
+  // Memory for the output.
+  void *output;
+  // Bytes of that memory.
+  size_t output_capacity;
+} ziptier_analytics_job;
+
+// The answer to a job.
+typedef struct {
+  // How the job ended. All that follows is 0 unless it is ZIPTIER_OK, but for output_len of ZIPTIER_TOO_SMALL.
+  ziptier_status status;
+  // Bits, integers or indices of the output.
+  uint32_t count;
+  // Bytes of the output. If the status is ZIPTIER_TOO_SMALL, a capacity that is enough.
+  size_t output_len;
+  // The smallest integer of the output, or the index of the first one of its bits; 0 if there is none.
+  uint32_t min;
+  // The largest integer of the output, or the index of the last one of its bits; 0 if there is none.
+  uint32_t max;
+  // The sum of the integers of the output modulo 2^32, or the number of ones of its bits.
+  uint32_t sum;
+} ziptier_analytics_answer;
 
 // What a key carries beside its value.
 typedef struct {
@@ -360,6 +437,55 @@ ziptier_status ziptier_tokens_decode_group(const ziptier_tokens *tokens,
                                            size_t *values_len,
                                            size_t *value_ends);
 
+// Opens analytics on packed integers. The options are path (auto, hardware, software) and model, as of a codec. By
+// default a device does the work if the machine has one. On path auto the CPU does the jobs that a device cannot do.
+//
+// Ownership: the caller closes the analytics with ziptier_analytics_close.
+// Threads: any.
+// Errors: INVALID_OPTION, INVALID_ARGUMENT; UNAVAILABLE on path hardware without a device. *analytics is null then.
+ziptier_status ziptier_analytics_open(const ziptier_option *options,
+                                      size_t options_len,
+                                      ziptier_analytics **analytics);
+
+// Closes analytics.
+//
+// Ownership: the analytics are gone after the call. Null is allowed.
+// Threads: no other call may use the analytics any more.
+// Errors: none.
+void ziptier_analytics_close(ziptier_analytics *analytics);
+
+// Who does the work: "cpu", "hardware", or "modelled" for a model of a device in software.
+//
+// Ownership: the string lasts as long as the analytics.
+// Threads: any.
+// Errors: null if the analytics are null.
+const char *ziptier_analytics_worker(const ziptier_analytics *analytics);
+
+// Jobs that a device should have done until now, and the CPU did.
+//
+// Ownership: nothing changes hands.
+// Threads: any.
+// Errors: 0 if the analytics are null.
+uint64_t ziptier_analytics_fallbacks(const ziptier_analytics *analytics);
+
+// Runs jobs that do not depend on each other; a device works on several at a time. Each job writes its output into its
+// own memory, and its answer into answers. The other jobs run if one of them fails.
+//
+// Returns OK if all jobs succeed, and else the status of the first job that does not. ziptier_last_error then names
+// that job by its index. If a pointer, a flag, an operation or an output_width is wrong, or if an output overlaps its
+// own column or mask, no job runs and all answers have INVALID_ARGUMENT.
+//
+// Ownership: all memory stays the caller's, and none is used after the call; answers has room for jobs_len answers. An
+// output must not overlap a column, a mask or another output.
+// Threads: any number at once.
+// Errors: TOO_SMALL, where output_len of the answer is a capacity that is enough; DAMAGED for a column that is no
+// DEFLATE or too short; UNAVAILABLE if a device fails on path hardware; INVALID_ARGUMENT, also for integers or indices
+// that do not fit output_width. The output of a job that fails is unchanged.
+ziptier_status ziptier_analytics_run(const ziptier_analytics *analytics,
+                                     const ziptier_analytics_job *jobs,
+                                     size_t jobs_len,
+                                     ziptier_analytics_answer *answers);
+
 // Opens a store with options, which have the names of `ziptier serve`; the page docs/c.md lists them. Without options
 // the store lies in memory, has no limit, and ends with ziptier_close. With "dir" it is kept in that folder.
 //
@@ -496,12 +622,36 @@ ziptier_status ziptier_batch_put(ziptier_batch *batch,
 // Errors: INVALID_ARGUMENT.
 ziptier_status ziptier_batch_delete(ziptier_batch *batch, const void *key, size_t key_len);
 
+// Adds the condition that a key exists, if exists is not 0, or else that the key does not exist. Conditions are about
+// the time before the batch, wherever in the batch they stand.
+//
+// Ownership: the key is copied.
+// Threads: one at a time for each batch.
+// Errors: INVALID_ARGUMENT.
+ziptier_status ziptier_batch_require(ziptier_batch *batch,
+                                     const void *key,
+                                     size_t key_len,
+                                     int32_t exists);
+
+// Adds the condition that a key has this value before the batch, as for a compare-and-set.
+//
+// Ownership: key and value are copied.
+// Threads: one at a time for each batch.
+// Errors: INVALID_ARGUMENT.
+ziptier_status ziptier_batch_require_value(ziptier_batch *batch,
+                                           const void *key,
+                                           size_t key_len,
+                                           const void *value,
+                                           size_t value_len);
+
 // Makes all writes of a batch, or none. The batch stays as it is and may be written again.
 //
 // Ownership: the batch stays the caller's.
 // Threads: any number at once, each with a batch of its own.
-// Errors: INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a failed log: see docs/c.md.
-ziptier_status ziptier_write(const ziptier_store *store, const ziptier_batch *batch);
+// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a
+// failed log: see docs/c.md.
+ziptier_status ziptier_write(const ziptier_store *store,
+                             const ziptier_batch *batch);
 
 // Frees a batch.
 //

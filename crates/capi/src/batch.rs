@@ -3,14 +3,20 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use ziptier::Batch;
+use ziptier::{Batch, Condition};
 
 use crate::arguments::{bytes, object, own, result};
-use crate::status::{ZIPTIER_OK, call, guarded, ziptier_status};
+use crate::status::{ZIPTIER_NOT_WRITTEN, ZIPTIER_OK, call, guarded, ziptier_status};
 use crate::store::{put_meta, ziptier_store};
 
 /// Writes that are made together, in the order in which they were added.
 pub struct ziptier_batch(Batch);
+
+impl ziptier_batch {
+    fn require(&mut self, key: &[u8], condition: Condition) {
+        self.0 = std::mem::take(&mut self.0).require(key, condition);
+    }
+}
 
 /// Makes a batch of nothing.
 ///
@@ -71,11 +77,55 @@ pub unsafe extern "C" fn ziptier_batch_delete(
     })
 }
 
+/// Adds the condition that a key exists, if exists is not 0, or else that the key does not exist. Conditions are about
+/// the time before the batch, wherever in the batch they stand.
+///
+/// Ownership: the key is copied.
+/// Threads: one at a time for each batch.
+/// Errors: INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_batch_require(
+    batch: *mut ziptier_batch,
+    key: *const c_void,
+    key_len: usize,
+    exists: i32,
+) -> ziptier_status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (batch, key) = unsafe { (own("batch", batch)?, bytes("key", key, key_len)?) };
+        batch.require(key, if exists == 0 { Condition::Absent } else { Condition::Exists });
+        Ok(ZIPTIER_OK)
+    })
+}
+
+/// Adds the condition that a key has this value before the batch, as for a compare-and-set.
+///
+/// Ownership: key and value are copied.
+/// Threads: one at a time for each batch.
+/// Errors: INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ziptier_batch_require_value(
+    batch: *mut ziptier_batch,
+    key: *const c_void,
+    key_len: usize,
+    value: *const c_void,
+    value_len: usize,
+) -> ziptier_status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (batch, key, value) =
+            unsafe { (own("batch", batch)?, bytes("key", key, key_len)?, bytes("value", value, value_len)?) };
+        batch.require(key, Condition::ValueIs(value.to_vec()));
+        Ok(ZIPTIER_OK)
+    })
+}
+
 /// Makes all writes of a batch, or none. The batch stays as it is and may be written again.
 ///
 /// Ownership: the batch stays the caller's.
 /// Threads: any number at once, each with a batch of its own.
-/// Errors: INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a failed log: see docs/c.md.
+/// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a
+/// failed log: see docs/c.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_write(
     store: *const ziptier_store,
@@ -84,8 +134,7 @@ pub unsafe extern "C" fn ziptier_write(
     call(|| {
         // SAFETY: the caller's promise.
         let (store, batch) = unsafe { (object("store", store)?, object("batch", batch)?) };
-        store.write(&batch.0)?;
-        Ok(ZIPTIER_OK)
+        Ok(if store.write(&batch.0)? { ZIPTIER_OK } else { ZIPTIER_NOT_WRITTEN })
     })
 }
 

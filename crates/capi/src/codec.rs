@@ -153,7 +153,7 @@ impl ziptier_codec {
 }
 
 /// The value of an option.
-fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &str)) -> Result<T, Failure> {
+pub(crate) fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &str)) -> Result<T, Failure> {
     value.parse().map_err(|error| Failure::option(format_args!("option {name} is {value:?}: {error}")))
 }
 

@@ -18,6 +18,7 @@
 //! | [`codec`] | compress and decompress blocks, on any thread |
 //! | [`dictionary`] | what blocks share |
 //! | [`tokens`] | single values by tokens |
+//! | [`analytics`] | packed integers: scan, extract, select, expand |
 //! | [`store`] | open, read, write, close |
 //! | [`batch`] | several writes at once |
 //! | [`iterator`] | records in key order |
@@ -52,6 +53,8 @@ pub mod dictionary;
 
 pub mod tokens;
 
+pub mod analytics;
+
 pub mod store;
 
 pub mod batch;
@@ -64,6 +67,7 @@ const _: () = {
     is_shared::<codec::ziptier_codec>();
     is_shared::<dictionary::ziptier_dictionary>();
     is_shared::<tokens::ziptier_tokens>();
+    is_shared::<analytics::ziptier_analytics>();
     is_shared::<store::ziptier_store>();
     const fn may_move<T: Send>() {}
     may_move::<batch::ziptier_batch>();

@@ -22,6 +22,8 @@ pub enum ziptier_status {
     ZIPTIER_NOT_FOUND = 1,
     /// The output does not fit into the capacity. Nothing was written behind it.
     ZIPTIER_TOO_SMALL = 2,
+    /// A condition of a batch does not hold. Nothing has changed.
+    ZIPTIER_NOT_WRITTEN = 3,
     /// An argument is null, too long, out of range, or no UTF-8.
     ZIPTIER_INVALID_ARGUMENT = -1,
     /// An option has an unknown name or a wrong value, or options contradict each other.
@@ -58,6 +60,15 @@ impl Failure {
 
     pub(crate) fn option(sentence: impl fmt::Display) -> Failure {
         Failure::new(ZIPTIER_INVALID_OPTION, sentence)
+    }
+
+    pub(crate) fn status(&self) -> ziptier_status {
+        self.status
+    }
+
+    /// The same failure of one job of several.
+    pub(crate) fn of_job(self, at: usize) -> Failure {
+        Failure { sentence: format!("job {at}: {}", self.sentence), ..self }
     }
 
     fn of_panic(panic: &(dyn Any + Send)) -> Failure {

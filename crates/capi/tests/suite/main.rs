@@ -5,6 +5,7 @@
 mod blocks_stay_in_their_memory;
 mod installed;
 mod one_codec_serves_many_threads;
+mod packed_integers_agree_with_a_plain_count;
 mod programs_link_as_the_page_says;
 mod records_go_in_and_out;
 mod support;

@@ -52,24 +52,32 @@ fn c_and_cpp_with_the_shared_library() {
     }
 }
 
-/// Follows the page for C programmers: its first program, and its two lines that link it.
+/// Follows the page for C programmers: its programs, and its two lines that link the first one.
 #[test]
-fn the_first_program_links_both_ways() {
+fn the_programs_of_the_page_link_both_ways() {
     let (prefix, folder) = (installed(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let page = std::fs::read_to_string("../../docs/c.md").unwrap();
-    let (_, program) = page.split_once("```c\n").unwrap();
-    std::fs::write(folder.path().join("first.c"), program.split_once("```").unwrap().0).unwrap();
+    let programs: Vec<&str> =
+        page.split("```c\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
+    let printed = ["Ada\n", "2 trees, the first is number 1: bits 0xa\n"];
+    assert_eq!(programs.len(), printed.len());
     let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("cc first.c ")).collect();
     assert_eq!(lines.len(), 2);
-    for (line, name, library_path) in
-        [(lines[0], "first", prefix.join("lib")), (lines[1], "first-static", "".into())]
-    {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", line]).current_dir(&folder).env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
-        assert!(shell.status().unwrap().success(), "{line}");
-        let mut program = Command::new(folder.path().join(name));
-        let output = program.env("LD_LIBRARY_PATH", library_path).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "Ada\n", "{line}: {output:?}");
+    for (source, printed) in programs.iter().zip(printed) {
+        std::fs::write(folder.path().join("first.c"), source).unwrap();
+        for (line, name, library_path) in
+            [(lines[0], "first", prefix.join("lib")), (lines[1], "first-static", "".into())]
+        {
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-c", line])
+                .current_dir(&folder)
+                .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+            assert!(shell.status().unwrap().success(), "{line}");
+            let mut program = Command::new(folder.path().join(name));
+            let output = program.env("LD_LIBRARY_PATH", library_path).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), printed, "{line}: {output:?}");
+        }
     }
 }
 

@@ -139,6 +139,57 @@ fn walk(iterator: *mut ziptier_iterator) -> Vec<String> {
 }
 
 #[test]
+fn a_batch_whose_condition_does_not_hold_changes_nothing() {
+    let store = Opened::new(&[]);
+    let require = |batch, key: &[u8], exists| {
+        // SAFETY: the batch is there, and the key as long as said.
+        assert_eq!(unsafe { ziptier_batch_require(batch, slice(key).data, key.len(), exists) }, ZIPTIER_OK);
+    };
+    let require_value = |batch, key: &[u8], value: &[u8]| {
+        let (key, value) = (slice(key), slice(value));
+        // SAFETY: the batch is there, and key and value are as long as said.
+        let status = unsafe { ziptier_batch_require_value(batch, key.data, key.len, value.data, value.len) };
+        assert_eq!(status, ZIPTIER_OK);
+    };
+    // Puts "key" to a value if the conditions hold.
+    let put_if = |value: &[u8], conditions: &dyn Fn(*mut ziptier_batch)| {
+        let mut batch = ptr::null_mut();
+        // SAFETY: the batch is made before it is filled; key and value are as long as said.
+        unsafe {
+            assert_eq!(ziptier_batch_new(&mut batch), ZIPTIER_OK);
+            let (key, value) = (slice(b"key"), slice(value));
+            assert_eq!(ziptier_batch_put(batch, key.data, key.len, value.data, value.len, 0, 0), ZIPTIER_OK);
+            conditions(batch);
+            let status = ziptier_write(store.0, batch);
+            ziptier_batch_free(batch);
+            status
+        }
+    };
+    assert_eq!(put_if(b"a", &|batch| require(batch, b"key", 1)), ZIPTIER_NOT_WRITTEN);
+    assert_eq!(store.get(b"key", 10).0, ZIPTIER_NOT_FOUND);
+    assert_eq!(put_if(b"a", &|batch| require(batch, b"key", 0)), ZIPTIER_OK);
+    assert_eq!(put_if(b"b", &|batch| require(batch, b"key", 0)), ZIPTIER_NOT_WRITTEN);
+    assert_eq!(put_if(b"b", &|batch| require_value(batch, b"key", b"b")), ZIPTIER_NOT_WRITTEN);
+    assert_eq!(store.get(b"key", 10).2, b"a");
+    assert_eq!(put_if(b"b", &|batch| require_value(batch, b"key", b"a")), ZIPTIER_OK);
+    assert_eq!(store.get(b"key", 10).2, b"b");
+    let both = |batch| {
+        require(batch, b"key", 7);
+        require_value(batch, b"none", b"");
+    };
+    assert_eq!(put_if(b"c", &both), ZIPTIER_NOT_WRITTEN);
+    assert_eq!(put_if(b"c", &|batch| require(batch, b"", 1)), ZIPTIER_INVALID_ARGUMENT);
+    assert_eq!(store.get(b"key", 10).2, b"b");
+    // SAFETY: null is what these calls refuse.
+    unsafe {
+        assert_eq!(ziptier_batch_require(ptr::null_mut(), ptr::null(), 0, 1), ZIPTIER_INVALID_ARGUMENT);
+        let status = ziptier_batch_require_value(ptr::null_mut(), ptr::null(), 0, ptr::null(), 0);
+        assert_eq!(status, ZIPTIER_INVALID_ARGUMENT);
+    }
+    assert_eq!(store.close(), ZIPTIER_OK);
+}
+
+#[test]
 fn a_batch_is_written_whole_and_iterators_keep_the_store_open() {
     let store = Opened::new(&[]);
     let mut batch = ptr::null_mut();

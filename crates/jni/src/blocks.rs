@@ -108,7 +108,7 @@ unsafe fn with_memory(
     }
 }
 
-fn trim(scratch: &mut Vec<u8>) {
+pub(crate) fn trim(scratch: &mut Vec<u8>) {
     if scratch.capacity() > SCRATCH_BYTES_MAX {
         *scratch = Vec::new();
     }

@@ -1,6 +1,6 @@
 //! Arrays and direct buffers of Java as bytes.
 
-use jni_sys::{JNINativeInterface_, jarray, jbyteArray, jintArray, jobject};
+use jni_sys::{JNINativeInterface_, jarray, jbyteArray, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use std::ptr;
 
 use crate::Env;
@@ -87,6 +87,39 @@ pub(crate) unsafe fn write_ints(env: Env, array: jintArray, ints: &[i32]) {
     // SAFETY: the caller's promise.
     unsafe {
         (functions(env).v1_1.SetIntArrayRegion)(env, array, 0, ints.len() as i32, ints.as_ptr());
+    }
+}
+
+/// As [`write_ints`], of long numbers.
+///
+/// # Safety
+///
+/// The long array has room for them.
+pub(crate) unsafe fn write_longs(env: Env, array: jlongArray, longs: &[jlong]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (functions(env).v1_1.SetLongArrayRegion)(env, array, 0, longs.len() as i32, longs.as_ptr());
+    }
+}
+
+/// Lets `work` use an element of an array of objects. The reference to the element ends with it, so that a long array
+/// does not fill Java's table of references.
+///
+/// # Safety
+///
+/// The array has the element.
+pub(crate) unsafe fn with_element<T>(
+    env: Env,
+    array: jobjectArray,
+    at: usize,
+    work: impl FnOnce(jobject) -> T,
+) -> T {
+    // SAFETY: the caller's promise; the reference is deleted once, and null may be.
+    unsafe {
+        let element = (functions(env).v1_1.GetObjectArrayElement)(env, array, at as i32);
+        let result = work(element);
+        (functions(env).v1_1.DeleteLocalRef)(env, element);
+        result
     }
 }
 

@@ -13,11 +13,13 @@
 //! | module | claim |
 //! |---|---|
 //! | `env` | arrays and buffers of Java as bytes |
-//! | [`objects`] | codecs, dictionaries and tokens: open, store, close |
+//! | [`objects`] | codecs, dictionaries, tokens and analytics: open, store, close |
 //! | [`blocks`] | one block or value, or a group of values |
+//! | [`analytics`] | batches of jobs on packed integers |
 
 #![deny(missing_docs)]
 
+pub mod analytics;
 pub mod blocks;
 mod env;
 pub mod objects;

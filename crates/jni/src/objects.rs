@@ -1,8 +1,12 @@
-//! Codecs, dictionaries and tokens: opening, storing, closing.
+//! Codecs, dictionaries, tokens and analytics: opening, storing, closing.
 
 use jni_sys::{jbyteArray, jclass, jint, jintArray, jlong};
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
+use ziptier_capi::analytics::{
+    ziptier_analytics, ziptier_analytics_close, ziptier_analytics_fallbacks, ziptier_analytics_open,
+    ziptier_analytics_worker,
+};
 use ziptier_capi::buffer::{ziptier_buffer, ziptier_buffer_free, ziptier_option, ziptier_slice};
 use ziptier_capi::codec::{ziptier_codec, ziptier_codec_close, ziptier_codec_counters, ziptier_codec_open};
 use ziptier_capi::dictionary::{
@@ -82,7 +86,26 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_version(env: Env, _: 
     unsafe { text_of(env, ziptier_version()) }
 }
 
-/// Opens a codec. Each name and each value of the options has a zero behind it.
+/// Options of which each name and each value has a zero behind it.
+struct Options(Vec<CString>);
+
+impl Options {
+    /// # Safety
+    ///
+    /// `env` is the environment of this thread, and `options` a byte array.
+    unsafe fn read(env: Env, options: jbyteArray) -> Options {
+        // SAFETY: the caller's promise.
+        let text = unsafe { env::bytes(env, options) };
+        Options(text.split(|byte| *byte == 0).map(|word| CString::new(word).unwrap_or_default()).collect())
+    }
+
+    fn pairs(&self) -> Vec<ziptier_option> {
+        let pairs = self.0.chunks_exact(2);
+        pairs.map(|pair| ziptier_option { name: pair[0].as_ptr(), value: pair[1].as_ptr() }).collect()
+    }
+}
+
+/// Opens a codec.
 ///
 /// # Safety
 ///
@@ -95,24 +118,79 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_codecOpen(
     dictionary: jlong,
 ) -> jlong {
     opened(|codec: &mut *mut ziptier_codec| {
-        // SAFETY: the caller's promise.
-        let text = unsafe { env::bytes(env, options) };
-        let words: Vec<CString> =
-            text.split(|byte| *byte == 0).map(|word| CString::new(word).unwrap_or_default()).collect();
-        let options: Vec<ziptier_option> = words
-            .chunks_exact(2)
-            .map(|pair| ziptier_option { name: pair[0].as_ptr(), value: pair[1].as_ptr() })
-            .collect();
-        // SAFETY: the words outlive the call; for the dictionary, the caller's promise.
+        // SAFETY: the caller's promise; the words outlive the call.
         unsafe {
-            ziptier_codec_open(
-                options.as_ptr(),
-                options.len(),
-                dictionary as *const ziptier_dictionary,
-                codec,
-            )
+            let options = Options::read(env, options);
+            let pairs = options.pairs();
+            ziptier_codec_open(pairs.as_ptr(), pairs.len(), dictionary as *const ziptier_dictionary, codec)
         }
     })
+}
+
+/// Opens analytics.
+///
+/// # Safety
+///
+/// Java calls it.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsOpen(
+    env: Env,
+    _: jclass,
+    options: jbyteArray,
+) -> jlong {
+    opened(|analytics: &mut *mut ziptier_analytics| {
+        // SAFETY: the caller's promise; the words outlive the call.
+        unsafe {
+            let options = Options::read(env, options);
+            let pairs = options.pairs();
+            ziptier_analytics_open(pairs.as_ptr(), pairs.len(), analytics)
+        }
+    })
+}
+
+/// Closes analytics.
+///
+/// # Safety
+///
+/// Java calls it once for analytics, after all calls that use them.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsClose(
+    _: Env,
+    _: jclass,
+    analytics: jlong,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { ziptier_analytics_close(analytics as *mut ziptier_analytics) };
+}
+
+/// Who does the work of analytics.
+///
+/// # Safety
+///
+/// Java calls it with open analytics.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsWorker(
+    env: Env,
+    _: jclass,
+    analytics: jlong,
+) -> jbyteArray {
+    // SAFETY: the caller's promise; the string lasts as long as the analytics.
+    unsafe { text_of(env, ziptier_analytics_worker(analytics as *const ziptier_analytics)) }
+}
+
+/// Jobs that a device should have done, and the CPU did.
+///
+/// # Safety
+///
+/// Java calls it with open analytics.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsFallbacks(
+    _: Env,
+    _: jclass,
+    analytics: jlong,
+) -> jlong {
+    // SAFETY: the caller's promise.
+    unsafe { ziptier_analytics_fallbacks(analytics as *const ziptier_analytics) as jlong }
 }
 
 /// Closes a codec.

@@ -3,6 +3,7 @@ package io.ziptier.codec;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -19,6 +20,11 @@ final class Native {
     static final int DECOMPRESS_EXACT = 2;
     static final int ENCODE = 3;
     static final int DECODE = 4;
+
+    private static final int STATUS_TOO_SMALL = 2;
+    /** Eight numbers of a job; which of its objects are arrays; start and length of each. */
+    private static final int JOB_NUMBERS = 15;
+    private static final int ANSWER_NUMBERS = 6;
 
     /** A result of so much less than this says that the output is too small, and how many bytes it needs. */
     private static final long TOO_SMALL = -256;
@@ -51,6 +57,24 @@ final class Native {
     static native byte[] tokensStore(long tokens);
 
     static native void tokensFree(long tokens);
+
+    static native long analyticsOpen(byte[] options);
+
+    static native void analyticsClose(long analytics);
+
+    static native byte[] analyticsWorker(long analytics);
+
+    static native long analyticsFallbacks(long analytics);
+
+    /**
+     * Runs jobs.
+     *
+     * @param objects column, mask and output of each job, direct buffers or byte arrays
+     * @param numbers {@link #JOB_NUMBERS} of each job
+     * @param answers gets status, count, bytes, min, max and sum of each job
+     * @return the status of the first job that does not succeed, or 0
+     */
+    private static native long analyticsRun(long analytics, Object[] objects, int[] numbers, long[] answers);
 
     private static native long bound(int operation, long object, int rawLength);
 
@@ -116,6 +140,55 @@ final class Native {
             throw failure(result, room);
         }
         return (int) result;
+    }
+
+    static List<AnalyticsAnswer> run(Handle handle, List<AnalyticsJob> jobs) {
+        int count = jobs.size();
+        Object[] objects = new Object[3 * count];
+        int[] numbers = new int[JOB_NUMBERS * count];
+        long[] answers = new long[ANSWER_NUMBERS * count];
+        for (int i = 0; i < count; i++) {
+            AnalyticsJob job = jobs.get(i);
+            checkPair(job.column.bytes, job.output);
+            checkPair(job.mask.bytes, job.output);
+            System.arraycopy(job.numbers(), 0, numbers, JOB_NUMBERS * i, 8);
+            ByteBuffer[] buffers = {job.column.bytes, job.mask.bytes, job.output};
+            for (int j = 0; j < buffers.length; j++) {
+                Object memory = memory(buffers[j]);
+                objects[3 * i + j] = memory;
+                numbers[JOB_NUMBERS * i + 8] |= memory instanceof byte[] ? 1 << j : 0;
+                numbers[JOB_NUMBERS * i + 9 + 2 * j] = start(buffers[j]);
+                numbers[JOB_NUMBERS * i + 10 + 2 * j] = buffers[j].remaining();
+            }
+        }
+        long analytics = handle.acquire();
+        long status;
+        try {
+            status = analyticsRun(analytics, objects, numbers, answers);
+        } finally {
+            handle.release();
+        }
+        if (status != 0) {
+            throw failure(status, jobs, answers);
+        }
+        List<AnalyticsAnswer> list = new ArrayList<>(count);
+        for (int i = 0; i < count; i++) {
+            AnalyticsAnswer answer = new AnalyticsAnswer(answers, ANSWER_NUMBERS * i + 1);
+            ByteBuffer output = jobs.get(i).output;
+            output.position(output.position() + answer.bytes());
+            list.add(answer);
+        }
+        return list;
+    }
+
+    private static RuntimeException failure(long status, List<AnalyticsJob> jobs, long[] answers) {
+        for (int i = 0; status == STATUS_TOO_SMALL; i++) {
+            if (answers[ANSWER_NUMBERS * i] == status) {
+                int needed = (int) Math.min(answers[ANSWER_NUMBERS * i + 2], Integer.MAX_VALUE);
+                return new OutputTooSmallException(jobs.get(i).output.remaining(), needed);
+            }
+        }
+        return failure(status, 0);
     }
 
     static int bound(int operation, Handle handle, int rawLength) {

@@ -233,12 +233,12 @@ capi: setup ## the library for C programs, its header and its pkg-config file, i
 	@scripts/install-capi $(TARGET_DIR)/release/libziptier_capi.a $(PREFIX)
 
 java: setup setup-java ## the jar for Java programs, with the native libraries, into target/java-release
-	cargo build --release --locked --package ziptier-jni
+	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
 	@scripts/build-jni-aarch64
 	@scripts/java release package -DskipTests
 
 cassandra: setup setup-java ## the jar for nodes of Cassandra, with the native library, into target/java-release
-	cargo build --release --locked --package ziptier-jni
+	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
 	@scripts/java release package -DskipTests --activate-profiles cassandra
 
 test-java: setup setup-java ## the tests of the Java library, in a JVM that checks each JNI call

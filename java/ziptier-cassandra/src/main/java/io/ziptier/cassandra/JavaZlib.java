@@ -2,20 +2,16 @@ package io.ziptier.cassandra;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.Set;
 import java.util.zip.DataFormatException;
 import java.util.zip.Deflater;
 import java.util.zip.Inflater;
-
-import org.apache.cassandra.io.compress.BufferType;
-import org.apache.cassandra.io.compress.ICompressor;
 
 /**
  * zlib's streams by {@code java.util.zip}, with any window.
  *
  * <p>Cassandra's DeflateCompressor has the same format, but copies direct buffers through the heap.
  */
-final class JavaZlib implements ICompressor {
+final class JavaZlib extends DirectCompressor {
     private static final ThreadLocal<Inflater> INFLATER = ThreadLocal.withInitial(Inflater::new);
 
     private final ThreadLocal<Deflater> deflater;
@@ -60,28 +56,5 @@ final class JavaZlib implements ICompressor {
                                                 output.position() - start));
         if (input.hasRemaining())
             throw new IOException(String.format("%d bytes follow zlib's stream", input.remaining()));
-    }
-
-    @Override
-    public int uncompress(byte[] input, int inputOffset, int inputLength, byte[] output, int outputOffset)
-        throws IOException {
-        ByteBuffer target = ByteBuffer.wrap(output, outputOffset, output.length - outputOffset);
-        uncompress(ByteBuffer.wrap(input, inputOffset, inputLength), target);
-        return target.position() - outputOffset;
-    }
-
-    @Override
-    public BufferType preferredBufferType() {
-        return BufferType.OFF_HEAP;
-    }
-
-    @Override
-    public boolean supports(BufferType bufferType) {
-        return true;
-    }
-
-    @Override
-    public Set<String> supportedOptions() {
-        return Set.of();
     }
 }

@@ -12,6 +12,7 @@ import java.util.Set;
 import io.ziptier.cassandra.ChunkCodec;
 import io.ziptier.cassandra.ChunkCounters;
 import io.ziptier.cassandra.ChunkOptions;
+import io.ziptier.cassandra.DirectCompressor;
 
 /**
  * Cassandra's name for ziptier's compression of chunks; {@link ChunkCodec} does the work.
@@ -19,7 +20,7 @@ import io.ziptier.cassandra.ChunkOptions;
  * <p>The class has to lie in this package: SSTables store the simple name of a compressor, and a node looks for that
  * name here.
  */
-public final class ZiptierCompressor implements ICompressor {
+public final class ZiptierCompressor extends DirectCompressor {
     /**
      * Equal options share an instance, for Cassandra compares the compressors of two tables by identity. Tables and
      * SSTables hold their instances. The dictionary of one that nobody holds any more gives its memory back.
@@ -84,24 +85,6 @@ public final class ZiptierCompressor implements ICompressor {
     @Override
     public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
         codec.uncompress(input, output);
-    }
-
-    @Override
-    public int uncompress(byte[] input, int inputOffset, int inputLength, byte[] output, int outputOffset)
-        throws IOException {
-        ByteBuffer target = ByteBuffer.wrap(output, outputOffset, output.length - outputOffset);
-        codec.uncompress(ByteBuffer.wrap(input, inputOffset, inputLength), target);
-        return target.position() - outputOffset;
-    }
-
-    @Override
-    public BufferType preferredBufferType() {
-        return BufferType.OFF_HEAP;
-    }
-
-    @Override
-    public boolean supports(BufferType bufferType) {
-        return true;
     }
 
     @Override

@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra test-java setup-java test-cassandra
+  release-check java cassandra bench-java test-java setup-java test-cassandra
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -240,6 +240,13 @@ java: setup setup-java ## the jar for Java programs, with the native libraries, 
 cassandra: setup setup-java ## the jar for nodes of Cassandra, with the native library, into target/java-release
 	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
 	@scripts/java release package -DskipTests --activate-profiles cassandra
+
+bench-java: setup setup-java $(CORPUS_TARGET) ## blocks through the Java library beside lz4-java, zstd-jni and \
+  java.util.zip: JMH=options of JMH, such as "-f 3"
+	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
+	@scripts/java release package -DskipTests --activate-profiles bench
+	java -cp "$(TARGET_DIR)/java-release/ziptier-bench/ziptier-bench.jar:$(TARGET_DIR)/java-release/ziptier-bench/lib/*" \
+	  io.ziptier.bench.Bench $(JMH)
 
 test-java: setup setup-java ## the tests of the Java library, in a JVM that checks each JNI call
 	cargo build --locked --package ziptier-jni

@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra bench-java test-java setup-java test-cassandra
+  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -251,6 +251,10 @@ bench-java: setup setup-java $(CORPUS_TARGET) ## blocks through the Java library
 test-java: setup setup-java ## the tests of the Java library, in a JVM that checks each JNI call
 	cargo build --locked --package ziptier-jni
 	@scripts/count-tests scripts/test-java
+
+test-java-aarch64: setup setup-java ## the same for aarch64, in a JVM that qemu executes
+	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
+	@scripts/count-tests scripts/test-java-aarch64
 
 header: setup ## write the header for C programs, crates/capi/include/ziptier.h
 	@scripts/setup-tool $(TOOLS) cbindgen

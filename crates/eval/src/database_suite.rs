@@ -91,7 +91,7 @@ impl Beside {
             throughput: ratio(one, other, Measurement::qps_per_cpu_core),
             size: ratio(one, other, |round| round.loaded_held_bytes.map(|bytes| bytes as f64)),
             read_p99: ratio(one, other, |round| round.read.map(|latency| latency.p99_us)),
-            load_cpu: ratio(one, other, |round| Some(round.load_cpu_sec)),
+            load_cpu: ratio(one, other, |round| round.load_cpu_sec),
         }
     }
 
@@ -197,7 +197,7 @@ impl Compared<'_> {
             ("qps_per_cpu_core", Cell::number(self.figure(Measurement::qps_per_cpu_core), 0)),
             ("qps", Cell::number(self.figure(|round| Some(round.qps())), 0)),
             ("read_p99_us", Cell::number(self.figure(|round| Some(round.read?.p99_us)), 3)),
-            ("load_cpu_sec", Cell::number(self.figure(|round| Some(round.load_cpu_sec)), 3)),
+            ("load_cpu_sec", Cell::number(self.figure(|round| round.load_cpu_sec), 3)),
             ("loaded_held_per_raw", Cell::number(self.held_per_raw(), 4)),
             ("rss_per_raw", Cell::number(self.rss_per_raw(), 4)),
             ("coverage", Cell::number(self.figure(|round| Some(round.coverage)), 2)),

@@ -35,6 +35,7 @@
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
 //! | `server_suite`, `server_client`, `server_process` | CPU time and memory of servers that speak RESP, side by side |
+//! | `listening` | servers that somebody else started, found by the addresses at which they listen |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -56,6 +57,7 @@ mod distribution;
 mod error;
 mod generator;
 mod keys;
+mod listening;
 mod measurement;
 mod meters;
 mod models;
@@ -95,7 +97,8 @@ pub use distribution::Distribution;
 pub use error::Error;
 pub use generator::Generator;
 pub use keys::{KEY_BYTES, Key, KeyShape};
-pub use measurement::{Latency, Measurement, Step};
+pub use listening::LocalServers;
+pub use measurement::{Latency, Measurement, ServersCpu, Step};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use models::models;
 pub use oracle::{Oracle, Word};
@@ -108,7 +111,7 @@ pub use server_process::ServerProgram;
 pub use server_suite::{ServerOutcome, ServerPlan, server_suite};
 pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};
-pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError};
+pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
 pub use target_options::{ContextCache, Huffman, Path, TargetOptions};
 pub use values::{ValueBytes, ValueOrder, Values};
 pub use verdict::{Verdict, Verdicts};

@@ -33,6 +33,7 @@
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
 //! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
+//! | `cassandra_suite` | the compressors of Cassandra compared, likewise |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
 //! | `server_suite`, `server_client`, `server_process` | CPU time and memory of servers that speak RESP, side by side |
 //! | `listening` | servers that somebody else started, found by the addresses at which they listen |
@@ -47,6 +48,7 @@ mod bypass;
 mod bypass_plot;
 mod bypass_suite;
 mod bypass_summary;
+mod cassandra_suite;
 mod clock;
 mod codec_suite;
 mod conformance;
@@ -89,6 +91,7 @@ pub use bench::{Configuration, Outcome, Unavailable, bench};
 pub use bypass::{BypassSeries, BypassSpec, Interval};
 pub use bypass_suite::{BypassOutcome, BypassPlan, bypass_suite};
 pub use bypass_summary::BypassSummary;
+pub use cassandra_suite::{cassandra_suite, render_compressors, write_compressors};
 pub use codec_suite::codec_suite;
 pub use conformance::check as check_conformance;
 pub use corpus::Corpus;

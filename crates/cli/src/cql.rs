@@ -1,0 +1,122 @@
+//! Cassandra as a target of `ziptier bench`, with the feature `cql`; without it, the sentence that says so.
+
+use clap::Args;
+use ziptier_cql::{Address, COMPRESSORS, SCHEME};
+use ziptier_eval::{Error, Plan, Registration, Registry};
+
+/// Rows of each table of the suite: 20 MB of whole rows.
+pub(crate) const DEFAULT_KEYS: u64 = 20_000;
+/// Rows and seconds of the round that is not measured.
+const WARM_KEYS: u64 = 5_000;
+const WARM_SECONDS: f64 = 3.0;
+
+/// The command for what CQL does not have.
+#[derive(Debug, Args)]
+pub(crate) struct NodeToolArgument {
+    /// Command that takes the orders flush, compact and tablestats of Cassandra's nodetool, for targets cql://. {host}
+    /// in it stands for each host. Without it nothing is flushed, and the size of the table is not known [default:
+    /// none]
+    #[arg(long, env = "ZIPTIER_NODETOOL", value_name = "COMMAND")]
+    nodetool: Option<String>,
+}
+
+impl NodeToolArgument {
+    /// The arguments that tell another process of this program the same.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        self.nodetool.iter().flat_map(|command| ["--nodetool".into(), command.clone()]).collect()
+    }
+
+    /// Refuses a suite without a cluster, or without the command.
+    pub(crate) fn check_suite(&self, targets: &[String]) -> Result<(), Error> {
+        if targets.is_empty() || targets.iter().any(|target| !target.starts_with(SCHEME)) {
+            return Err(invalid(
+                "--target",
+                targets.join(","),
+                "suite cassandra needs clusters, such as cql://127.0.0.1",
+            ));
+        }
+        match self.nodetool {
+            Some(_) => Ok(()),
+            None => Err(invalid(
+                "--nodetool",
+                "nothing",
+                "suite cassandra flushes and compacts, which CQL cannot ask for; give the command of Cassandra's nodetool",
+            )),
+        }
+    }
+}
+
+fn invalid(what: &'static str, given: impl Into<String>, expected: &str) -> Error {
+    Error::Invalid { what, given: given.into(), expected: expected.into() }
+}
+
+/// The target, if this program has a driver.
+#[cfg(feature = "cql")]
+pub(crate) fn registration(argument: &NodeToolArgument) -> Option<Registration> {
+    Some(ziptier_cql::registration(argument.nodetool.clone()))
+}
+
+/// The target, if this program has a driver.
+#[cfg(not(feature = "cql"))]
+pub(crate) fn registration(_: &NodeToolArgument) -> Option<Registration> {
+    None
+}
+
+/// The targets with the hosts of each cluster together. Clusters are refused if this program has no driver.
+pub(crate) fn targets(asked: &[String], registry: &Registry) -> Result<Vec<String>, Error> {
+    let joined = Address::join_hosts(asked, |name| registry.find(name).is_ok());
+    match joined.iter().find(|target| target.starts_with(SCHEME) && registry.find(target).is_err()) {
+        Some(target) => Err(invalid(
+            "--target",
+            target,
+            "this ziptier was compiled without the feature cql; compile it by \
+             `cargo build --release --package ziptier-cli --features cql`",
+        )),
+        None => Ok(joined),
+    }
+}
+
+/// The compressors that the suite compares.
+pub(crate) fn codecs() -> Vec<String> {
+    COMPRESSORS.iter().map(|compressor| compressor.name.to_owned()).collect()
+}
+
+/// One short round of the last plan's mix with each compressor: the first that a fresh node serves would otherwise be
+/// measured in interpreted code.
+pub(crate) fn warm_up(plans: &[Plan]) -> Plan {
+    let plan = plans.last().expect("the suite has a plan for each target");
+    Plan {
+        workloads: plan.workloads.last().cloned().into_iter().collect(),
+        block_bytes: plan.block_bytes.first().copied().into_iter().collect(),
+        keys: plan.keys.min(WARM_KEYS),
+        seconds: WARM_SECONDS,
+        operations: None,
+        rounds: 1,
+        out: None,
+        ..plan.clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_a_driver_says_how_to_get_one() {
+        let registry = Registry::with(vec![]);
+        let told = targets(&["cql://a".into(), "b".into()], &registry).unwrap_err().to_string();
+        assert!(told.contains("`cql://a,b`") && told.contains("--features cql"), "{told}");
+        assert_eq!(targets(&["null".into()], &registry).unwrap(), ["null"]);
+    }
+
+    #[test]
+    fn the_suite_needs_a_cluster_and_a_command() {
+        let without = NodeToolArgument { nodetool: None };
+        let with = NodeToolArgument { nodetool: Some("nodetool".into()) };
+        assert!(with.check_suite(&["store".into()]).unwrap_err().to_string().contains("cql://127.0.0.1"));
+        assert!(with.check_suite(&[]).is_err());
+        assert!(without.check_suite(&["cql://a".into()]).unwrap_err().to_string().contains("--nodetool"));
+        assert!(with.check_suite(&["cql://a".into()]).is_ok());
+    }
+}

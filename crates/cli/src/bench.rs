@@ -507,13 +507,17 @@ impl Bench {
             plan.runs(&self.registry)?;
         }
         eprintln!("a round that is not measured comes first, so that the nodes have compiled their code");
-        ziptier_eval::bench(&cql::warm_up(&plans), &self.registry, &self.launcher, &program)?
-            .into_result()?;
+        for plan in cql::warm_ups(&plans) {
+            ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?.into_result()?;
+        }
         let mut status = 0;
         for plan in plans {
             let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
             if !outcome.configurations.is_empty() {
                 output::print(&ziptier_eval::render_compressors(&plan, &outcome, self.format));
+                if plan.corpus == "lorem" && self.format == Format::Table {
+                    output::print(&cql::text_ratios(&plan).unwrap_or_else(|error| format!("{error}\n")));
+                }
                 ziptier_eval::write_compressors(&outcome)?;
             }
             if let Some(failure) = &outcome.failure {

@@ -1,13 +1,18 @@
 //! Cassandra as a target of `ziptier bench`, with the feature `cql`; without it, the sentence that says so.
 
 use clap::Args;
+use ziptier_codec::block::Setting;
+use ziptier_codec::format::Format as BlockFormat;
 use ziptier_cql::{Address, COMPRESSORS, SCHEME};
-use ziptier_eval::{Error, Plan, Registration, Registry};
+use ziptier_eval::{Corpus, Error, Plan, Registration, Registry};
 
 /// Rows of each table of the suite: 20 MB of whole rows.
 pub(crate) const DEFAULT_KEYS: u64 = 20_000;
+/// Bytes of a text that tell its ratios.
+const TEXT_BYTES: usize = 4 << 20;
+const TEXT_CHUNK_BYTES: usize = 16 << 10;
 /// Rows and seconds of the round that is not measured.
-const WARM_KEYS: u64 = 5_000;
+const WARM_KEYS: u64 = 2_000;
 const WARM_SECONDS: f64 = 3.0;
 
 /// The command for what CQL does not have.
@@ -40,7 +45,7 @@ impl NodeToolArgument {
             None => Err(invalid(
                 "--nodetool",
                 "nothing",
-                "suite cassandra flushes and compacts, which CQL cannot ask for; give the command of Cassandra's nodetool",
+                "suite cassandra flushes and compacts tables, which CQL cannot ask for; give nodetool's command",
             )),
         }
     }
@@ -76,17 +81,35 @@ pub(crate) fn targets(asked: &[String], registry: &Registry) -> Result<Vec<Strin
     }
 }
 
+/// What LZ4 and zstd make of a generated text in chunks, in a line: other texts of the kind are denser or less dense.
+pub(crate) fn text_ratios(plan: &Plan) -> Result<String, String> {
+    let chunk_bytes = plan.block_bytes.first().copied().unwrap_or(TEXT_CHUNK_BYTES);
+    let text = Corpus::read(&plan.corpus, TEXT_BYTES, chunk_bytes).map_err(|error| error.to_string())?.bytes;
+    let ratio = |format| {
+        let engine = Setting::new(format).engine().map_err(|error| error.to_string())?;
+        let mut codec = engine.open().map_err(|error| error.to_string())?;
+        let mut packed = Vec::new();
+        for chunk in text.chunks(chunk_bytes) {
+            codec.compress(chunk, &mut packed, usize::MAX).map_err(|error| error.to_string())?;
+        }
+        Ok::<f64, String>(text.len() as f64 / packed.len() as f64)
+    };
+    let (lz4, zstd) = (ratio(BlockFormat::Lz4)?, ratio(BlockFormat::Zstd)?);
+    Ok(format!("The text itself, in chunks of {chunk_bytes} B: ratio {lz4:.2} by LZ4, {zstd:.2} by zstd.\n"))
+}
+
 /// The compressors that the suite compares.
 pub(crate) fn codecs() -> Vec<String> {
     COMPRESSORS.iter().map(|compressor| compressor.name.to_owned()).collect()
 }
 
-/// One short round of the last plan's mix with each compressor: the first that a fresh node serves would otherwise be
-/// measured in interpreted code.
-pub(crate) fn warm_up(plans: &[Plan]) -> Plan {
-    let plan = plans.last().expect("the suite has a plan for each target");
-    Plan {
+/// A short round of each plan's last mix. The first that a fresh node serves would otherwise be measured in interpreted
+/// code. The first plan warms up every compressor, and the others their own rows.
+pub(crate) fn warm_ups(plans: &[Plan]) -> Vec<Plan> {
+    let warm_up = |(number, plan): (usize, &Plan)| Plan {
+        codecs: plan.codecs.iter().take(if number == 0 { usize::MAX } else { 1 }).cloned().collect(),
         workloads: plan.workloads.last().cloned().into_iter().collect(),
+        value_bytes: plan.value_bytes.last().copied().into_iter().collect(),
         block_bytes: plan.block_bytes.first().copied().into_iter().collect(),
         keys: plan.keys.min(WARM_KEYS),
         seconds: WARM_SECONDS,
@@ -94,7 +117,8 @@ pub(crate) fn warm_up(plans: &[Plan]) -> Plan {
         rounds: 1,
         out: None,
         ..plan.clone()
-    }
+    };
+    plans.iter().enumerate().map(warm_up).collect()
 }
 
 #[cfg(test)]

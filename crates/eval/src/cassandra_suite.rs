@@ -27,8 +27,8 @@ const TEXT_BYTES: ValueBytes = ValueBytes { min: 800, max: 1200 };
 /// Rows cut from files: small ones, and those of Intel's evaluation.
 const ROW_BYTES: [ValueBytes; 2] = [ValueBytes { min: 256, max: 256 }, ValueBytes { min: 1024, max: 1024 }];
 
-/// The plans of the suite: `asked`, with its open parts (empty lists) filled in. The first has rows cut from the corpus,
-/// the second readings. An address that ends with `/timeseries` means readings alone.
+/// The plans of the suite: `asked`, with its open parts (empty lists) filled in. The first has rows cut from the
+/// corpus, the second readings. An address that ends with `/timeseries` means readings alone.
 ///
 /// # Errors
 /// None for the usual workloads, whose names are known.
@@ -149,7 +149,7 @@ fn number(number: Option<f64>, decimals: usize) -> String {
 }
 
 fn speeds(group: &[Compared<'_>]) -> String {
-    const HEADINGS: [(&str, &str); 9] = [
+    const HEADINGS: [(&str, &str); 8] = [
         ("speed", ""),
         ("ops", "/s"),
         ("ops /s", "to zstd"),
@@ -157,7 +157,6 @@ fn speeds(group: &[Compared<'_>]) -> String {
         ("ops /CPU", "to zstd"),
         ("spread", "%"),
         ("read p99", "ms"),
-        ("read p99", "to zstd"),
         ("cores", "extrap."),
     ];
     let line = |one: &Compared<'_>| {
@@ -171,7 +170,6 @@ fn speeds(group: &[Compared<'_>]) -> String {
             number(zstd.throughput.map(|ratio| ratio.median), 2),
             number(zstd.throughput.filter(|_| !one.is_reference()).and_then(|ratio| ratio.spread_pct), 0),
             number(one.figure(|round| Some(round.read?.p99_us / 1e3)), 1),
-            number(zstd.read_p99.map(|ratio| ratio.median), 2),
             number(zstd.cores(), 2),
         ]
     };
@@ -274,6 +272,8 @@ mod tests {
         assert!(text.contains("flush_compression table"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         assert!(text.contains("extrap."), "{text}");
+        let beside = |line: &&str| line.starts_with("ziptier-token  ");
+        assert_eq!(text.lines().filter(beside).count(), 2, "names stand beside their figures: {text}");
     }
 
     #[test]

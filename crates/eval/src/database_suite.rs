@@ -175,7 +175,8 @@ impl Compared<'_> {
 
     /// Resident bytes of the process at the end of the window, decoders of its files included, over raw bytes.
     fn rss_per_raw(&self) -> Option<f64> {
-        self.figure(|round| Some(round.memory.rss_bytes as f64 / round.raw_bytes as f64))
+        let of_process = |round: &Measurement| round.servers.is_none().then_some(round.memory.rss_bytes);
+        self.figure(|round| Some(of_process(round)? as f64 / round.raw_bytes as f64))
     }
 
     pub(crate) fn mismatches(&self) -> u64 {

@@ -7,11 +7,15 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::server_process::{cpu_sec_of, wait_until_quiet};
 
-/// A JVM without requests takes up to 3 % of a processor for its timers.
+/// A node of Cassandra without requests takes up to 2 % of a processor for its timers.
 const QUIET_SHARE: f64 = 0.05;
+/// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
+const WATCHED: Duration = Duration::from_millis(300);
+const QUIET_PERIODS: usize = 2;
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
@@ -43,9 +47,10 @@ impl LocalServers {
         self.pids.iter().map(|pid| cpu_sec_of(*pid)).sum()
     }
 
-    /// Waits until they do nothing for a second, or for a minute at most.
+    /// Waits until they do nothing for most of a second, or for a minute at most.
     pub fn wait_until_quiet(&self) {
-        wait_until_quiet(|| self.cpu_sec().unwrap_or(0.0), QUIET_SHARE, 1, &AtomicBool::new(false));
+        let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
+        wait_until_quiet(cpu_sec, QUIET_SHARE, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
     }
 }
 

@@ -121,23 +121,24 @@ impl Server {
 
     /// Waits until it has done nothing for so many seconds; returns for how long that was.
     pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> f64 {
-        wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, seconds, stop)
+        wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop)
     }
 }
 
-/// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor for so many seconds; returns
-/// for how long that was.
+/// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor in so many `periods` of
+/// length `watched`, one after the other; returns for how long that was.
 pub(crate) fn wait_until_quiet(
     cpu_sec: impl Fn() -> f64,
     share: f64,
-    seconds: usize,
+    watched: Duration,
+    periods: usize,
     stop: &AtomicBool,
 ) -> f64 {
     let (began, mut quiet) = (Instant::now(), 0);
-    while quiet < seconds && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+    while quiet < periods && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
         let before = cpu_sec();
-        std::thread::sleep(WATCHED);
-        let taken = (cpu_sec() - before) / WATCHED.as_secs_f64();
+        std::thread::sleep(watched);
+        let taken = (cpu_sec() - before) / watched.as_secs_f64();
         quiet = if taken < share { quiet + 1 } else { 0 };
     }
     began.elapsed().as_secs_f64()

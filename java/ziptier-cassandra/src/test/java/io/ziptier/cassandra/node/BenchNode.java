@@ -44,16 +44,16 @@ public final class BenchNode {
                  PrintStream answer = new PrintStream(client.getOutputStream(), true, StandardCharsets.UTF_8)) {
                 BufferedReader lines =
                     new BufferedReader(new InputStreamReader(client.getInputStream(), StandardCharsets.UTF_8));
-                answer.print(answer(node.operations(), lines.readLine()));
+                answer.print(answer(node, lines.readLine()));
             } catch (Exception failure) {
                 // The client has read the reason, or is gone.
             }
         }
     }
 
-    private static String answer(Operations operations, String order) {
+    private static String answer(Node node, String order) {
         try {
-            return carriedOut(operations, order.split("[ .]")) + "done\n";
+            return carriedOut(node.operations(), order.split("[ .]")) + "done\n";
         } catch (Exception failure) {
             return "failed: " + failure.toString().replace('\n', ' ') + "\n";
         }

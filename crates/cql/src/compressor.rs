@@ -93,9 +93,9 @@ mod tests {
             Some("{'class': 'ZstdCompressor', 'chunk_length_in_kb': 16}")
         );
         assert_eq!(
-            option("ziptier-deflate", Some(Path::Hardware)).as_deref(),
+            option("ziptier-deflate", Some(Path::Software)).as_deref(),
             Some(
-                "{'class': 'ZiptierCompressor', 'format': 'deflate', 'path': 'hardware', 'chunk_length_in_kb': 16}"
+                "{'class': 'ZiptierCompressor', 'format': 'deflate', 'path': 'software', 'chunk_length_in_kb': 16}"
             )
         );
         let before_training = option("ziptier-token", None);

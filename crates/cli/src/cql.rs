@@ -33,11 +33,11 @@ impl NodeToolArgument {
 
     /// Refuses a suite without a cluster, or without the command.
     pub(crate) fn check_suite(&self, targets: &[String]) -> Result<(), Error> {
-        if targets.is_empty() || targets.iter().any(|target| !target.starts_with(SCHEME)) {
+        if targets.len() != 1 || targets.iter().any(|target| !target.starts_with(SCHEME)) {
             return Err(invalid(
                 "--target",
                 targets.join(","),
-                "suite cassandra needs clusters, such as cql://127.0.0.1",
+                "suite cassandra measures one cluster, such as cql://127.0.0.1",
             ));
         }
         match self.nodetool {
@@ -139,7 +139,10 @@ mod tests {
         let without = NodeToolArgument { nodetool: None };
         let with = NodeToolArgument { nodetool: Some("nodetool".into()) };
         assert!(with.check_suite(&["store".into()]).unwrap_err().to_string().contains("cql://127.0.0.1"));
-        assert!(with.check_suite(&[]).is_err());
+        assert!(
+            with.check_suite(&[]).is_err()
+                && with.check_suite(&["cql://a".into(), "cql://b".into()]).is_err()
+        );
         assert!(without.check_suite(&["cql://a".into()]).unwrap_err().to_string().contains("--nodetool"));
         assert!(with.check_suite(&["cql://a".into()]).is_ok());
     }

@@ -103,12 +103,13 @@ pub(crate) fn codecs() -> Vec<String> {
     COMPRESSORS.iter().map(|compressor| compressor.name.to_owned()).collect()
 }
 
-/// A short round of each plan's last mix. The first that a fresh node serves would otherwise be measured in interpreted
-/// code. The first plan warms up every compressor, and the others their own rows.
+/// A short round of each plan's first workload, which is reads. The first that a fresh node serves would otherwise be
+/// measured in interpreted code, and a mix would read from memory what it wrote. The first plan warms up every
+/// compressor, and the others their own rows.
 pub(crate) fn warm_ups(plans: &[Plan]) -> Vec<Plan> {
     let warm_up = |(number, plan): (usize, &Plan)| Plan {
         codecs: plan.codecs.iter().take(if number == 0 { usize::MAX } else { 1 }).cloned().collect(),
-        workloads: plan.workloads.last().cloned().into_iter().collect(),
+        workloads: plan.workloads.first().cloned().into_iter().collect(),
         value_bytes: plan.value_bytes.last().copied().into_iter().collect(),
         block_bytes: plan.block_bytes.first().copied().into_iter().collect(),
         keys: plan.keys.min(WARM_KEYS),

@@ -21,6 +21,8 @@ use crate::address::Address;
 
 /// A node that listens answers within this time.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// And answers a client's first questions within this one, on a starved machine, too.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A node that compacts on two busy processors has taken seconds for a statement that changes the schema.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// Connections to each node. A node serves each by one thread of its own.
@@ -52,10 +54,15 @@ impl Cluster {
             .fetch_schema_metadata(false)
             // Of two writes to a key the later one counts, whichever node coordinates it.
             .timestamp_generator(Arc::new(MonotonicTimestampGenerator::new()));
-        let session = runtime.block_on(session.build()).map_err(|error| {
-            let hosts = nodes.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
-            format!("it reached {hosts}, but no node of Cassandra answered there: {error}")
-        })?;
+        let hosts = || nodes.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+        let refused = |reason: &str| {
+            format!("it reached {}, but no node of Cassandra answered there: {reason}", hosts())
+        };
+        let session = runtime
+            .block_on(async { tokio::time::timeout(ANSWER_MAX, session.build()).await })
+            .map_err(|_| refused(&format!("nothing came for {} s", ANSWER_MAX.as_secs())))?
+            // The driver explains itself over several lines, and the first one names the cause.
+            .map_err(|error| refused(error.to_string().lines().next().unwrap_or_default()))?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let keyspace = format!("ziptier_bench_{seconds:x}_{}", std::process::id());
         let cluster = Cluster { runtime, session, keyspace };

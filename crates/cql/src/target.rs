@@ -405,4 +405,19 @@ mod tests {
         assert!(told.starts_with("it cannot reach 127.0.0.1:1: "), "{told}");
         assert!(told.ends_with("start a node of Cassandra there, or name its rpc_address"), "{told}");
     }
+
+    #[test]
+    fn another_server_is_told_in_one_line() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // It hangs up on everybody, until the test ends.
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        let config = Config { target: format!("cql://{address}"), ..config("builtin-lz4") };
+        let told = CqlTarget::open(&config).err().unwrap().to_string();
+        assert!(
+            told.starts_with(&format!("it reached {address}, but no node of Cassandra answered there: ")),
+            "{told}"
+        );
+        assert!(!told.contains('\n'), "{told}");
+    }
 }

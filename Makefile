@@ -65,9 +65,9 @@ STAMPS ?= 1
 export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction figures fmt lint fuzz faults \
-  torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
-  tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
+.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
+  lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
+  rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
   release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra
 
@@ -111,6 +111,12 @@ bench-server: release $(CORPUS_TARGET) ## CPU time per operation and memory of t
 	@scripts/setup redis-server:redis-server
 	$(ZIPTIER) bench-server --corpus $(TEXT) --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) \
 	  --out $(TARGET_DIR)/bench-server.tsv
+
+bench-cassandra: setup setup-java $(CORPUS_TARGET) ## Cassandra's own compressors beside ziptier's on a node that this \
+  starts and stops, in less than fifteen minutes: ROWS=20000 ROUNDS=2 SECONDS_PER_RUN=2 CHUNKS=16384
+	cargo build --release --locked --package ziptier-jni
+	cargo build --release --locked --package ziptier-cli --features cql
+	BENCH_CORPUS=$(BENCH_CORPUS) scripts/bench-cassandra $(ZIPTIER) --out $(TARGET_DIR)/bench-cassandra
 
 bench-eviction: setup ## hit ratios of a store that evicts beside LRU, S3-FIFO and W-TinyLFU at equal bytes: \
   ZIPTIER_TRACES=a folder with OLTP.lis.zst and P3.lis.zst

@@ -11,8 +11,9 @@ use ziptier_eval::{
     Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder, Verdicts, Workload,
 };
 
+use crate::cql::NodeToolArgument;
 use crate::rocksdb_target::LibraryArgument;
-use crate::{codec_checks, heap, output, program, rocksdb_target, store_target};
+use crate::{codec_checks, cql, heap, output, program, rocksdb_target, store_target};
 
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
@@ -33,8 +34,19 @@ fn modelled() -> ModelledWork {
 }
 
 /// Every target that can be benchmarked. Ours comes first, eval's own yardsticks last.
-fn registry() -> Registry {
-    Registry::with(vec![store_target::registration(), rocksdb_target::registration()])
+fn registry(foreign: &Foreign) -> Registry {
+    foreign.rocksdb.set();
+    let own = [store_target::registration(), rocksdb_target::registration()];
+    Registry::with(own.into_iter().chain(cql::registration(&foreign.cql)).collect())
+}
+
+/// How to reach the databases of others.
+#[derive(Debug, Args)]
+pub(crate) struct Foreign {
+    #[command(flatten)]
+    rocksdb: LibraryArgument,
+    #[command(flatten)]
+    cql: NodeToolArgument,
 }
 
 /// The targets that are compared by default: the store, an uncompressed map, and the harness.
@@ -64,6 +76,10 @@ enum Suite {
     /// and an 80:20 mix after fillseq, values of 32 and 256 B, blocks of 4 and 16 KiB, neighbouring values and
     /// strangers. Results are ratios to built-in zstd and LZ4
     Rocksdb,
+    /// Compressors of Cassandra beside its own, by the settings of Intel's published evaluation, on a cluster that
+    /// runs: --target cql://HOST, and --nodetool. Reads and an 80:20 mix on a compacted table, chunks of 16 KiB, rows
+    /// of 256 and 1024 B, and readings of sensors. Results are ratios to zstd and LZ4
+    Cassandra,
     /// Latency over time of reads, while a few keys are hot and other keys become hot in the middle: series, summary
     /// and plot
     Bypass,
@@ -84,6 +100,8 @@ Examples:
   ziptier bench --suite bypass --codec auto,token --out bench-results
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
+  ziptier bench --target cql://127.0.0.1 --nodetool nodetool --codec builtin-zstd,ziptier-deflate --threads 32
+  ziptier bench --suite cassandra --target cql://127.0.0.1 --nodetool nodetool --corpus calgary --rounds 3
   ziptier bench --smoke";
 
 const RUNS: &str = "Runs and their length";
@@ -99,8 +117,9 @@ pub(crate) struct Arguments {
     /// Suite of runs that belong together; other options narrow it
     #[arg(long, value_enum, value_name = "NAME", help_heading = RUNS)]
     suite: Option<Suite>,
-    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), btreemap, btreemap-inline (keys in its
-    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), cql://HOST[:PORT][,HOST...] (a table of
+    /// Cassandra; with /timeseries behind it, readings of sensors), btreemap, btreemap-inline (keys in its nodes),
+    /// hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or those of
@@ -114,8 +133,9 @@ pub(crate) struct Arguments {
     mix: Option<String>,
     /// Codecs of the target. Store: auto, none, token, lz4, zstd, deflate. RocksDB's own: builtin-zstd, builtin-zstd-1,
     /// builtin-zstd-9 (levels), builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none. RocksDB
-    /// with ziptier's plugin: ziptier (the private format), ziptier-deflate, ziptier-lz4 [default: each target's own;
-    /// suites: all]
+    /// with ziptier's plugin: ziptier (the private format), ziptier-deflate, ziptier-lz4. Cassandra: builtin-lz4,
+    /// builtin-zstd, builtin-deflate, and ziptier-deflate, ziptier-lz4, ziptier-zstd, ziptier-token [default: each
+    /// target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec: Vec<String>,
     /// Engines that compress, for codecs with several: software, iaa, qpl or zlib for deflate [default: each codec's
@@ -135,7 +155,8 @@ pub(crate) struct Arguments {
     /// Path of Intel's libzlib-accel.so, for the row of suite codecs that preloads it before libz
     #[arg(long, env = "ZLIB_ACCEL_SO", value_name = "FILE", help_heading = CODECS)]
     zlib_accel: Option<PathBuf>,
-    /// Bytes of values in a block, before compression [default: the target's own; store: 512]
+    /// Bytes of values in a block, or in a chunk of Cassandra, before compression [default: the target's own; store:
+    /// 512; suite cassandra: 16384]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     block_bytes: Vec<usize>,
     /// Compression level: a higher one is slower and denser [default: the target's own; store: 1 for writes, 6 for idle
@@ -157,7 +178,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", help_heading = CODECS)]
     background_codec: Option<String>,
     /// Number of keys in each store, of 16 bytes each, loaded in random order except in db_bench's workloads [default:
-    /// 50000; suites bypass and rocksdb: 200000]
+    /// 50000; suites bypass and rocksdb: 200000; suite cassandra: 20000]
     #[arg(long, value_name = "N", help_heading = DATA)]
     keys: Option<u64>,
     /// Shape of keys: decimal (key:000000000042) or random (16 random bytes)
@@ -166,17 +187,18 @@ pub(crate) struct Arguments {
     /// Keys of a read call; above 1, a latency is that of the whole call
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
-    /// Bytes of a value: a number, or a range such as 16..512 [default: 128; suite rocksdb: 32,256]
+    /// Bytes of a value: a number, or a range such as 16..512 [default: 128; suite rocksdb: 32,256; suite
+    /// cassandra: 256,1024, and readings of 800..1200]
     #[arg(long, value_delimiter = ',', value_name = "N|A..B", help_heading = DATA)]
     value_bytes: Vec<ValueBytes>,
     /// Part of the corpus that becomes a key's value: strangers (any part; parts overlap), neighbours (the part behind
     /// that of the key before), apart (any part; none overlap), records (any line), drift (each new version from the
     /// next eighth of the corpus, so that dictionaries grow old) [default: strangers; suite rocksdb:
-    /// strangers,neighbours]
+    /// strangers,neighbours; suite cassandra: apart]
     #[arg(long, value_delimiter = ',', value_name = "ORDER", help_heading = DATA)]
     value_order: Vec<ValueOrder>,
-    /// Source of values: a file, a folder, a .zst, FILE.zip:MEMBER, or a generator: json, log, timeseries, random:ETA
-    /// (random bytes, of which the share ETA are zeros)
+    /// Source of values: a file, a folder, a .zst, FILE.zip:MEMBER, or a generator: json, log, timeseries, lorem,
+    /// random:ETA (random bytes, of which the share ETA are zeros)
     #[arg(long, default_value = "json", value_name = "CORPUS", help_heading = DATA)]
     corpus: String,
     /// Half of the corpus that dictionaries may learn from. first-half loads as many keys again from the first half and
@@ -192,7 +214,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 5_000, value_name = "N", help_heading = RUNS)]
     interval_operations: u64,
     /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32; suite rocksdb: one per processor, at
-    /// most 10]
+    /// most 10; suite cassandra: 32, each with --multi-get requests in flight]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
     /// Seconds of each timed window, or of each of the two phases of suite bypass
@@ -250,11 +272,12 @@ pub(crate) struct Arguments {
     format: Format,
     /// Folder for results: the benchmark writes summary.tsv, rounds.tsv, a log for each run and manifest.json into
     /// DIR/<timestamp>. Suite codecs adds verdicts.tsv; suite rocksdb adds databases.tsv, scaling.tsv and scaling.svg;
-    /// suite bypass writes bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead [default: none]
+    /// suite cassandra adds compressors.tsv; suite bypass writes bypass-RUN.tsv, bypass-summary.tsv and bypass.svg
+    /// instead [default: none]
     #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     out: Option<PathBuf>,
     #[command(flatten)]
-    rocksdb: LibraryArgument,
+    foreign: Foreign,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
     #[arg(long, help_heading = RUNS)]
     smoke: bool,
@@ -355,15 +378,17 @@ pub(crate) fn bench(arguments: Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<u8, Error> {
+    let registry = registry(&arguments.foreign);
     let asked = arguments.plan()?;
-    let registry = registry();
+    let targets = cql::targets(&asked.targets, &registry)?;
+    let asked = Plan { targets, ..asked };
     let program = std::env::current_exe().map_err(|source| Error::Io {
         action: "find",
         path: "ziptier".into(),
         source,
     })?;
-    arguments.rocksdb.set();
-    let run = std::iter::once(RUN_COMMAND.into()).chain(arguments.rocksdb.to_arguments());
+    let Foreign { rocksdb, cql } = &arguments.foreign;
+    let run = std::iter::once(RUN_COMMAND.into()).chain(rocksdb.to_arguments()).chain(cql.to_arguments());
     let launcher = Launcher { program, arguments: run.collect() };
     let bench = Bench { registry, launcher, format: arguments.format };
     let plan = usual(asked.clone())?;
@@ -375,6 +400,10 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Rocksdb) => {
             bench.rocksdb(Plan { keys: arguments.keys.unwrap_or(DEFAULT_KEYS_SUITES), ..asked })
+        }
+        Some(Suite::Cassandra) => {
+            cql.check_suite(&asked.targets)?;
+            bench.cassandra(Plan { keys: arguments.keys.unwrap_or(cql::DEFAULT_KEYS), ..asked })
         }
         Some(Suite::Bypass) => bench.bypass(BypassPlan {
             plan: Plan {
@@ -468,6 +497,37 @@ impl Bench {
         Ok(outcome.exit_status())
     }
 
+    fn cassandra(&self, mut plan: Plan) -> Result<u8, Error> {
+        if plan.codecs.is_empty() {
+            plan.codecs = cql::codecs();
+        }
+        let program = program::program();
+        let plans = ziptier_eval::cassandra_suite(plan)?;
+        for plan in &plans {
+            plan.runs(&self.registry)?;
+        }
+        eprintln!("a round that is not measured comes first, so that the nodes have compiled their code");
+        for plan in cql::warm_ups(&plans) {
+            ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?.into_result()?;
+        }
+        let mut status = 0;
+        for plan in plans {
+            let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
+            if !outcome.configurations.is_empty() {
+                output::print(&ziptier_eval::render_compressors(&plan, &outcome, self.format));
+                if plan.corpus == "lorem" && self.format == Format::Table {
+                    output::print(&cql::text_ratios(&plan).unwrap_or_else(|error| format!("{error}\n")));
+                }
+                ziptier_eval::write_compressors(&outcome)?;
+            }
+            if let Some(failure) = &outcome.failure {
+                eprintln!("error: {failure}");
+            }
+            status = status.max(outcome.exit_status());
+        }
+        Ok(status)
+    }
+
     fn bypass(&self, plan: BypassPlan) -> Result<u8, Error> {
         eprintln!("{}", plan.announcement(&self.registry)?);
         let program = program::program();
@@ -483,7 +543,6 @@ impl Bench {
 }
 
 /// Does one run of a benchmark on behalf of the process that started this one.
-pub(crate) fn run_one(rocksdb: &LibraryArgument) -> ExitCode {
-    rocksdb.set();
-    ExitCode::from(ziptier_eval::serve_child(&registry(), &METERS))
+pub(crate) fn run_one(foreign: &Foreign) -> ExitCode {
+    ExitCode::from(ziptier_eval::serve_child(&registry(foreign), &METERS))
 }

@@ -4,6 +4,7 @@ mod bench;
 mod bench_server;
 mod cassandra;
 mod codec_checks;
+mod cql;
 mod doctor;
 mod far;
 mod folder;
@@ -40,7 +41,7 @@ enum Command {
     BenchServer(bench_server::Arguments),
     /// One run of a benchmark, in a process of its own
     #[command(hide = true)]
-    BenchRun(rocksdb_target::LibraryArgument),
+    BenchRun(bench::Foreign),
     /// Estimate what other compressors would make of a table of Cassandra
     #[command(subcommand)]
     Cassandra(cassandra::Command),
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::BenchServer(arguments) => bench_server::bench_server(&arguments),
-        Command::BenchRun(library) => bench::run_one(&library),
+        Command::BenchRun(foreign) => bench::run_one(&foreign),
         Command::Check(arguments) => folder::check(&arguments),
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),

@@ -67,6 +67,14 @@ impl Outcome {
         self.configurations.iter().flat_map(|one| &one.rounds).any(Measurement::has_retrained)
     }
 
+    /// The outcome, unless it ended early.
+    ///
+    /// # Errors
+    /// The reason of the early end.
+    pub fn into_result(mut self) -> Result<Outcome, Error> {
+        self.failure.take().map_or(Ok(self), Err)
+    }
+
     /// The exit status of the command: that of the failure; 1 if any answer was wrong or a row is not what it claims;
     /// otherwise 0.
     pub fn exit_status(&self) -> u8 {

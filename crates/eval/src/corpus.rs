@@ -22,8 +22,8 @@ pub struct Corpus {
 
 impl Corpus {
     /// Reads a file, a folder (its files one after the other, by name), a `.zst`, or a named member of a zip
-    /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has only one member). For `json`, `log`, `timeseries` and `random:ETA`
-    /// it generates about `generated_bytes` bytes, with `period` bytes per value.
+    /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has only one member). For `json`, `log`, `timeseries`, `lorem` and
+    /// `random:ETA` it generates about `generated_bytes` bytes, with `period` bytes per value.
     pub fn read(name: &str, generated_bytes: usize, period: usize) -> Result<Self, Error> {
         let bytes = match Generator::parse(name)? {
             Some(generator) => generator.bytes(generated_bytes, period, 1),

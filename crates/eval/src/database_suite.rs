@@ -70,18 +70,21 @@ pub(crate) fn label(spec: &RunSpec) -> String {
 
 /// A ratio to another codec, round by round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Ratio {
-    median: f64,
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
     /// `None` for one round.
-    spread_pct: Option<f64>,
+    pub(crate) spread_pct: Option<f64>,
 }
 
 /// One codec beside another, each figure as a ratio.
 #[derive(Debug, Clone, Copy)]
-struct Beside {
-    throughput: Option<Ratio>,
-    size: Option<Ratio>,
-    read_p99: Option<Ratio>,
+pub(crate) struct Beside {
+    /// Operations per CPU-second.
+    pub(crate) throughput: Option<Ratio>,
+    /// Operations per second.
+    pub(crate) wall: Option<Ratio>,
+    pub(crate) size: Option<Ratio>,
+    pub(crate) read_p99: Option<Ratio>,
     load_cpu: Option<Ratio>,
 }
 
@@ -89,14 +92,15 @@ impl Beside {
     fn of(one: &Configuration, other: Option<&Configuration>) -> Self {
         Beside {
             throughput: ratio(one, other, Measurement::qps_per_cpu_core),
+            wall: ratio(one, other, |round| Some(round.qps())),
             size: ratio(one, other, |round| round.loaded_held_bytes.map(|bytes| bytes as f64)),
             read_p99: ratio(one, other, |round| round.read.map(|latency| latency.p99_us)),
-            load_cpu: ratio(one, other, |round| Some(round.load_cpu_sec)),
+            load_cpu: ratio(one, other, |round| round.load_cpu_sec),
         }
     }
 
     /// The share of the cores that does the same work.
-    fn cores(&self) -> Option<f64> {
+    pub(crate) fn cores(&self) -> Option<f64> {
         self.throughput.map(|throughput| 1.0 / throughput.median)
     }
 }
@@ -114,10 +118,10 @@ fn ratio(
 }
 
 /// The figures of one configuration.
-struct Compared<'a> {
-    configuration: &'a Configuration,
-    reference: Beside,
-    fast: Beside,
+pub(crate) struct Compared<'a> {
+    pub(crate) configuration: &'a Configuration,
+    pub(crate) reference: Beside,
+    pub(crate) fast: Beside,
     /// The share of zstd's processors for as many operations, by the measurements with fewer processors.
     cores: Option<f64>,
 }
@@ -135,11 +139,11 @@ pub(crate) fn setting(spec: &RunSpec) -> impl PartialEq {
 }
 
 /// Whether two runs have the same setting and the same processors.
-fn are_beside(one: &Configuration, other: &Configuration) -> bool {
+pub(crate) fn are_beside(one: &Configuration, other: &Configuration) -> bool {
     one.spec.cpus == other.spec.cpus && setting(&one.spec) == setting(&other.spec)
 }
 
-fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
+pub(crate) fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
     let all = &outcome.configurations;
     let scalings = Scaling::all(outcome);
     let beside = |one: &Configuration, codec: &str| {
@@ -156,24 +160,30 @@ fn compared(outcome: &Outcome) -> Vec<Compared<'_>> {
 }
 
 impl Compared<'_> {
-    fn figure(&self, figure: impl Fn(&Measurement) -> Option<f64>) -> Option<f64> {
+    /// Whether it is the codec that the others are compared with; compared with itself it has no spread.
+    pub(crate) fn is_reference(&self) -> bool {
+        self.configuration.spec.codec == REFERENCE
+    }
+
+    pub(crate) fn figure(&self, figure: impl Fn(&Measurement) -> Option<f64>) -> Option<f64> {
         median(&mut self.configuration.rounds.iter().filter_map(figure).collect::<Vec<f64>>())
     }
 
-    fn held_per_raw(&self) -> Option<f64> {
+    pub(crate) fn held_per_raw(&self) -> Option<f64> {
         self.figure(|round| Some(round.loaded_held_bytes? as f64 / round.raw_bytes as f64))
     }
 
     /// Resident bytes of the process at the end of the window, decoders of its files included, over raw bytes.
     fn rss_per_raw(&self) -> Option<f64> {
-        self.figure(|round| Some(round.memory.rss_bytes as f64 / round.raw_bytes as f64))
+        let of_process = |round: &Measurement| round.servers.is_none().then_some(round.memory.rss_bytes);
+        self.figure(|round| Some(of_process(round)? as f64 / round.raw_bytes as f64))
     }
 
-    fn mismatches(&self) -> u64 {
+    pub(crate) fn mismatches(&self) -> u64 {
         self.configuration.rounds.iter().map(|round| round.mismatches).sum()
     }
 
-    fn row(&self) -> Row {
+    pub(crate) fn row(&self) -> Row {
         let spec = &self.configuration.spec;
         let of = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.median), 3);
         let spread = |ratio: Option<Ratio>| Cell::number(ratio.and_then(|ratio| ratio.spread_pct), 1);
@@ -197,7 +207,7 @@ impl Compared<'_> {
             ("qps_per_cpu_core", Cell::number(self.figure(Measurement::qps_per_cpu_core), 0)),
             ("qps", Cell::number(self.figure(|round| Some(round.qps())), 0)),
             ("read_p99_us", Cell::number(self.figure(|round| Some(round.read?.p99_us)), 3)),
-            ("load_cpu_sec", Cell::number(self.figure(|round| Some(round.load_cpu_sec)), 3)),
+            ("load_cpu_sec", Cell::number(self.figure(|round| round.load_cpu_sec), 3)),
             ("loaded_held_per_raw", Cell::number(self.held_per_raw(), 4)),
             ("rss_per_raw", Cell::number(self.rss_per_raw(), 4)),
             ("coverage", Cell::number(self.figure(|round| Some(round.coverage)), 2)),
@@ -340,14 +350,15 @@ fn figure_5(group: &[Compared<'_>]) -> String {
     let number = |number: Option<f64>, decimals| number.map_or(String::new(), |n| grouped(n, decimals));
     let ratio = |ratio: Option<Ratio>| number(ratio.map(|ratio| ratio.median), 2);
     let speed = |one: &Compared<'_>| {
-        // A configuration compared with itself has no spread.
-        let is_reference = one.configuration.spec.codec == REFERENCE;
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
         [
             format!("{}{wrong}", label(&one.configuration.spec)),
             number(one.figure(Measurement::qps_per_cpu_core), 0),
             ratio(one.reference.throughput),
-            number(one.reference.throughput.filter(|_| !is_reference).and_then(|ratio| ratio.spread_pct), 1),
+            number(
+                one.reference.throughput.filter(|_| !one.is_reference()).and_then(|ratio| ratio.spread_pct),
+                1,
+            ),
             ratio(one.fast.throughput),
             number(one.figure(|round| Some(round.read?.p99_us)), 1),
             ratio(one.reference.read_p99),

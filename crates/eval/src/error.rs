@@ -11,7 +11,7 @@ pub enum Error {
     /// The corpus cannot be read.
     #[error(
         "cannot read the corpus {path}: {reason}; give a file, a folder, a .zst, FILE.zip:MEMBER, or one of \
-         json, log, timeseries, random:ETA"
+         json, log, timeseries, lorem, random:ETA"
     )]
     Corpus {
         /// The requested corpus.

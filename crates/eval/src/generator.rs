@@ -1,4 +1,4 @@
-//! Values that look real without a file: session objects, log lines, time-series points, and bytes of a set
+//! Values that look real without a file: session objects, log lines, time-series points, Latin text, and bytes of a set
 //! compressibility. The same seed gives the same bytes on every machine.
 
 use std::io::Write;
@@ -17,6 +17,8 @@ pub enum Generator {
     Log,
     /// Points of a monitoring system in line protocol.
     TimeSeries,
+    /// Sentences of Latin words, as tools for databases fill their text columns.
+    Lorem,
     /// Random bytes of which the given share are zeros, in one run per value.
     Random {
         /// Share of zeros, 0 to 1.
@@ -31,6 +33,7 @@ impl Generator {
             "json" => Generator::Json,
             "log" => Generator::Log,
             "timeseries" => Generator::TimeSeries,
+            "lorem" => Generator::Lorem,
             _ => match name.strip_prefix("random:") {
                 None => return Ok(None),
                 Some(share) => match share.parse() {
@@ -59,6 +62,7 @@ impl Generator {
                 Generator::Json => source.session(&mut clock_ms),
                 Generator::Log => source.log_line(&mut clock_ms),
                 Generator::TimeSeries => source.points(&mut clock_ms),
+                Generator::Lorem => source.sentence(),
                 Generator::Random { compressible } => source.part_random(period.max(1), compressible),
             }
         }
@@ -96,6 +100,24 @@ const PATHS: &[&str] = &[
     "/api/v2/prices",
     "/help",
     "/home",
+];
+const LATIN: &[&str] = &[
+    "ab", "ac", "acies", "ad", "aequor", "aestas", "ager", "alia", "altus", "amnis", "animus", "aqua",
+    "arbor", "ars", "at", "aurum", "aut", "avis", "bellum", "bonus", "brevis", "caelum", "campus", "carmen",
+    "casa", "causa", "cibus", "civitas", "clarus", "collis", "copia", "corpus", "cum", "cura", "de", "dies",
+    "domus", "dum", "ego", "enim", "epistula", "equus", "et", "ex", "fabula", "facile", "fama", "familia",
+    "fatum", "ferrum", "filia", "flumen", "fortuna", "frigus", "fructus", "gens", "gladius", "gratia",
+    "hiems", "homo", "hora", "hortus", "hostis", "iam", "ignis", "imperium", "in", "ingens", "insula",
+    "inter", "iter", "labor", "lacus", "lapis", "legio", "lex", "liber", "litus", "locus", "longus", "lumen",
+    "luna", "magister", "magnus", "manus", "mare", "medicina", "memoria", "mensa", "metus", "miles", "mons",
+    "mora", "mos", "mundus", "murus", "navis", "nec", "nomen", "non", "nox", "numerus", "nunc", "oculus",
+    "omnis", "opus", "oratio", "orbis", "ordo", "oppidum", "otium", "panis", "pater", "patria", "pax",
+    "pecunia", "per", "pes", "populus", "porta", "portus", "potestas", "proelium", "puer", "pulcher", "quam",
+    "quies", "ratio", "regio", "regnum", "res", "ripa", "rota", "sal", "scientia", "sed", "semper",
+    "senatus", "sidus", "signum", "silva", "sine", "sol", "spes", "studium", "sub", "tamen", "tectum",
+    "templum", "tempus", "terra", "timor", "turris", "ubi", "umbra", "unda", "urbs", "usus", "ut", "vallis",
+    "velox", "ventus", "ver", "verbum", "veritas", "via", "vicus", "victoria", "villa", "vinum", "virtus",
+    "vita", "vox",
 ];
 const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const LOCALES: &[&str] = &["de-DE", "en-GB", "en-US", "es-MX", "fr-FR", "it-IT", "ja-JP", "pt-BR", "tr-TR"];
@@ -179,6 +201,21 @@ impl Source {
         }
     }
 
+    fn sentence(&mut self) {
+        let words = 6 + self.below(12);
+        for position in 0..words {
+            let word = self.one_of(LATIN);
+            match position {
+                0 => self.write(format_args!("{}{}", word[..1].to_uppercase(), &word[1..])),
+                _ if self.below(9) == 0 => self.write(format_args!(", {word}")),
+                _ => self.write(format_args!(" {word}")),
+            }
+        }
+        // A paragraph has six sentences on average.
+        let end = if self.below(6) == 0 { ".\n" } else { ". " };
+        self.write(format_args!("{end}"));
+    }
+
     /// One period: random bytes, then zeros. Any slice of one period's length has the same share of zeros.
     fn part_random(&mut self, period: usize, compressible: f64) {
         let zeros = (period as f64 * compressible).round() as usize;
@@ -207,6 +244,12 @@ mod tests {
     }
 
     #[test]
+    fn sentences_compress_like_text() {
+        let ratio = zstd_19_ratio(&Generator::Lorem.bytes(2 << 20, 128, 1));
+        assert!((2.5..=3.5).contains(&ratio), "zstd -19 in 16 KB blocks: {ratio:.2}");
+    }
+
+    #[test]
     fn sessions_are_valid_json() {
         let text = String::from_utf8(Generator::Json.bytes(100_000, 128, 2)).unwrap();
         for line in text.lines() {
@@ -216,9 +259,8 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        for generator in
-            [Generator::Json, Generator::Log, Generator::TimeSeries, Generator::Random { compressible: 0.5 }]
-        {
+        let random = Generator::Random { compressible: 0.5 };
+        for generator in [Generator::Json, Generator::Log, Generator::TimeSeries, Generator::Lorem, random] {
             let bytes = generator.bytes(50_000, 128, 7);
             assert_eq!(bytes, generator.bytes(50_000, 128, 7));
             assert_ne!(bytes, generator.bytes(50_000, 128, 8));

@@ -33,8 +33,10 @@
 //! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
 //! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
+//! | `cassandra_suite` | the compressors of Cassandra compared, likewise |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
 //! | `server_suite`, `server_client`, `server_process` | CPU time and memory of servers that speak RESP, side by side |
+//! | `listening` | servers that somebody else started, found by the addresses at which they listen |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -46,6 +48,7 @@ mod bypass;
 mod bypass_plot;
 mod bypass_suite;
 mod bypass_summary;
+mod cassandra_suite;
 mod clock;
 mod codec_suite;
 mod conformance;
@@ -56,6 +59,7 @@ mod distribution;
 mod error;
 mod generator;
 mod keys;
+mod listening;
 mod measurement;
 mod meters;
 mod models;
@@ -87,6 +91,7 @@ pub use bench::{Configuration, Outcome, Unavailable, bench};
 pub use bypass::{BypassSeries, BypassSpec, Interval};
 pub use bypass_suite::{BypassOutcome, BypassPlan, bypass_suite};
 pub use bypass_summary::BypassSummary;
+pub use cassandra_suite::{cassandra_suite, render_compressors, write_compressors};
 pub use codec_suite::codec_suite;
 pub use conformance::check as check_conformance;
 pub use corpus::Corpus;
@@ -95,7 +100,8 @@ pub use distribution::Distribution;
 pub use error::Error;
 pub use generator::Generator;
 pub use keys::{KEY_BYTES, Key, KeyShape};
-pub use measurement::{Latency, Measurement, Step};
+pub use listening::LocalServers;
+pub use measurement::{Latency, Measurement, ServersCpu, Step};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use models::models;
 pub use oracle::{Oracle, Word};
@@ -108,7 +114,7 @@ pub use server_process::ServerProgram;
 pub use server_suite::{ServerOutcome, ServerPlan, server_suite};
 pub use smoke::{CodecCheck, smoke};
 pub use spec::{RunSpec, TrainOn};
-pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError};
+pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
 pub use target_options::{ContextCache, Huffman, Path, TargetOptions};
 pub use values::{ValueBytes, ValueOrder, Values};
 pub use verdict::{Verdict, Verdicts};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::meters::{Growth, ModelledWork, Usage};
 use crate::spec::RunSpec;
-use crate::target::Counters;
+use crate::target::{Counters, Work};
 
 /// Percentiles of one kind of operation over the whole timed window, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,28 @@ pub struct Step {
     pub p99_us: f64,
 }
 
+/// CPU seconds of the servers behind a target; `None` where they run on another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ServersCpu {
+    /// From the begin of the window until the servers were quiet.
+    pub cpu_sec: Option<f64>,
+    /// The part of it after the last answer.
+    pub after_cpu_sec: Option<f64>,
+}
+
+impl ServersCpu {
+    /// Nothing if the work is done in this process.
+    pub(crate) fn between(before: Work, answered: Work, done: Work) -> Option<Self> {
+        match (before, answered, done) {
+            (Work::Servers(before), Work::Servers(answered), Work::Servers(done)) => Some(ServersCpu {
+                cpu_sec: done.zip(before).map(|(done, before)| done - before),
+                after_cpu_sec: done.zip(answered).map(|(done, answered)| done - answered),
+            }),
+            _ => None,
+        }
+    }
+}
+
 /// The measurement of one run. All sums are over its instances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
@@ -46,6 +68,9 @@ pub struct Measurement {
     pub wall_sec: f64,
     /// CPU time and context switches of the whole process in the window, background threads included.
     pub usage: Usage,
+    /// The CPU time of servers in the window, if the target is their client.
+    #[serde(default)]
+    pub servers: Option<ServersCpu>,
     /// The work of modelled devices in the window. Their CPU time is part of that of the process.
     #[serde(default)]
     pub modelled: ModelledWork,
@@ -81,8 +106,8 @@ pub struct Measurement {
     pub loaded_held_bytes: Option<u64>,
     /// Seconds that loading took.
     pub load_sec: f64,
-    /// CPU seconds that loading took, without those of modelled devices.
-    pub load_cpu_sec: f64,
+    /// CPU seconds that loading took, without those of modelled devices; `None` for servers of another machine.
+    pub load_cpu_sec: Option<f64>,
     /// The target's counters in the window.
     pub counters: Counters,
     /// The steps of `--until-p99`.
@@ -107,19 +132,38 @@ impl Measurement {
         (wall_sec > 0.0).then(|| self.operations as f64 / wall_sec)
     }
 
-    /// CPU time of the window without that of modelled devices.
-    pub fn cpu_sec(&self) -> f64 {
-        self.usage.cpu_sec() - self.modelled.cpu_sec
+    /// CPU time of the window without that of modelled devices; that of the servers if the target is their client, and
+    /// nothing if these run on another machine.
+    pub fn cpu_sec(&self) -> Option<f64> {
+        match self.servers {
+            None => Some(self.usage.cpu_sec() - self.modelled.cpu_sec),
+            Some(servers) => servers.cpu_sec,
+        }
     }
 
     /// Processors kept busy on average.
-    pub fn cpu_cores(&self) -> f64 {
-        self.cpu_sec() / self.wall_sec
+    pub fn cpu_cores(&self) -> Option<f64> {
+        self.cpu_sec().map(|cpu_sec| cpu_sec / self.wall_sec)
     }
 
     /// Operations per CPU-second; nothing if the window was too short for the CPU clock.
     pub fn qps_per_cpu_core(&self) -> Option<f64> {
-        (self.cpu_sec() > 0.0).then(|| self.operations as f64 / self.cpu_sec())
+        self.cpu_sec().filter(|cpu_sec| *cpu_sec > 0.0).map(|cpu_sec| self.operations as f64 / cpu_sec)
+    }
+
+    /// Held bytes at the end of the window; nothing if only the servers know.
+    pub fn held_bytes(&self) -> Option<i64> {
+        self.known(self.memory).map(|memory| memory.held_bytes)
+    }
+
+    /// The same after the idle time.
+    pub fn settled_held_bytes(&self) -> Option<i64> {
+        self.known(self.settled?).map(|settled| settled.held_bytes)
+    }
+
+    /// Memory that the target takes. The allocator of a client knows nothing of its servers.
+    fn known(&self, memory: Growth) -> Option<Growth> {
+        (self.servers.is_none() || self.loaded_held_bytes.is_some()).then_some(memory)
     }
 
     /// The highest offered rate that kept the latency limit, if one was searched for.
@@ -139,12 +183,12 @@ impl Measurement {
 
     /// Held bytes per raw byte at the end of the window.
     pub fn held_per_raw(&self) -> Option<f64> {
-        per_raw(self.memory.held_bytes, self.raw_bytes)
+        per_raw(self.held_bytes()?, self.raw_bytes)
     }
 
     /// Held bytes per raw byte after the idle time.
     pub fn settled_held_per_raw(&self) -> Option<f64> {
-        per_raw(self.settled?.held_bytes, self.raw_bytes)
+        per_raw(self.settled_held_bytes()?, self.raw_bytes)
     }
 }
 

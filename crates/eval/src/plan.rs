@@ -313,6 +313,7 @@ impl Plan {
             return Err(Error::Unknown { what: "--background-codec", given: codec.clone(), known });
         }
         let config = Config {
+            target: run.target.clone(),
             codec: run.codec.clone(),
             landing_bytes: run.landing_bytes,
             background: run.background,

@@ -137,6 +137,12 @@ impl Registration {
         added
     }
 
+    /// Whether a user means it by `name`: its own name, or an address of its scheme, such as `cql://` and hosts.
+    pub fn is_named(&self, name: &str) -> bool {
+        let scheme = |name: &str| name.find("://").map(|end| name[..end].to_owned());
+        self.name == name || scheme(self.name).is_some_and(|own| Some(own) == scheme(name))
+    }
+
     /// The engines of a codec; empty if there is nothing to choose from.
     pub fn engines_of(&self, codec: &str) -> Vec<CodecEngine> {
         self.engines.iter().filter(|engine| engine.codec == codec).copied().collect()
@@ -225,7 +231,7 @@ impl Registry {
 
     /// The target of this name.
     pub fn find(&self, name: &str) -> Result<&Registration, Error> {
-        self.iter().find(|registration| registration.name == name).ok_or_else(|| Error::Unknown {
+        self.iter().find(|registration| registration.is_named(name)).ok_or_else(|| Error::Unknown {
             what: "target",
             given: name.into(),
             known: self.iter().map(|registration| registration.name).collect::<Vec<_>>().join(", "),

@@ -370,6 +370,10 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     if rounds().any(|round| round.loaded_held_bytes.is_some()) {
         meanings += " For a database on disk, held: bytes of its files.";
     }
+    if rounds().any(|round| round.servers.is_some()) {
+        meanings += " For servers, CPU time is that of their processes, until they were quiet; it is missing where \
+                     another machine has them.";
+    }
     if plan.settle_seconds > 0.0 {
         meanings += &format!(
             " settled: after {} s of idling; settle: CPU time of that, work that was put off.",

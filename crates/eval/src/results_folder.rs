@@ -88,7 +88,9 @@ impl ResultsFolder {
         };
         let workload = &spec.workload.name;
         let cpus = if spec.cpus.is_empty() { String::new() } else { format!("-c{}", spec.cpus.len()) };
-        let name = format!("{}-{workload}-v{values}-t{}{cpus}-round{round}.log", spec.name(), spec.threads);
+        // An address of servers has slashes.
+        let run = spec.name().replace("://", "-").replace('/', "-");
+        let name = format!("{run}-{workload}-v{values}-t{}{cpus}-round{round}.log", spec.threads);
         let text = format!("run: {:#}\n\n{said}\nmeasured: {:#}\n", json!(spec), json!(measured));
         self.write(&name, &text)?;
         Ok(name)

@@ -136,9 +136,10 @@ pub(crate) fn spread_pct(values: &mut [f64]) -> Option<f64> {
 
 fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let counters = &measured.counters;
-    let held = measured.memory.held_bytes as f64;
+    let held = measured.held_bytes().map(|held| held as f64);
     let raw = measured.raw_bytes as f64;
     let ratio = |raw: f64, held: f64| (held > 0.0 && raw > 0.0).then_some(raw / held);
+    let saved_pct = held.filter(|_| raw > 0.0).map(|held| (1.0 - held / raw) * 100.0);
     let coded =
         counters.coded_raw_bytes.zip(counters.coded_bytes).map(|(raw, coded)| (raw as f64, coded as f64));
     let codec_ratio = coded.and_then(|(raw, coded)| ratio(raw, coded));
@@ -147,6 +148,8 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let [read_p50, read_p99, read_p999] = latency(measured.read);
     let [write_p50, write_p99, write_p999] = latency(measured.write);
     let usage = &measured.usage;
+    // The client of servers tells nothing about them.
+    let own = |cell| if measured.servers.is_some() { Cell::Missing } else { cell };
     let modelled = Some(&measured.modelled).filter(|modelled| modelled.jobs > 0);
     let settled = measured.settled;
     let options = &spec.options;
@@ -165,8 +168,8 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("qpl_mode", Cell::text(qpl_mode.as_deref())),
         ("qps", Cell::number(Some(measured.qps()), 0)),
         ("mismatches", Cell::Count(measured.mismatches as i64)),
-        ("ratio", Cell::number(ratio(raw, held), 3)),
-        ("saved_pct", Cell::number((raw > 0.0).then(|| (1.0 - held / raw) * 100.0), 2)),
+        ("ratio", Cell::number(held.and_then(|held| ratio(raw, held)), 3)),
+        ("saved_pct", Cell::number(saved_pct, 2)),
         ("read_p50_us", Cell::number(read_p50, 3)),
         ("read_p99_us", Cell::number(read_p99, 3)),
         ("read_p999_us", Cell::number(read_p999, 3)),
@@ -174,10 +177,10 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("write_p99_us", Cell::number(write_p99, 3)),
         ("write_p999_us", Cell::number(write_p999, 3)),
         ("wall_sec", Cell::number(Some(measured.wall_sec), 3)),
-        ("user_sec", Cell::number(Some(usage.user_sec), 3)),
-        ("sys_sec", Cell::number(Some(usage.sys_sec), 3)),
-        ("cpu_pct", Cell::number(Some(measured.cpu_cores() * 100.0), 1)),
-        ("cpu_cores", Cell::number(Some(measured.cpu_cores()), 3)),
+        ("user_sec", own(Cell::number(Some(usage.user_sec), 3))),
+        ("sys_sec", own(Cell::number(Some(usage.sys_sec), 3))),
+        ("cpu_pct", Cell::number(measured.cpu_cores().map(|cores| cores * 100.0), 1)),
+        ("cpu_cores", Cell::number(measured.cpu_cores(), 3)),
         ("qps_per_cpu_core", Cell::number(measured.qps_per_cpu_core(), 0)),
         ("qpl_compress_calls", Cell::count(counters.qpl_compress_calls)),
         ("qpl_decompress_calls", Cell::count(counters.qpl_decompress_calls)),
@@ -189,8 +192,8 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("log", Cell::text(log)),
         ("cpu_log", Cell::text(log)),
         ("raw_bytes", Cell::Count(measured.raw_bytes as i64)),
-        ("held_bytes", Cell::Count(measured.memory.held_bytes)),
-        ("rss_bytes", Cell::Count(measured.memory.rss_bytes)),
+        ("held_bytes", measured.held_bytes().map_or(Cell::Missing, Cell::Count)),
+        ("rss_bytes", own(Cell::Count(measured.memory.rss_bytes))),
         ("held_per_raw", Cell::number(measured.held_per_raw(), 4)),
         ("keys", Cell::Count(measured.keys as i64)),
         ("codec_ratio", Cell::number(codec_ratio, 3)),
@@ -198,14 +201,14 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("reads_raw", Cell::count(counters.reads_raw)),
         ("reads_coded", Cell::count(counters.reads_coded)),
         ("reads_packed", Cell::count(counters.reads_packed)),
-        ("max_rss", Cell::Count(usage.max_rss_bytes as i64)),
-        ("ctx_switches_voluntary", Cell::Count(usage.ctx_switches_voluntary as i64)),
-        ("ctx_switches_involuntary", Cell::Count(usage.ctx_switches_involuntary as i64)),
-        ("settled_held_bytes", settled.map_or(Cell::Missing, |settled| Cell::Count(settled.held_bytes))),
+        ("max_rss", own(Cell::Count(usage.max_rss_bytes as i64))),
+        ("ctx_switches_voluntary", own(Cell::Count(usage.ctx_switches_voluntary as i64))),
+        ("ctx_switches_involuntary", own(Cell::Count(usage.ctx_switches_involuntary as i64))),
+        ("settled_held_bytes", measured.settled_held_bytes().map_or(Cell::Missing, Cell::Count)),
         ("settled_held_per_raw", Cell::number(measured.settled_held_per_raw(), 4)),
-        ("settled_rss_bytes", settled.map_or(Cell::Missing, |settled| Cell::Count(settled.rss_bytes))),
+        ("settled_rss_bytes", own(settled.map_or(Cell::Missing, |settled| Cell::Count(settled.rss_bytes)))),
         ("load_sec", Cell::number(Some(measured.load_sec), 3)),
-        ("load_cpu_sec", Cell::number(Some(measured.load_cpu_sec), 3)),
+        ("load_cpu_sec", Cell::number(measured.load_cpu_sec, 3)),
         ("settle_cpu_sec", Cell::number(measured.settle_cpu_sec, 3)),
         ("operations", Cell::Count(measured.operations as i64)),
         ("coverage", Cell::number(Some(measured.coverage), 2)),
@@ -246,6 +249,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("files", Cell::count(counters.files)),
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
         ("value_order", Cell::Text(spec.value_order.to_string())),
+        ("after_cpu_sec", Cell::number(measured.servers.and_then(|servers| servers.after_cpu_sec), 3)),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -13,12 +13,12 @@ use crate::clock::Clock;
 use crate::distribution::KeyLaw;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KEY_BYTES;
-use crate::measurement::Measurement;
+use crate::measurement::{Measurement, ServersCpu};
 use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::oracle::Oracle;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
-use crate::target::{Batch, Config, Counters, Target, TargetError};
+use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::values::Values;
 use crate::window::{Arena, Window};
 use crate::worker::{Buffers, Mistakes, failed, wrong_answer};
@@ -80,6 +80,8 @@ pub(crate) fn run<T: Target>(
     let files_before = file_bytes(&targets);
     let counters = || targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default();
     let before_load = counters();
+    let work = || targets.first().map_or(Work::Here, T::work);
+    let before_load_work = work();
     let (load_start, load_usage, load_modelled) = (Instant::now(), Usage::now(), (meters.modelled)());
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
@@ -90,6 +92,8 @@ pub(crate) fn run<T: Target>(
     let load_sec = load_start.elapsed().as_secs_f64();
     let load_usage = Usage::now().since(load_usage);
     let load_modelled = (meters.modelled)().since(load_modelled);
+    let load_work = work();
+    let load_servers = ServersCpu::between(before_load_work, load_work, load_work);
     let files_grown = || Some(file_bytes(&targets)?.saturating_sub(files_before?));
     let loaded_held_bytes = files_grown();
 
@@ -105,7 +109,7 @@ pub(crate) fn run<T: Target>(
         spaces: &spaces,
     };
     let mut window = match spec.workload.is_fill() {
-        true => Window::of_load(spec, load_sec, load_usage, load_modelled, arena.counters()),
+        true => Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, arena.counters()),
         false => arena.window(&mut buffers, None),
     };
     let mut steps = Vec::new();
@@ -128,7 +132,7 @@ pub(crate) fn run<T: Target>(
         let (usage, modelled) = (Usage::now(), (meters.modelled)());
         thread::sleep(Duration::from_secs_f64(spec.settle_seconds));
         let cpu_sec = Usage::now().since(usage).cpu_sec() - (meters.modelled)().since(modelled).cpu_sec;
-        settle_cpu_sec = Some(cpu_sec);
+        settle_cpu_sec = (work() == Work::Here).then_some(cpu_sec);
         let settled = in_files(meters.memory().since(before_measured));
         descriptions.extend(describe());
         settled
@@ -150,6 +154,7 @@ pub(crate) fn run<T: Target>(
         operations: window.operations,
         wall_sec: window.wall_sec,
         usage: window.usage,
+        servers: window.servers,
         modelled: window.modelled,
         read: window.read,
         write: window.write,
@@ -165,7 +170,10 @@ pub(crate) fn run<T: Target>(
         is_held_out: spec.train_on == TrainOn::FirstHalf,
         loaded_held_bytes,
         load_sec,
-        load_cpu_sec: load_usage.cpu_sec() - load_modelled.cpu_sec,
+        load_cpu_sec: match load_servers {
+            None => Some(load_usage.cpu_sec() - load_modelled.cpu_sec),
+            Some(servers) => servers.cpu_sec,
+        },
         counters: Counters {
             files: counters.files,
             trainings: counters.trainings,
@@ -232,6 +240,7 @@ fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
 
 pub(crate) fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
     Config {
+        target: spec.target.clone(),
         codec: spec.codec.clone(),
         landing_bytes: spec.landing_bytes,
         background: spec.background,

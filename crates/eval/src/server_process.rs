@@ -106,8 +106,7 @@ impl Server {
 
     /// CPU seconds of all its threads so far.
     pub(crate) fn cpu_sec(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        cpu_sec_of(&stat)
+        cpu_sec_of(self.child.id()).unwrap_or(0.0)
     }
 
     pub(crate) fn memory(&self) -> ServerMemory {
@@ -122,19 +121,37 @@ impl Server {
 
     /// Waits until it has done nothing for so many seconds; returns for how long that was.
     pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> f64 {
-        let (began, mut quiet) = (Instant::now(), 0);
-        while quiet < seconds && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
-            let before = self.cpu_sec();
-            std::thread::sleep(WATCHED);
-            let share = (self.cpu_sec() - before) / WATCHED.as_secs_f64();
-            quiet = if share < QUIET_SHARE { quiet + 1 } else { 0 };
-        }
-        began.elapsed().as_secs_f64()
+        wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop)
     }
 }
 
+/// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor in so many `periods` of
+/// length `watched`, one after the other; returns for how long that was.
+pub(crate) fn wait_until_quiet(
+    cpu_sec: impl Fn() -> f64,
+    share: f64,
+    watched: Duration,
+    periods: usize,
+    stop: &AtomicBool,
+) -> f64 {
+    let (began, mut quiet) = (Instant::now(), 0);
+    while quiet < periods && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+        let before = cpu_sec();
+        std::thread::sleep(watched);
+        let taken = (cpu_sec() - before) / watched.as_secs_f64();
+        quiet = if taken < share { quiet + 1 } else { 0 };
+    }
+    began.elapsed().as_secs_f64()
+}
+
+/// CPU seconds of all threads of a process so far; nothing if there is no such process.
+pub(crate) fn cpu_sec_of(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(cpu_sec_in(&stat))
+}
+
 /// User and system time in a line of `/proc/PID/stat`; the name of the program, in parentheses, may have spaces.
-fn cpu_sec_of(stat: &str) -> f64 {
+fn cpu_sec_in(stat: &str) -> f64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let times = fields.split_whitespace().skip(11).take(2);
     times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
@@ -147,8 +164,9 @@ mod tests {
     #[test]
     fn times_are_read_behind_any_name() {
         let stat = "77 (a b) c) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 9 9 20 0 5 0 1234 5 6";
-        assert_eq!(cpu_sec_of(stat), 2.81);
-        assert_eq!(cpu_sec_of(""), 0.0);
+        assert_eq!(cpu_sec_in(stat), 2.81);
+        assert_eq!(cpu_sec_in(""), 0.0);
+        assert_eq!(cpu_sec_of(u32::MAX), None);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub type TargetError = Box<dyn StdError + Send + Sync>;
 /// How a target is to be opened.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
+    /// The target as the user named it, for targets that are named by an address.
+    pub target: String,
     /// Name of the codec; `none` for targets that have none.
     pub codec: String,
     /// Bytes of a leaf's write buffer, for targets that have one; `None` for the target's own default.
@@ -82,6 +84,17 @@ pub trait Target: Sized + Send + Sync {
         None
     }
 
+    /// The place of the work, and the CPU time that it took there so far.
+    fn work(&self) -> Work {
+        Work::Here
+    }
+
+    /// Told once, after each timed window. A client of servers waits here until these have done what the window put
+    /// off, because that CPU time counts for the window.
+    fn rest(&self) -> Result<(), TargetError> {
+        Ok(())
+    }
+
     /// Finishes at once the work that would otherwise be done in the background. Timed runs never call it; a bypass run
     /// does, before its first operation.
     fn settle(&self) -> Result<(), TargetError> {
@@ -97,6 +110,16 @@ pub trait Target: Sized + Send + Sync {
     fn counters(&self) -> Counters {
         Counters::default()
     }
+}
+
+/// The place of a target's work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// The process of the run.
+    Here,
+    /// Servers, and the CPU seconds of their processes so far; `None` if another machine has them. All stores of a run
+    /// share these servers.
+    Servers(Option<f64>),
 }
 
 /// The answers of one multi-get.

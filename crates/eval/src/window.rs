@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::distribution::KeyLaw;
-use crate::measurement::{Latency, Step};
+use crate::measurement::{Latency, ServersCpu, Step};
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::Spaces;
 use crate::spec::RunSpec;
-use crate::target::{Counters, Target};
+use crate::target::{Counters, Target, Work};
 use crate::worker::{Buffers, Control, Phase, Worker};
 
 /// The inputs of a timed window.
@@ -36,6 +36,7 @@ pub(crate) struct Window {
     pub(crate) write: Option<Latency>,
     pub(crate) wall_sec: f64,
     pub(crate) usage: Usage,
+    pub(crate) servers: Option<ServersCpu>,
     pub(crate) modelled: ModelledWork,
     pub(crate) counters: Counters,
 }
@@ -46,11 +47,12 @@ impl Window {
         spec: &RunSpec,
         wall_sec: f64,
         usage: Usage,
+        servers: Option<ServersCpu>,
         modelled: ModelledWork,
         counters: Counters,
     ) -> Self {
         let operations = spec.keys * spec.instances;
-        Window { operations, read: None, write: None, wall_sec, usage, modelled, counters }
+        Window { operations, read: None, write: None, wall_sec, usage, servers, modelled, counters }
     }
 }
 
@@ -63,7 +65,8 @@ impl<T: Target> Arena<'_, T> {
         let quota = |number| spec.operations.map(|all| all / workers + u64::from(number < all % workers));
         let interval_ns = rate.map(|rate| 1e9 * workers as f64 / rate);
         let begin = || {
-            let before = (self.counters(), self.wall.raw(), Usage::now(), (self.meters.modelled)());
+            let before =
+                (self.counters(), self.work(), self.wall.raw(), Usage::now(), (self.meters.modelled)());
             control.enter(Phase::Measure);
             before
         };
@@ -78,7 +81,7 @@ impl<T: Target> Arena<'_, T> {
                     scope.spawn(move || worker.run(control))
                 })
                 .collect();
-            let (counters_before, start, usage, modelled) = begun.unwrap_or_else(|| {
+            let (counters_before, work, start, usage, modelled) = begun.unwrap_or_else(|| {
                 thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
                 begin()
             });
@@ -94,8 +97,15 @@ impl<T: Target> Arena<'_, T> {
             let usage = Usage::now().since(usage);
             let modelled = (self.meters.modelled)().since(modelled);
             buffers.extend(handles.drain(..).map(joined));
+            let answered = self.work();
+            for target in self.targets {
+                if let (Err(error), Some(first)) = (target.rest(), buffers.first_mut()) {
+                    first.tally.mistakes.add(|| format!("the servers did not come to rest: {error}"));
+                }
+            }
+            let servers = ServersCpu::between(work, answered, self.work());
             let counters = self.counters().since(&counters_before);
-            Window { operations: 0, read: None, write: None, wall_sec, usage, modelled, counters }
+            Window { operations: 0, read: None, write: None, wall_sec, usage, servers, modelled, counters }
         });
         if let [first, others @ ..] = buffers.as_mut_slice() {
             for other in others {
@@ -124,6 +134,10 @@ impl<T: Target> Arena<'_, T> {
             quota: None,
             buffers,
         }
+    }
+
+    pub(crate) fn work(&self) -> Work {
+        self.targets.first().map_or(Work::Here, T::work)
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -15,7 +15,7 @@ use nix::time::{ClockId, clock_gettime};
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
     Answers, Config, Counters, Key, Measurement, Meters, Records, Registration, RunSpec, Target, TargetError,
-    TrainOn, Workload,
+    TrainOn, Work, Workload,
 };
 
 /// The behaviour of a store of this test besides its work.
@@ -90,6 +90,60 @@ fn measure<H: Habit>(spec: &RunSpec) -> Measurement {
     registration.run(spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap()
 }
 
+/// A client of servers: loading takes them 2 s of CPU time, a get 10 ms, and the work that a window put off 3 s. The
+/// size of their files is known if their CPU time is.
+struct Client<const IS_LOCAL: bool> {
+    map: BTreeMapTarget,
+    cpu_ms: AtomicU64,
+}
+
+impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
+    type Batch = Answers;
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        Ok(Client { map: BTreeMapTarget::open(config)?, cpu_ms: AtomicU64::new(700_000) })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        self.cpu_ms.fetch_add(10, Ordering::Relaxed);
+        self.map.get(key, value)
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        self.map.multi_get(keys, batch)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        self.map.put(key, value)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        self.map.delete(key)
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
+        self.map.scan(from, limit, records)
+    }
+
+    fn loaded(&self) -> Result<(), TargetError> {
+        self.cpu_ms.fetch_add(2_000, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn work(&self) -> Work {
+        Work::Servers(IS_LOCAL.then(|| self.cpu_ms.load(Ordering::Relaxed) as f64 / 1e3))
+    }
+
+    fn rest(&self) -> Result<(), TargetError> {
+        self.cpu_ms.fetch_add(3_000, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn held_bytes(&self) -> Option<u64> {
+        IS_LOCAL.then_some(4711)
+    }
+}
+
 struct Slow;
 impl Habit for Slow {
     const GET_SLEEP: Duration = Duration::from_millis(2);
@@ -98,6 +152,29 @@ impl Habit for Slow {
 struct Busy;
 impl Habit for Busy {
     const BURNS: Duration = Duration::from_millis(50);
+}
+
+#[test]
+fn cpu_time_of_a_client_is_that_of_its_servers_until_they_are_quiet() {
+    fn measured<const IS_LOCAL: bool>() -> Measurement {
+        let registration = Registration::of::<Client<IS_LOCAL>>("client", "", &["none"]);
+        let meters = Meters { held_bytes: || 1 << 30, modelled: Default::default };
+        registration.run(&spec(), &meters, &|_| {}).unwrap()
+    }
+    let rounded = |seconds: Option<f64>| seconds.map(|seconds| (seconds * 1e3).round() / 1e3);
+    let local = measured::<true>();
+    // 20 gets, and the work that they put off.
+    assert_eq!(rounded(local.cpu_sec()), Some(3.2));
+    assert_eq!(rounded(local.servers.unwrap().after_cpu_sec), Some(3.0));
+    assert_eq!(rounded(local.load_cpu_sec), Some(2.0));
+    assert_eq!(local.held_bytes(), Some(0), "the files did not grow");
+    let remote = measured::<false>();
+    assert_eq!((remote.cpu_sec(), remote.qps_per_cpu_core(), remote.load_cpu_sec), (None, None, None));
+    assert_eq!(
+        (remote.held_bytes(), remote.held_per_raw()),
+        (None, None),
+        "the client's memory is none of the data"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+mod a_cluster_is_measured;
 mod a_corpus_is_made_of_packages;
 mod a_full_disk_refuses_writes_and_loses_nothing;
 mod a_killed_server_loses_nothing_acknowledged;

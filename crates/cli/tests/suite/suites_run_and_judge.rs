@@ -173,7 +173,9 @@ fn a_short_bypass_run_leaves_series_summary_and_plot() {
 #[test]
 fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
     for (arguments, words) in [
-        (&["--suite", "everything"][..], "codecs, rocksdb, bypass"),
+        (&["--suite", "everything"][..], "codecs, rocksdb, cassandra, bypass"),
+        (&["--suite", "cassandra"], "suite cassandra measures one cluster, such as cql://127.0.0.1"),
+        (&["--suite", "cassandra", "--target", "store"], "suite cassandra measures one cluster"),
         (&["--suite", "codecs", "--codec", "snappy"], "unknown codec `snappy`; known: auto"),
         (&["--suite", "codecs", "--codec-engine", "abacus"], "abacus"),
         (&["--target", "store", "--huffman", "static"], "fixed, dynamic"),

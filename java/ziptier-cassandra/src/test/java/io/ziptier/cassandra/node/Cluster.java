@@ -17,10 +17,13 @@ public final class Cluster implements AutoCloseable {
     final int nativePort;
     final int storagePort;
     final int heapMiB;
+    /** Number of the first node, which the others ask for the rest. */
+    final int first;
     private final List<Node> nodes = new ArrayList<>();
 
-    private Cluster(int heapMiB) throws IOException {
+    private Cluster(int heapMiB, int first) throws IOException {
         this.heapMiB = heapMiB;
+        this.first = first;
         dir = Files.createTempDirectory("ziptier-cassandra-");
         nativePort = Ports.free();
         storagePort = Ports.free();
@@ -28,17 +31,22 @@ public final class Cluster implements AutoCloseable {
 
     /** A cluster of one node. */
     public static Cluster single() throws IOException {
-        return new Cluster(768);
+        return new Cluster(768, 1);
+    }
+
+    /** A cluster of one node at 127.0.0.{@code number}, which runs beside those of tests. */
+    static Cluster at(int number) throws IOException {
+        return new Cluster(768, number);
     }
 
     /** A cluster of several nodes, each with a smaller heap. */
     public static Cluster ofSeveral() throws IOException {
-        return new Cluster(512);
+        return new Cluster(512, 1);
     }
 
     /** Another node, not started. */
     public Node add() throws IOException {
-        Node node = new Node(this, nodes.size() + 1);
+        Node node = new Node(this, first + nodes.size());
         nodes.add(node);
         return node;
     }

@@ -31,6 +31,7 @@ public final class Node {
     final Path dir;
     final String address;
     private final Cluster cluster;
+    private final int number;
     final int jmxPort;
     private boolean bootstraps;
     private boolean hasJar = true;
@@ -42,6 +43,7 @@ public final class Node {
 
     Node(Cluster cluster, int number) throws IOException {
         this.cluster = cluster;
+        this.number = number;
         dir = Files.createDirectories(cluster.dir.resolve("node" + number));
         address = "127.0.0." + number;
         jmxPort = Ports.free();
@@ -102,7 +104,7 @@ public final class Node {
         options.add("-Dcassandra.jmx.local.port=" + jmxPort);
         options.add("-Dlogback.configurationFile=" + conf("logback.xml"));
         // Other nodes need time to answer the first gossip of a node that joins.
-        options.add("-Dcassandra.ring_delay_ms=" + (address.endsWith(".1") ? 2000 : 15000));
+        options.add("-Dcassandra.ring_delay_ms=" + (number == cluster.first ? 2000 : 15000));
         options.add("-cp");
         options.add(classPath());
         options.add(NodeMain.class.getName());
@@ -138,6 +140,7 @@ public final class Node {
             return new String(file.readAllBytes(), StandardCharsets.UTF_8)
                    .replace("@DIR@", dir.toString())
                    .replace("@ADDRESS@", address)
+                   .replace("@SEED@", "127.0.0." + cluster.first)
                    .replace("@BOOTSTRAP@", Boolean.toString(bootstraps))
                    .replace("@NATIVE_PORT@", Integer.toString(cluster.nativePort))
                    .replace("@STORAGE_PORT@", Integer.toString(cluster.storagePort));

@@ -51,6 +51,14 @@ public final class Operations {
         storage.forceKeyspaceFlush(keyspace, table);
     }
 
+    /** The lines of {@code nodetool tablestats} that name files. */
+    String tablestats(String keyspace, String table) throws Exception {
+        String name = "org.apache.cassandra.metrics:type=Table,keyspace=" + keyspace + ",scope=" + table + ",name=";
+        return "SSTable count: " + server.getAttribute(new ObjectName(name + "LiveSSTableCount"), "Value")
+               + "\nSpace used (live): " + server.getAttribute(new ObjectName(name + "LiveDiskSpaceUsed"), "Count")
+               + "\n";
+    }
+
     public void compact(String keyspace, String table) throws Exception {
         storage.forceKeyspaceCompaction(false, keyspace, table);
     }

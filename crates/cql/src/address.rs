@@ -1,0 +1,134 @@
+//! The address of a cluster as a target: `cql://HOST[:PORT][,HOST[:PORT]...][/ROWS]`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// The begin of each address.
+pub const SCHEME: &str = "cql://";
+/// The port of Cassandra's native protocol.
+const PORT: u16 = 9042;
+
+/// The rows of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKind {
+    /// A key and a value, both bytes.
+    Records,
+    /// Readings of sensors, as the workload cql-timeseries of NoSQLBench writes them; the value is their text.
+    Timeseries,
+}
+
+/// Nodes of a cluster, and the rows to keep there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Hosts and ports.
+    pub hosts: Vec<(String, u16)>,
+    /// The rows.
+    pub rows: RowKind,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// The error is a sentence that begins with "it".
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| format!("it does not begin with {SCHEME}"))?;
+        let (hosts, rows) = match rest.split_once('/') {
+            None | Some((_, "")) => (rest.trim_end_matches('/'), RowKind::Records),
+            Some((hosts, "timeseries")) => (hosts, RowKind::Timeseries),
+            Some((_, other)) => {
+                return Err(format!("it has no rows `{other}`; leave `/{other}` out, or give `/timeseries`"));
+            }
+        };
+        let hosts = hosts.split(',').map(host).collect::<Result<_, _>>()?;
+        Ok(Address { hosts, rows })
+    }
+}
+
+fn host(text: &str) -> Result<(String, u16), String> {
+    let bad = || format!("it has a host `{text}`; give HOST or HOST:PORT, such as 127.0.0.1:{PORT}");
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| bad()))?;
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}
+
+impl Address {
+    /// The first socket address of each host.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the host that has none.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, String> {
+        let first = |(host, port): &(String, u16)| {
+            let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string());
+            let first = found.and_then(|mut all| all.next().ok_or_else(|| "it has no address".into()));
+            first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
+        };
+        self.hosts.iter().map(first).collect()
+    }
+
+    /// Puts the hosts of one address together again, where a list of targets was split at its commas. What
+    /// `is_target` knows is a target of its own.
+    pub fn join_hosts(pieces: &[String], is_target: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut targets: Vec<String> = Vec::new();
+        for piece in pieces {
+            match targets.last_mut() {
+                Some(last) if last.starts_with(SCHEME) && !piece.contains("://") && !is_target(piece) => {
+                    *last += &format!(",{piece}");
+                }
+                _ => targets.push(piece.clone()),
+            }
+        }
+        targets
+    }
+}
+
+impl fmt::Display for RowKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RowKind::Records => "records",
+            RowKind::Timeseries => "timeseries",
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_ports_and_rows_are_read() {
+        let read = |text: &str| text.parse::<Address>().unwrap();
+        let one = read("cql://127.0.0.1");
+        assert_eq!(one.hosts, [("127.0.0.1".into(), 9042)]);
+        assert_eq!(one.rows, RowKind::Records);
+        assert_eq!(read("cql://127.0.0.1/"), one);
+        let several = read("cql://a,b:9043,[::1]:9044/timeseries");
+        assert_eq!(several.hosts, [("a".into(), 9042), ("b".into(), 9043), ("::1".into(), 9044)]);
+        assert_eq!(several.rows, RowKind::Timeseries);
+        assert_eq!(read("cql://[::1]").resolve().unwrap(), ["[::1]:9042".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_wrong_address_is_told() {
+        let told = |text: &str| text.parse::<Address>().unwrap_err();
+        assert!(told("127.0.0.1").contains("begin with cql://"));
+        assert!(told("cql://").contains("a host ``"));
+        assert!(told("cql://a,,b").contains("a host ``"));
+        assert!(told("cql://a:port").contains("a host `a:port`"));
+        assert!(told("cql://a/texts").contains("no rows `texts`"));
+        let missing = "cql://no-such-host.invalid".parse::<Address>().unwrap().resolve().unwrap_err();
+        assert!(missing.starts_with("it cannot find the host no-such-host.invalid: "), "{missing}");
+    }
+
+    #[test]
+    fn hosts_that_a_comma_parted_come_together() {
+        let pieces = ["store", "cql://a", "b", "c/timeseries", "null", "cql://d"].map(str::to_owned);
+        let joined = Address::join_hosts(&pieces, |piece| ["store", "null"].contains(&piece));
+        assert_eq!(joined, ["store", "cql://a,b,c/timeseries", "null", "cql://d"]);
+    }
+}

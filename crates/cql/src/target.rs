@@ -1,0 +1,423 @@
+//! The table as a target of the benchmark.
+//!
+//! 1. [`Target::open`] makes a keyspace and a table with the compressor, and prepares the statements.
+//! 2. [`Target::loaded`] flushes the table and compacts it to one SSTable. A table of tokens is trained between both.
+//! 3. [`Target::rest`] flushes what the window has written, and waits until the nodes are quiet.
+//! 4. Dropping the target drops the keyspace.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base64::Engine as _;
+use scylla::response::query_result::QueryResult;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::CqlTimestamp;
+use uuid::Uuid;
+use ziptier_cassandra::Table;
+use ziptier_eval::{
+    Answers, Config, Counters, KEY_BYTES, Key, KeyShape, LocalServers, Records, Registration, Target,
+    TargetError, Work,
+};
+
+use crate::address::{Address, RowKind};
+use crate::cluster::Cluster;
+use crate::compressor::{COMPRESSORS, Compressor, chunk_kib, option_with_dictionary};
+use crate::node_tool::NodeTool;
+use crate::timeseries::{Reading, Series};
+
+/// The name of the target in lists: any address of its scheme means it.
+const NAME: &str = "cql://HOST[,HOST]";
+/// Cassandra's default length of a chunk.
+const CHUNK_BYTES: usize = 16 << 10;
+const TABLE: &str = "rows";
+/// Bytes of a reading, about: a text of a thousand, and its key.
+const READING_BYTES: u64 = 1_000 + KEY_BYTES as u64;
+/// Rows that a read of a reading asks for, as in the workload that it follows.
+const READINGS: &str = "10";
+
+static NODE_TOOL: OnceLock<Option<String>> = OnceLock::new();
+
+/// The target, for the list of targets. `node_tool` is the command for what CQL does not have; the first call counts.
+pub fn registration(node_tool: Option<String>) -> Registration {
+    NODE_TOOL.get_or_init(|| node_tool);
+    let names: Vec<&str> = COMPRESSORS.iter().map(|compressor| compressor.name).collect();
+    Registration::of::<CqlTarget>(
+        NAME,
+        "a table of Cassandra, with its own compressors and with ours",
+        &names,
+    )
+    .foreign()
+}
+
+struct Setup {
+    address: Address,
+    compressor: &'static Compressor,
+    chunk_kib: usize,
+    node_tool: Option<NodeTool>,
+}
+
+impl Setup {
+    fn of(config: &Config) -> Result<Setup, TargetError> {
+        let address: Address = config.target.parse()?;
+        let compressor = Compressor::named(&config.codec);
+        let compressor = compressor.ok_or_else(|| format!("it has no codec {}", config.codec))?;
+        let taken: &[&str] =
+            if compressor.takes_path() { &["--block-bytes", "--path"] } else { &["--block-bytes"] };
+        config.options.take_only(taken)?;
+        if config.landing_bytes.is_some()
+            || config.background.is_some()
+            || config.background_threads.is_some()
+        {
+            return Err(
+                "it has neither landings nor threads that a client sets; leave out --landing-bytes, \
+                        --background and --background-threads"
+                    .into(),
+            );
+        }
+        let hosts: Vec<String> = address.hosts.iter().map(|(host, _)| host.clone()).collect();
+        let command = NODE_TOOL.get().and_then(Option::as_deref);
+        let node_tool = command.map(|command| NodeTool::new(command, &hosts)).transpose()?;
+        if compressor.needs_dictionary() && node_tool.is_none() {
+            return Err(format!(
+                "its codec {} is trained on SSTables, and only a flush writes them; give --nodetool",
+                compressor.name
+            )
+            .into());
+        }
+        let chunk_kib = chunk_kib(config.options.block_bytes.unwrap_or(CHUNK_BYTES))?;
+        Ok(Setup { address, compressor, chunk_kib, node_tool })
+    }
+}
+
+/// How keys and values become rows.
+enum Rows {
+    Records,
+    Timeseries(Series),
+}
+
+impl Rows {
+    fn of(config: &Config, kind: RowKind) -> Rows {
+        match kind {
+            RowKind::Records => Rows::Records,
+            RowKind::Timeseries => Rows::Timeseries(Series::of_rows(config.raw_bytes / READING_BYTES)),
+        }
+    }
+
+    /// The columns, and the strategy of compaction where it is not the default.
+    fn columns(&self) -> (&'static str, &'static str) {
+        match self {
+            Rows::Records => ("key blob PRIMARY KEY, value blob", ""),
+            Rows::Timeseries(_) => (
+                "machine_id uuid, sensor_name text, time timestamp, sensor_value double, station_id uuid, data text, \
+                 PRIMARY KEY ((machine_id, sensor_name), time)",
+                " AND CLUSTERING ORDER BY (time DESC) AND compaction = {'class': 'TimeWindowCompactionStrategy', \
+                 'compaction_window_size': 60, 'compaction_window_unit': 'MINUTES'}",
+            ),
+        }
+    }
+
+    /// The statements that insert, select and delete a row.
+    fn statements(&self, table: &str) -> [String; 3] {
+        match self {
+            Rows::Records => [
+                format!("INSERT INTO {table} (value, key) VALUES (?, ?)"),
+                format!("SELECT value FROM {table} WHERE key = ?"),
+                format!("DELETE FROM {table} WHERE key = ?"),
+            ],
+            Rows::Timeseries(_) => [
+                format!(
+                    "INSERT INTO {table} (machine_id, sensor_name, time, sensor_value, station_id, data) \
+                     VALUES (?, ?, ?, ?, ?, ?)"
+                ),
+                format!(
+                    "SELECT machine_id, sensor_name, time, sensor_value, station_id, data FROM {table} \
+                     WHERE machine_id = ? AND sensor_name = ? AND time <= ? LIMIT {READINGS}"
+                ),
+                format!("DELETE FROM {table} WHERE machine_id = ? AND sensor_name = ? AND time = ?"),
+            ],
+        }
+    }
+}
+
+/// The primary key of a reading, as its statements take it.
+type Place<'a> = (Uuid, &'a str, CqlTimestamp);
+/// A row of the other table.
+type Row<'a> = (Uuid, &'a str, CqlTimestamp, f64, Uuid, &'a str);
+
+fn place(reading: &Reading) -> Place<'_> {
+    (Uuid::from_u128(reading.machine_id), &reading.sensor_name, CqlTimestamp(reading.time_ms))
+}
+
+fn reading(series: &Series, key: &[u8]) -> Result<Reading, TargetError> {
+    let shapes = [KeyShape::Decimal, KeyShape::Random];
+    let number = shapes.iter().find_map(|shape| shape.number(key));
+    Ok(series.reading(number.ok_or("it has readings for the keys of the benchmark alone")?))
+}
+
+struct CqlTarget {
+    cluster: Cluster,
+    rows: Rows,
+    table: String,
+    compressor: &'static Compressor,
+    chunk_kib: usize,
+    insert: PreparedStatement,
+    select: PreparedStatement,
+    delete: PreparedStatement,
+    node_tool: Option<NodeTool>,
+    servers: Option<LocalServers>,
+    has_written: AtomicBool,
+    ss_tables: AtomicU64,
+}
+
+impl CqlTarget {
+    /// The value in an answer to [`CqlTarget::select`], which must be that of `key`.
+    fn value_in<T>(
+        &self,
+        key: &[u8],
+        answer: QueryResult,
+        take: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Result<T, TargetError> {
+        let answer = answer.into_rows_result()?;
+        match &self.rows {
+            Rows::Records => Ok(take(answer.maybe_first_row::<(&[u8],)>()?.map(|(value,)| value))),
+            Rows::Timeseries(series) => {
+                let expected = reading(series, key)?;
+                let rows = answer.rows::<Row<'_>>()?.collect::<Result<Vec<_>, _>>()?;
+                let Some(&(machine, sensor, time, value, station, data)) = rows.first() else {
+                    return Ok(take(None));
+                };
+                if (machine, sensor, time) != place(&expected) {
+                    return Ok(take(None));
+                }
+                if value != expected.sensor_value || station.as_u128() != expected.station_id {
+                    return Err("it answered with a reading that was not written".into());
+                }
+                Ok(take(Some(data.as_bytes())))
+            }
+        }
+    }
+
+    fn ask_for(&self, key: &[u8]) -> Result<QueryResult, TargetError> {
+        match &self.rows {
+            Rows::Records => self.cluster.ask(&self.select, (key,)),
+            Rows::Timeseries(series) => self.cluster.ask(&self.select, place(&reading(series, key)?)),
+        }
+    }
+
+    /// Gives an order of `nodetool` for the table; nothing without that command.
+    fn order(&self, order: &str) -> Result<(), TargetError> {
+        if let Some(tool) = &self.node_tool {
+            tool.run(&[order, &self.cluster.keyspace, TABLE])?;
+        }
+        Ok(())
+    }
+
+    /// Trains a dictionary on the SSTables, and gives it to the table.
+    fn train(&self) -> Result<(), TargetError> {
+        let trained = ziptier_cassandra::train(&Table::open(&self.cluster.folder_of(TABLE)?)?)?;
+        let dictionary = base64::engine::general_purpose::STANDARD.encode(trained.to_bytes());
+        let option = option_with_dictionary(self.chunk_kib, &dictionary);
+        self.cluster.change(&format!("ALTER TABLE {} WITH compression = {option}", self.table))
+    }
+
+    fn wait_until_quiet(&self) {
+        if let Some(servers) = &self.servers {
+            servers.wait_until_quiet();
+        }
+    }
+}
+
+impl Target for CqlTarget {
+    type Batch = Answers;
+
+    const CHECKED_AT_ONCE: usize = 64;
+
+    fn check(config: &Config) -> Result<(), TargetError> {
+        Setup::of(config).map(|_| ())
+    }
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        let Setup { address, compressor, chunk_kib, node_tool } = Setup::of(config)?;
+        let cluster = Cluster::open(&address)?;
+        let rows = Rows::of(config, address.rows);
+        let table = format!("{}.{TABLE}", cluster.keyspace);
+        let (columns, strategy) = rows.columns();
+        cluster.change(&format!(
+            "CREATE TABLE {table} ({columns}) WITH compression = {} AND caching = {{'keys': 'ALL', \
+             'rows_per_partition': 'NONE'}}{strategy}",
+            compressor.option(chunk_kib, config.options.path)
+        ))?;
+        let [insert, select, delete] = rows.statements(&table).map(|statement| cluster.prepare(&statement));
+        Ok(CqlTarget {
+            insert: insert?,
+            select: select?,
+            delete: delete?,
+            servers: LocalServers::at(&address.resolve()?),
+            cluster,
+            rows,
+            table,
+            compressor,
+            chunk_kib,
+            node_tool,
+            has_written: AtomicBool::new(false),
+            ss_tables: AtomicU64::new(0),
+        })
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        value.clear();
+        let answer = self.ask_for(key)?;
+        self.value_in(key, answer, |found| {
+            value.extend_from_slice(found.unwrap_or_default());
+            found.is_some()
+        })
+    }
+
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        batch.clear();
+        let answers = match &self.rows {
+            Rows::Records => self.cluster.ask_all(&self.select, keys.iter().map(|key| (key.as_slice(),)))?,
+            Rows::Timeseries(series) => {
+                let readings = keys.iter().map(|key| reading(series, key)).collect::<Result<Vec<_>, _>>()?;
+                self.cluster.ask_all(&self.select, readings.iter().map(place))?
+            }
+        };
+        keys.iter()
+            .zip(answers)
+            .try_for_each(|(key, answer)| self.value_in(key, answer, |found| batch.push(found)))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        self.has_written.store(true, Ordering::Relaxed);
+        match &self.rows {
+            Rows::Records => self.cluster.ask(&self.insert, (value, key))?,
+            Rows::Timeseries(series) => {
+                let text = std::str::from_utf8(value);
+                let text =
+                    text.map_err(|_| "its readings have a text, and the value is none; give --corpus lorem")?;
+                let reading = reading(series, key)?;
+                let ((machine, sensor, time), station) =
+                    (place(&reading), Uuid::from_u128(reading.station_id));
+                self.cluster
+                    .ask(&self.insert, (machine, sensor, time, reading.sensor_value, station, text))?
+            }
+        };
+        Ok(())
+    }
+
+    /// Cassandra does not say whether a row existed, so it is asked first.
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        let existed = self.get(key, &mut Vec::new())?;
+        self.has_written.store(true, Ordering::Relaxed);
+        match &self.rows {
+            Rows::Records => self.cluster.ask(&self.delete, (key,))?,
+            Rows::Timeseries(series) => self.cluster.ask(&self.delete, place(&reading(series, key)?))?,
+        };
+        Ok(existed)
+    }
+
+    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
+        Err("it keeps rows in the order of a hash and cannot scan keys; leave scan out of --mix".into())
+    }
+
+    fn loaded(&self) -> Result<(), TargetError> {
+        self.order("flush")?;
+        if self.compressor.needs_dictionary() {
+            self.train()?;
+        }
+        self.order("compact")?;
+        self.wait_until_quiet();
+        if let Some(tool) = &self.node_tool {
+            self.ss_tables.store(tool.files(&self.table)?.ss_tables, Ordering::Relaxed);
+        }
+        self.has_written.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn work(&self) -> Work {
+        Work::Servers(self.servers.as_ref().and_then(LocalServers::cpu_sec))
+    }
+
+    fn rest(&self) -> Result<(), TargetError> {
+        if self.has_written.swap(false, Ordering::Relaxed) {
+            self.order("flush")?;
+        }
+        self.wait_until_quiet();
+        Ok(())
+    }
+
+    fn held_bytes(&self) -> Option<u64> {
+        let files = self.node_tool.as_ref()?.files(&self.table);
+        files.map(|files| files.bytes).ok()
+    }
+
+    fn describe(&self) -> String {
+        let told = |name: &str| self.cluster.setting(name).unwrap_or_else(|| "unknown".into());
+        format!(
+            "Cassandra {}, flush_compression {}, file_cache_enabled {}, row cache off, one copy of each row",
+            self.cluster.version().unwrap_or_else(|| "unknown".into()),
+            told("flush_compression"),
+            told("file_cache_enabled"),
+        )
+    }
+
+    fn counters(&self) -> Counters {
+        let ss_tables = self.ss_tables.load(Ordering::Relaxed);
+        Counters {
+            engine: Some("server".into()),
+            files: (ss_tables > 0).then_some(ss_tables),
+            ..Counters::default()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use ziptier_eval::TargetOptions;
+
+    use super::*;
+
+    fn config(codec: &str) -> Config {
+        Config { target: "cql://127.0.0.1:1".into(), codec: codec.into(), ..Config::default() }
+    }
+
+    #[test]
+    fn what_it_does_not_take_is_refused_before_anything_is_connected() {
+        let refused = |config: Config| Setup::of(&config).err().unwrap().to_string();
+        let options = |block_bytes, level| TargetOptions { block_bytes, level, ..TargetOptions::default() };
+        assert!(refused(config("token")).contains("no codec token"));
+        assert!(
+            refused(Config { options: options(None, Some(3)), ..config("builtin-zstd") })
+                .contains("--level 3")
+        );
+        let odd = Config { options: options(Some(5000), None), ..config("builtin-zstd") };
+        assert!(refused(odd).contains("chunks of 5000 bytes"));
+        assert!(
+            refused(Config { landing_bytes: Some(512), ..config("builtin-lz4") }).contains("--landing-bytes")
+        );
+        assert!(refused(config("ziptier-token")).contains("give --nodetool"));
+    }
+
+    #[test]
+    fn a_host_without_a_node_is_told_in_one_sentence() {
+        let told = CqlTarget::open(&config("builtin-lz4")).err().unwrap().to_string();
+        assert!(told.starts_with("it cannot reach 127.0.0.1:1: "), "{told}");
+        assert!(told.ends_with("start a node of Cassandra there, or name its rpc_address"), "{told}");
+    }
+
+    #[test]
+    fn another_server_is_told_in_one_line() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // It hangs up on everybody, until the test ends.
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        let config = Config { target: format!("cql://{address}"), ..config("builtin-lz4") };
+        let told = CqlTarget::open(&config).err().unwrap().to_string();
+        assert!(
+            told.starts_with(&format!("it reached {address}, but no node of Cassandra answered there: ")),
+            "{told}"
+        );
+        assert!(!told.contains('\n'), "{told}");
+    }
+}

@@ -19,7 +19,7 @@ import io.ziptier.cassandra.ChunkOptions;
  * <p>The class has to lie in this package: SSTables store the simple name of a compressor, and a node looks for that
  * name here.
  */
-public final class ZiptierCompressor implements ICompressor {
+public class ZiptierCompressor implements ICompressor {
     /**
      * Equal options share an instance, for Cassandra compares the compressors of two tables by identity. Tables and
      * SSTables hold their instances. The dictionary of one that nobody holds any more gives its memory back.
@@ -29,7 +29,7 @@ public final class ZiptierCompressor implements ICompressor {
 
     private final ChunkCodec codec;
 
-    private ZiptierCompressor(ChunkCodec codec) {
+    protected ZiptierCompressor(ChunkCodec codec) {
         this.codec = codec;
     }
 

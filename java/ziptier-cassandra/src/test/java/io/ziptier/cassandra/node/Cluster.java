@@ -13,6 +13,9 @@ import java.util.stream.Stream;
 
 /** Nodes that know each other. Closing it stops all of them and deletes their files. */
 public final class Cluster implements AutoCloseable {
+    /** The address of the first node. Runs beside each other have addresses of their own. */
+    private static final String FIRST_HOST = System.getProperty("ziptier.host", "127.0.0.1");
+
     final Path dir;
     final int nativePort;
     final int storagePort;
@@ -34,6 +37,12 @@ public final class Cluster implements AutoCloseable {
     /** A cluster of several nodes, each with a smaller heap. */
     public static Cluster ofSeveral() throws IOException {
         return new Cluster(512);
+    }
+
+    /** The address of a node; the first one has number 1. */
+    static String address(int number) {
+        int end = FIRST_HOST.lastIndexOf('.') + 1;
+        return FIRST_HOST.substring(0, end) + (Integer.parseInt(FIRST_HOST.substring(end)) + number - 1);
     }
 
     /** Another node, not started. */

@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb rocksdb-plugin \
   tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra test-java setup-java test-cassandra
+  release-check java cassandra test-java setup-java test-cassandra test-jvm
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -100,6 +100,11 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
   fifteen minutes of two cores
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
+
+test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
+  minutes of two cores
+	cargo build --locked --package ziptier-jni
+	@scripts/test-jvm
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
   overlap: BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2

@@ -19,11 +19,13 @@ import org.apache.lucene.document.Field;
 import org.apache.lucene.document.StoredField;
 import org.apache.lucene.document.StringField;
 import org.apache.lucene.index.CheckIndex;
+import org.apache.lucene.index.CodecReader;
 import org.apache.lucene.index.CorruptIndexException;
 import org.apache.lucene.index.DirectoryReader;
 import org.apache.lucene.index.IndexWriter;
 import org.apache.lucene.index.IndexWriterConfig;
 import org.apache.lucene.index.LeafReaderContext;
+import org.apache.lucene.index.SegmentInfos;
 import org.apache.lucene.index.SegmentReader;
 import org.apache.lucene.index.StoredFields;
 import org.apache.lucene.index.Term;
@@ -69,6 +71,30 @@ class StoredFieldsTest {
             CheckIndex.Status status = check.checkIndex();
             assertTrue(status.clean);
             assertEquals("Ziptier912", status.segmentInfos.get(0).codec.getName());
+        }
+    }
+
+    @Test
+    void aNewIndexOfLucenesOwnCodecTakesTheDocuments() throws Exception {
+        Path of = Files.createDirectory(dir.resolve("ziptier")), back = Files.createDirectory(dir.resolve("lucene"));
+        byte[] text = corpus();
+        try (Directory directory = FSDirectory.open(of); Directory other = FSDirectory.open(back);
+             IndexWriter writer = new IndexWriter(directory, config(new ZiptierCodec()));
+             IndexWriter target = new IndexWriter(other, config(new Lucene912Codec()))) {
+            for (int id = 0; id < 200; id++) {
+                writer.addDocument(document(id, text(text, id)));
+            }
+            writer.commit();
+            try (DirectoryReader reader = DirectoryReader.open(directory)) {
+                target.addIndexes((CodecReader) reader.leaves().get(0).reader());
+            }
+            target.commit();
+            assertEquals("Lucene912", SegmentInfos.readLatestCommit(other).info(0).info.getCodec().getName());
+            try (DirectoryReader reader = DirectoryReader.open(other)) {
+                for (int id = 0; id < 200; id++) {
+                    assertEquals(text(text, id), reader.storedFields().document(id).get("text"), "document " + id);
+                }
+            }
         }
     }
 

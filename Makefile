@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra
+  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -101,6 +101,11 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
 
+test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
+  minutes of two cores
+	cargo build --locked --package ziptier-jni
+	@scripts/test-jvm
+
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
   overlap: BENCH_CORPUS=json KEYS=450000 SECONDS_PER_RUN=2
 	$(ZIPTIER) bench --corpus $(BENCH_CORPUS) --value-order apart --keys $(KEYS) --target store,btreemap,hashmap,null \
@@ -114,7 +119,7 @@ bench-server: release $(CORPUS_TARGET) ## CPU time per operation and memory of t
 
 bench-cassandra: setup setup-java $(CORPUS_TARGET) ## Cassandra's own compressors beside ziptier's on a node that this \
   starts and stops, in less than fifteen minutes: ROWS=20000 ROUNDS=2 SECONDS_PER_RUN=2 CHUNKS=16384
-	cargo build --release --locked --package ziptier-jni
+	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
 	cargo build --release --locked --package ziptier-cli --features cql
 	BENCH_CORPUS=$(BENCH_CORPUS) scripts/bench-cassandra $(ZIPTIER) --out $(TARGET_DIR)/bench-cassandra
 

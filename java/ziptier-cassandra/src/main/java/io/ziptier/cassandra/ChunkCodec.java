@@ -31,7 +31,11 @@ public final class ChunkCodec {
 
     /** Opens the codec of a table, with counters in JMX. A missing library costs speed and is told in the log. */
     public static ChunkCodec open(ChunkOptions options) {
-        ChunkCodec codec = new ChunkCodec(options, NativeBlocks.open(options));
+        return open(options, NativeBlocks.open(options));
+    }
+
+    static ChunkCodec open(ChunkOptions options, BlockCodec blocks) {
+        ChunkCodec codec = new ChunkCodec(options, blocks);
         codec.counters.register();
         return codec;
     }

@@ -19,13 +19,17 @@ public final class ChunkOptions {
     final int level;
     /** In base64; empty but for format {@code token}. */
     private final String dictionary;
+    /** Whether they are those of a node, which does the work of Cassandra's own compressor, and not of a table. */
+    private final boolean isOfNode;
 
-    private ChunkOptions(ChunkFormat format, String huffman, String path, int level, String dictionary) {
+    private ChunkOptions(ChunkFormat format, String huffman, String path, int level, String dictionary,
+                         boolean isOfNode) {
         this.format = format;
         this.huffman = huffman;
         this.path = path;
         this.level = level;
         this.dictionary = dictionary;
+        this.isOfNode = isOfNode;
     }
 
     /**
@@ -45,7 +49,30 @@ public final class ChunkOptions {
                                 huffman(options.getOrDefault("huffman", "dynamic")),
                                 path(options.getOrDefault("path", "auto")),
                                 level(format, options.get("level")),
-                                dictionary(format, options.get("dictionary")));
+                                dictionary(format, options.get("dictionary")),
+                                false);
+    }
+
+    /**
+     * Checks the parameters that one node has for DeflateCompressor. They may demand a device, for no other node has
+     * them.
+     *
+     * @throws ConfigurationException if a name or a value is wrong
+     */
+    static ChunkOptions ofNode(Map<String, String> parameters) {
+        for (String name : parameters.keySet()) {
+            if (!Set.of("huffman", "level", "path").contains(name))
+                throw refused("has no parameter '%s' in compressor_providers: choose among huffman, level, path", name);
+        }
+        String path = parameters.getOrDefault("path", "auto");
+        if (!Set.of("auto", "hardware", "software").contains(path))
+            throw refused("cannot use path '%s': choose auto, hardware or software", path);
+        return new ChunkOptions(ChunkFormat.DEFLATE,
+                                huffman(parameters.getOrDefault("huffman", "dynamic")),
+                                path,
+                                level(ChunkFormat.DEFLATE, parameters.get("level")),
+                                "",
+                                true);
     }
 
     private static String dictionary(ChunkFormat format, String text) {
@@ -133,6 +160,8 @@ public final class ChunkOptions {
         String options = String.format("format=%s,level=%d,path=%s", format, level, path);
         if (format == ChunkFormat.TOKEN)
             return options + String.format(",dictionary=%08x", dictionary.hashCode());
+        if (isOfNode)
+            options += ",substitutes=DeflateCompressor";
         return format == ChunkFormat.DEFLATE ? options + ",huffman=" + huffman : options;
     }
 }

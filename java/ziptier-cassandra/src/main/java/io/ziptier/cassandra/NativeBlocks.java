@@ -26,11 +26,21 @@ final class NativeBlocks implements BlockCodec {
         if (options.format == ChunkFormat.TOKEN)
             return openTokens(options);
         try {
-            return new NativeBlocks(Codec.open(names(options)));
+            return mustOpen(options);
         } catch (ZiptierException | LinkageError missing) {
             LOGGER.warn("ZiptierCompressor {} works by Cassandra's own code: {}", options, missing.getMessage());
             return null;
         }
+    }
+
+    /**
+     * Fails where this machine has no library, or on path {@code hardware} no device.
+     *
+     * @throws ZiptierException if an engine is missing
+     * @throws LinkageError if the library cannot be loaded
+     */
+    static BlockCodec mustOpen(ChunkOptions options) {
+        return new NativeBlocks(Codec.open(names(options)));
     }
 
     /** Nothing else reads tokens, so that a table of them needs the library and a sound dictionary. */

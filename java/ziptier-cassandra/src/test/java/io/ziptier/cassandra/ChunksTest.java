@@ -274,7 +274,7 @@ class ChunksTest {
     }
 
     /** Fails in the middle of its work, as a device may. */
-    private static final class FailingBlocks implements BlockCodec {
+    static final class FailingBlocks implements BlockCodec {
         @Override
         public int compressedBytesMax(int rawBytes) {
             return rawBytes;
@@ -321,7 +321,7 @@ class ChunksTest {
     }
 
     /** Compresses into a buffer of one type, and uncompresses into one of the other. */
-    private static ByteBuffer passed(ByteBuffer raw, ICompressor writer, ICompressor reader, BufferType[] types)
+    static ByteBuffer passed(ByteBuffer raw, ICompressor writer, ICompressor reader, BufferType[] types)
         throws IOException {
         ByteBuffer chunk = compressed(raw.duplicate(), writer, types[1]);
         ByteBuffer back = types[0].allocate(raw.remaining());
@@ -330,7 +330,7 @@ class ChunksTest {
         return back.flip();
     }
 
-    private static ByteBuffer compressed(ByteBuffer raw, ICompressor writer, BufferType type) throws IOException {
+    static ByteBuffer compressed(ByteBuffer raw, ICompressor writer, BufferType type) throws IOException {
         ByteBuffer chunk = type.allocate(writer.initialCompressedBufferLength(raw.remaining()));
         ByteBuffer input = raw.duplicate();
         writer.compress(input, chunk);
@@ -338,7 +338,7 @@ class ChunksTest {
         return chunk.flip();
     }
 
-    private static ByteBuffer copy(ByteBuffer source, BufferType type) {
+    static ByteBuffer copy(ByteBuffer source, BufferType type) {
         return type.allocate(source.remaining()).put(source.duplicate()).flip();
     }
 }

@@ -10,7 +10,7 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 
 /**
- * A node for benchmarks. It listens at 127.0.0.NUMBER until standard input ends.
+ * A node for benchmarks. It listens at {@code ziptier.host} until standard input ends.
  *
  * <p>The first line of output is {@code PORT ORDERS}: the port of the native protocol, and a port of the loopback
  * device. A client sends an order of {@code nodetool} there as one line. The answer is what the order prints, and then
@@ -21,7 +21,7 @@ public final class BenchNode {
     }
 
     public static void main(String[] arguments) throws Exception {
-        try (Cluster cluster = Cluster.at(Integer.parseInt(arguments[0]));
+        try (Cluster cluster = Cluster.single();
              ServerSocket orders = new ServerSocket(0, 50, InetAddress.getByName("127.0.0.1"))) {
             // A flush writes by the compressor of the table, and a read unpacks a chunk each time.
             Node node = cluster.add()

@@ -13,17 +13,17 @@ import java.util.stream.Stream;
 
 /** Nodes that know each other. Closing it stops all of them and deletes their files. */
 public final class Cluster implements AutoCloseable {
+    /** The address of the first node. Runs beside each other have addresses of their own. */
+    private static final String FIRST_HOST = System.getProperty("ziptier.host", "127.0.0.1");
+
     final Path dir;
     final int nativePort;
     final int storagePort;
     final int heapMiB;
-    /** Number of the first node, which the others ask for the rest. */
-    final int first;
     private final List<Node> nodes = new ArrayList<>();
 
-    private Cluster(int heapMiB, int first) throws IOException {
+    private Cluster(int heapMiB) throws IOException {
         this.heapMiB = heapMiB;
-        this.first = first;
         dir = Files.createTempDirectory("ziptier-cassandra-");
         nativePort = Ports.free();
         storagePort = Ports.free();
@@ -31,22 +31,23 @@ public final class Cluster implements AutoCloseable {
 
     /** A cluster of one node. */
     public static Cluster single() throws IOException {
-        return new Cluster(768, 1);
-    }
-
-    /** A cluster of one node at 127.0.0.{@code number}, which runs beside those of tests. */
-    static Cluster at(int number) throws IOException {
-        return new Cluster(768, number);
+        return new Cluster(768);
     }
 
     /** A cluster of several nodes, each with a smaller heap. */
     public static Cluster ofSeveral() throws IOException {
-        return new Cluster(512, 1);
+        return new Cluster(512);
+    }
+
+    /** The address of a node; the first one has number 1. */
+    static String address(int number) {
+        int end = FIRST_HOST.lastIndexOf('.') + 1;
+        return FIRST_HOST.substring(0, end) + (Integer.parseInt(FIRST_HOST.substring(end)) + number - 1);
     }
 
     /** Another node, not started. */
     public Node add() throws IOException {
-        Node node = new Node(this, first + nodes.size());
+        Node node = new Node(this, nodes.size() + 1);
         nodes.add(node);
         return node;
     }

@@ -45,7 +45,7 @@ public final class Node {
         this.cluster = cluster;
         this.number = number;
         dir = Files.createDirectories(cluster.dir.resolve("node" + number));
-        address = "127.0.0." + number;
+        address = Cluster.address(number);
         jmxPort = Ports.free();
     }
 
@@ -104,7 +104,7 @@ public final class Node {
         options.add("-Dcassandra.jmx.local.port=" + jmxPort);
         options.add("-Dlogback.configurationFile=" + conf("logback.xml"));
         // Other nodes need time to answer the first gossip of a node that joins.
-        options.add("-Dcassandra.ring_delay_ms=" + (number == cluster.first ? 2000 : 15000));
+        options.add("-Dcassandra.ring_delay_ms=" + (number == 1 ? 2000 : 15000));
         options.add("-cp");
         options.add(classPath());
         options.add(NodeMain.class.getName());
@@ -140,7 +140,7 @@ public final class Node {
             return new String(file.readAllBytes(), StandardCharsets.UTF_8)
                    .replace("@DIR@", dir.toString())
                    .replace("@ADDRESS@", address)
-                   .replace("@SEED@", "127.0.0." + cluster.first)
+                   .replace("@SEED@", Cluster.address(1))
                    .replace("@BOOTSTRAP@", Boolean.toString(bootstraps))
                    .replace("@NATIVE_PORT@", Integer.toString(cluster.nativePort))
                    .replace("@STORAGE_PORT@", Integer.toString(cluster.storagePort));

@@ -13,6 +13,7 @@ import javax.management.Notification;
 import javax.management.NotificationEmitter;
 import javax.management.NotificationListener;
 import javax.management.ObjectName;
+import javax.management.openmbean.CompositeData;
 import javax.management.remote.JMXConnector;
 import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
@@ -126,6 +127,21 @@ public final class Operations {
         for (ObjectName name : server.queryNames(pattern, null))
             all.add(JMX.newMXBeanProxy(server, name, ChunkCountersMXBean.class));
         return all;
+    }
+
+    /** {@code nodetool compressiondictionary train -f}, of Cassandra 6: waits for its end, and gives its state. */
+    public String trainDictionary(String keyspace, String table) throws Exception {
+        ObjectName manager = new ObjectName(String.format(
+            "org.apache.cassandra.db.compression:type=CompressionDictionaryManager,keyspace=%s,table=%s",
+            keyspace, table));
+        server.invoke(manager, "train", new Object[] { true }, new String[] { "boolean" });
+        for (;;) {
+            CompositeData state = (CompositeData) server.getAttribute(manager, "TrainingState");
+            String status = state.values().toString();
+            if (status.contains("COMPLETED") || status.contains("FAILED"))
+                return status;
+            Thread.sleep(200);
+        }
     }
 
     void close() {

@@ -22,7 +22,7 @@ final class Ports {
                 for (int host = 1; host <= ADDRESSES; host++) {
                     ServerSocket socket = new ServerSocket();
                     sockets.add(socket);
-                    socket.bind(new InetSocketAddress(InetAddress.getByName("127.0.0." + host), port));
+                    socket.bind(new InetSocketAddress(InetAddress.getByName(Cluster.address(host)), port));
                     port = socket.getLocalPort();
                 }
                 return port;

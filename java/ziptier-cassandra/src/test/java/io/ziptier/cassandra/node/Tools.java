@@ -37,6 +37,7 @@ public final class Tools {
         List<String> command = new ArrayList<>(List.of(
             Node.java(), "@" + node.conf("jvm.options"), "-XX:TieredStopAtLevel=1",
             "-Dcassandra.config=" + node.conf("cassandra.yaml").toUri(),
+            "-Dcassandra.storagedir=" + node.dir,
             "-Dlogback.configurationFile=" + node.conf("logback.xml"),
             "-cp", Node.jars() + File.pathSeparator + Node.LIB + "/*"));
         command.add(mainClass);

@@ -20,7 +20,7 @@ import io.ziptier.cassandra.DirectCompressor;
  * <p>The class has to lie in this package: SSTables store the simple name of a compressor, and a node looks for that
  * name here.
  */
-public final class ZiptierCompressor extends DirectCompressor {
+public class ZiptierCompressor extends DirectCompressor {
     /**
      * Equal options share an instance, for Cassandra compares the compressors of two tables by identity. Tables and
      * SSTables hold their instances. The dictionary of one that nobody holds any more gives its memory back.
@@ -30,7 +30,7 @@ public final class ZiptierCompressor extends DirectCompressor {
 
     private final ChunkCodec codec;
 
-    private ZiptierCompressor(ChunkCodec codec) {
+    protected ZiptierCompressor(ChunkCodec codec) {
         this.codec = codec;
     }
 

@@ -38,10 +38,13 @@ pub(crate) enum Decompressor {
     Token(Contexts),
 }
 
+/// A compressor's name, and names and values of its options.
+type Named = (String, Vec<(String, String)>);
+
 /// One decompressor for all SSTables with the same compressor and options: that of tokens takes a MB or two.
 #[derive(Default)]
 pub(crate) struct Decompressors {
-    open: HashMap<(String, Vec<(String, String)>), Arc<Decompressor>>,
+    open: HashMap<Named, Arc<Decompressor>>,
 }
 
 impl Decompressors {

@@ -51,8 +51,9 @@ class HintsIT {
             ChunkCountersMXBean replayed = first.operations().compressor("format=zstd");
             assertTrue(replayed.getUncompressedRawBytes() > ROWS * 1000L);
             assertEquals(0, replayed.getDamagedChunks());
-            // The rows are those of the second node, for the first one is gone.
+            // The rows are those of the second node, once it knows that the first one is gone.
             first.kill();
+            second.operations().awaitLive(1);
             assertEquals(ROWS, rows.read(second.session(), 0, ROWS));
         }
     }

@@ -8,12 +8,11 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base64::Engine as _;
 use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
-use ziptier_cassandra::Table;
+use ziptier_cassandra::{Table, dictionary_option};
 use ziptier_eval::{
     Answers, Config, Counters, KEY_BYTES, Key, KeyShape, LocalServers, Records, Registration, Target,
     TargetError, Work,
@@ -215,7 +214,7 @@ impl CqlTarget {
     /// Trains a dictionary on the SSTables, and gives it to the table.
     fn train(&self) -> Result<(), TargetError> {
         let trained = ziptier_cassandra::train(&Table::open(&self.cluster.folder_of(TABLE)?)?)?;
-        let dictionary = base64::engine::general_purpose::STANDARD.encode(trained.to_bytes());
+        let dictionary = dictionary_option(&trained);
         let option = option_with_dictionary(self.chunk_kib, &dictionary);
         self.cluster.change(&format!("ALTER TABLE {} WITH compression = {option}", self.table))
     }

@@ -43,18 +43,18 @@ public final class Rows {
     }
 
     public void create(CqlSession session, String compression) {
-        session.execute(String.format("CREATE TABLE %s.%s (id bigint PRIMARY KEY, value blob) WITH compression = %s",
-                                      KEYSPACE, table, compression));
+        session.execute(String.format("CREATE TABLE %s.\"%s\" (id bigint PRIMARY KEY, value blob) "
+                                      + "WITH compression = %s", KEYSPACE, table, compression));
     }
 
     public void alter(CqlSession session, String compression) {
-        session.execute(String.format("ALTER TABLE %s.%s WITH compression = %s", KEYSPACE, table, compression));
+        session.execute(String.format("ALTER TABLE %s.\"%s\" WITH compression = %s", KEYSPACE, table, compression));
     }
 
     /** Writes the rows of these numbers. */
     public void write(CqlSession session, int from, int to) throws Exception {
         PreparedStatement insert = session.prepare(
-            String.format("INSERT INTO %s.%s (id, value) VALUES (?, ?)", KEYSPACE, table));
+            String.format("INSERT INTO %s.\"%s\" (id, value) VALUES (?, ?)", KEYSPACE, table));
         Deque<CompletionStage<AsyncResultSet>> sent = new ArrayDeque<>();
         for (int id = from; id < to; id++) {
             if (sent.size() == IN_FLIGHT)
@@ -68,7 +68,7 @@ public final class Rows {
     /** Reads each row by its key. Gives how many are there; a row of other bytes fails. */
     public int read(CqlSession session, int from, int to) throws Exception {
         PreparedStatement select = session.prepare(
-            String.format("SELECT id, value FROM %s.%s WHERE id = ?", KEYSPACE, table));
+            String.format("SELECT id, value FROM %s.\"%s\" WHERE id = ?", KEYSPACE, table));
         Deque<CompletionStage<AsyncResultSet>> sent = new ArrayDeque<>();
         int equal = 0;
         for (int id = from; id < to; id++) {

@@ -19,9 +19,9 @@ pub struct Input {
 
 pub fn dictionary(format: Format) -> Arc<Dictionary> {
     static SAMPLES: LazyLock<Vec<String>> =
-        LazyLock::new(|| (0..3000).map(|i| format!("item {} of {}, ", i * 7919 % 1000, i % 13)).collect());
+        LazyLock::new(|| (0..20_000).map(|i| format!("item {} of {}, ", i * 7919 % 1000, i % 13)).collect());
     let samples: Vec<&[u8]> = SAMPLES.iter().map(|sample| sample.as_bytes()).collect();
-    Arc::new(Dictionary::train(format, &samples, 2048, 1).expect("trains"))
+    Arc::new(Dictionary::train(format, &samples, 40_000, 1).expect("trains"))
 }
 
 /// Engines without and with a dictionary. The same engine twice if it has no dictionaries.

@@ -1,9 +1,14 @@
 package io.ziptier.examples.kafka;
 
 import java.nio.file.Path;
+import java.util.List;
 import java.util.Map;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
+import org.apache.kafka.common.config.AbstractConfig;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigDef.Importance;
+import org.apache.kafka.common.config.ConfigDef.Range;
+import org.apache.kafka.common.config.ConfigDef.Type;
 import org.apache.kafka.common.errors.SerializationException;
 import org.apache.kafka.common.serialization.Deserializer;
 
@@ -19,18 +24,18 @@ import org.apache.kafka.common.serialization.Deserializer;
 public final class ZiptierDeserializer implements Deserializer<byte[]> {
     static final String DICTIONARIES = "ziptier.dictionaries", VALUE_BYTES_MAX = "ziptier.value.bytes.max";
 
+    private static final ConfigDef CONFIG = new ConfigDef()
+        .define(DICTIONARIES, Type.LIST, List.of(), Importance.HIGH, "the files of all dictionaries in use")
+        .define(VALUE_BYTES_MAX, Type.INT, 64 << 20, Range.atLeast(0), Importance.LOW, "the longest value to accept");
+
     private Values values;
-    private int valueBytesMax = 64 << 20;
+    private int valueBytesMax;
 
     @Override
     public void configure(Map<String, ?> configs, boolean isKey) {
-        Object max = configs.get(VALUE_BYTES_MAX);
-        if (max != null) {
-            valueBytesMax = Integer.parseInt(max.toString());
-        }
-        Object files = configs.get(DICTIONARIES);
-        values = Values.reading(Stream.of(files == null ? new String[0] : files.toString().split(","))
-            .map(String::strip).map(Path::of).collect(Collectors.toList()));
+        AbstractConfig config = new AbstractConfig(CONFIG, configs, false);
+        valueBytesMax = config.getInt(VALUE_BYTES_MAX);
+        values = Values.reading(config.getList(DICTIONARIES).stream().map(Path::of).collect(Collectors.toList()));
     }
 
     /**

@@ -118,6 +118,12 @@ class ValuesTest {
         }
         assertThrows(ConfigException.class, () -> new ZiptierSerializer().configure(Map.of(), true));
         assertThrows(ConfigException.class, () -> reader(damaged.toString()));
+        for (String wrong : List.of("many", "-1", "")) {
+            Map<String, String> bound = Map.of("ziptier.value.bytes.max", wrong);
+            String said = assertThrows(ConfigException.class,
+                () -> new ZiptierDeserializer().configure(bound, false)).getMessage();
+            assertTrue(said.contains("ziptier.value.bytes.max"), said);
+        }
         byte[] stored;
         try (Values writer = Values.writing("zstd", null)) {
             stored = writer.pack(Corpus.piece(3, 2_000));
@@ -130,7 +136,7 @@ class ValuesTest {
 
     private static ZiptierDeserializer reader(String dictionaries) {
         ZiptierDeserializer reader = new ZiptierDeserializer();
-        reader.configure(dictionaries.isEmpty() ? Map.of() : Map.of("ziptier.dictionaries", dictionaries), false);
+        reader.configure(Map.of("ziptier.dictionaries", dictionaries), false);
         return reader;
     }
 

@@ -11,6 +11,10 @@
 /// Longer inputs are checked, too. The chance to miss an error is then one in 65,536.
 pub const SINGLE_BIT_SURE_BYTES: usize = 128 * 1024;
 
+/// From this length on, several stretches of the input are checked side by side, because each step of one waits for the
+/// step before.
+const SIDE_BY_SIDE_BYTES: usize = 1024;
+
 /// The Castagnoli polynomial, bit-reversed.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 
@@ -62,11 +66,12 @@ fn check16_crc(seed: u32, bytes: &[u8]) -> u16 {
 #[inline(always)]
 fn check16_by(seed: u32, bytes: &[u8], step: impl Fn(u32, u64) -> u32) -> u16 {
     let mut state = seed ^ (bytes.len() as u32).wrapping_mul(0x9E37_79B1);
-    let mut words = bytes.chunks_exact(8);
-    for word in &mut words {
-        state = step(state, le_u64(word));
+    let (words, rest) = bytes.as_chunks::<8>();
+    if bytes.len() < SIDE_BY_SIDE_BYTES {
+        words.iter().for_each(|word| state = step(state, u64::from_le_bytes(*word)));
+    } else {
+        state = !crc32c_append(!state, words.as_flattened());
     }
-    let rest = words.remainder();
     if !rest.is_empty() {
         // The last bytes, padded with zeros to a word: positions stay distinct, so the argument above holds.
         let tail = match bytes.len().checked_sub(8) {

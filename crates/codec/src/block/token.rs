@@ -7,7 +7,7 @@
 //! | rest | that |
 //!
 //! The encoder takes zstd only where that is shorter by a quarter: tokens unpack four times faster. While zstd keeps
-//! losing, it tries a few blocks only. A block never grows by more than its first byte.
+//! losing, it tries fewer and fewer blocks. A block never grows by more than its first byte.
 
 use super::context::{Coder, Context, Damage, Failure};
 use super::setting::SettingError;
@@ -28,9 +28,8 @@ const ZSTD_LEVEL: i32 = 3;
 /// Tokens may be longer than zstd's bytes by this many per cent.
 const WORTH_PCT: usize = 25;
 
-/// Losses of zstd in a row after which it is tried on few blocks, and on how few of them: one in so many.
-const LOSSES_MAX: u32 = 8;
-const TRY_EVERY: u32 = 16;
+/// Blocks in a row that zstd was no better for, or was not tried on, after which it is tried on one in so many.
+const TRY_EVERY: [(u32, u32); 2] = [(8, 16), (128, 64)];
 
 /// The trainer and the encoder take rows of this length. The encoder codes them side by side.
 pub(super) const ROW_BYTES: usize = 512;
@@ -112,15 +111,16 @@ struct TokenCoder<'a> {
     encoder: Encoder,
     /// A coded block, or a value that is decoded with room to spare.
     scratch: Vec<u8>,
-    /// Blocks in a row that zstd was no better for.
+    /// Blocks in a row that were no zstd.
     losses: u32,
 }
 
 impl TokenCoder<'_> {
     /// Whether zstd is tried on this block.
     fn tries_zstd(&mut self) -> bool {
-        self.losses += 1;
-        self.losses <= LOSSES_MAX || self.losses.is_multiple_of(TRY_EVERY)
+        self.losses = self.losses.wrapping_add(1);
+        let pause = TRY_EVERY.iter().rev().find(|(losses, _)| self.losses > *losses);
+        pause.is_none_or(|(_, every)| self.losses.is_multiple_of(*every))
     }
 
     /// Leaves the shortest form of a block in the scratch, behind its first byte. `None` if that is the block itself.

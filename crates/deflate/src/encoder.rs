@@ -108,8 +108,16 @@ impl<'a> Encoder<'a> {
                 out.extend_from_slice(&entries.to_bytes());
                 Some(with_entries)
             }
-            _ => Some(length),
+            _ => {
+                self.entries = None;
+                Some(length)
+            }
         }
+    }
+
+    /// Bytes of entry points behind the last stream of [`Encoder::compress_with_entries`].
+    pub fn entry_bytes(&self) -> usize {
+        self.entries.map_or(0, |_| entries::TRAILER_BYTES)
     }
 
     fn write(&mut self, huffman: Huffman, raw: &[u8], mut target: BitWriter<'_>) -> Option<usize> {

@@ -18,6 +18,7 @@
 //! | [`lz4`], [`zstd`], [`token`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`parts`](mod@parts) | the same for readers that ignore what follows a stream: with entry points for a faster decoder |
+//! | [`zlib_stream`] | zlib's streams around blocks of `deflate` |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
 //! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
 //! | [`qpl`] | engine `qpl` of format `deflate` |
@@ -53,6 +54,8 @@ pub mod setting;
 pub mod token;
 #[cfg(feature = "zlib")]
 pub mod zlib;
+#[cfg(feature = "libdeflate")]
+pub mod zlib_stream;
 #[cfg(feature = "zstd")]
 pub mod zstd;
 
@@ -179,6 +182,12 @@ pub trait BlockCodec: Send {
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
     fn dictionary_fingerprint(&self) -> u32 {
         0
+    }
+
+    /// Bytes of entry points behind the stream that was compressed last. `None` for an engine that takes bytes behind a
+    /// stream for damage.
+    fn entry_point_bytes(&self) -> Option<usize> {
+        None
     }
 
     /// Submits a job of a batch. A full queue gives the job back.

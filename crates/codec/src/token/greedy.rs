@@ -1,8 +1,8 @@
 //! The fast parse: the longest token everywhere, several values side by side.
 //!
 //! A greedy walk reads one position per token, not every position, but each step waits for the one before it. So the
-//! parse walks several values of a group at once, and their steps overlap. On text it takes a quarter of the time of the
-//! parse in [`super::encode`] and needs about 3 % more tokens.
+//! parse walks several values of a group at once, and their steps overlap. On text it takes a quarter of the time of
+//! the parse in [`super::encode`] and needs about 3 % more tokens.
 
 use super::TOKEN_BYTES_MAX;
 use super::decode::Table;

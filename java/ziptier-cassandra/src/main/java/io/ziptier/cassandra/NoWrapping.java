@@ -2,7 +2,7 @@ package io.ziptier.cassandra;
 
 import java.nio.ByteBuffer;
 
-/** A chunk that is a bare block. */
+/** A chunk that is a block as the library writes it. */
 final class NoWrapping implements Wrapping {
     @Override
     public int bytes() {

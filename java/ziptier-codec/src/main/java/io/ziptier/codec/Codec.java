@@ -15,7 +15,8 @@ import java.util.Map;
  * <tr><th>name</th><th>values</th><th>default</th></tr>
  * <tr><td>format</td><td>none, token (with a dictionary), lz4, zstd, deflate</td><td>must be given</td></tr>
  * <tr><td>level</td><td>of the format</td><td>of the format</td></tr>
- * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum</td><td>no</td></tr>
+ * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum; of deflate also zlib:
+ * a stream that Inflater and zlib read by themselves</td><td>no</td></tr>
  * <tr><td>huffman</td><td>of deflate: dynamic, fixed, canned</td><td>dynamic</td></tr>
  * <tr><td>path</td><td>auto, hardware, software</td><td>auto</td></tr>
  * <tr><td>engine</td><td>of deflate: software, iaa, qpl</td><td>a device if there is one, or software</td></tr>

@@ -58,8 +58,10 @@ final class NativeBlocks implements BlockCodec {
         names.put("format", options.format.toString());
         names.put("level", Integer.toString(options.level));
         names.put("path", options.path);
-        if (options.format == ChunkFormat.DEFLATE)
+        if (options.format == ChunkFormat.DEFLATE) {
             names.put("huffman", options.huffman);
+            names.put("split", Integer.toString(options.split));
+        }
         return names;
     }
 

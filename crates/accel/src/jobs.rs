@@ -164,6 +164,15 @@ impl JobPool {
     /// # Safety
     ///
     /// See [`clear`](Self::clear).
+    pub(crate) unsafe fn output_mut(&mut self, job: usize, bytes: usize) -> &mut [u8] {
+        assert!(bytes <= self.output_bytes);
+        // SAFETY: the buffer lies in the pool and nobody else uses it.
+        unsafe { std::slice::from_raw_parts_mut(self.output_at(job), bytes) }
+    }
+
+    /// # Safety
+    ///
+    /// See [`clear`](Self::clear).
     pub(crate) unsafe fn histogram(&self, job: usize) -> &Histogram {
         // SAFETY: the bytes lie in the pool at a line's beginning, and any bytes are a histogram.
         unsafe { &*self.histogram_at(job).cast() }

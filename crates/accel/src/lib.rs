@@ -74,6 +74,8 @@ pub use home::Home;
 pub use model::{
     Injection, Lateness, Misfortune, Model, ModelOptions, ModelOptionsError, ModelUsage, Timing,
 };
-pub use operations::{Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, Parser, Stream};
+pub use operations::{
+    Codes, Crc64, Elements, Filter, FilterKind, Operation, OutputWidth, PART_ROOM_BYTES, Parser, Stream,
+};
 pub use preset::Preset;
 pub use session::{Counters, Finished, Limits, Session};

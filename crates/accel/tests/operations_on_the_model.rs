@@ -6,14 +6,16 @@
 
 mod numbers;
 
+use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
 use numbers::Numbers;
 use ziptier_accel::{
-    Codes, Crc64, Device, Elements, Filter, FilterKind, Injection, JobError, Limits, Misfortune, Model,
-    ModelOptions, Operation, OutputWidth, Parser, Preset, Session, Status, Stream,
+    Capabilities, Codes, CompletionRecord, Crc64, Descriptor, Device, Elements, Filter, FilterKind,
+    Injection, JobError, Limits, Misfortune, Model, ModelOptions, Operation, OutputWidth, Parser, Preset,
+    Session, Status, Stream, SubmitError,
 };
-use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level};
+use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level, PART_END};
 
 fn options(generation: u8) -> ModelOptions {
     ModelOptions { generation, is_synchronous: true, ..ModelOptions::default() }
@@ -253,4 +255,87 @@ fn misfortunes_of_the_model_are_overcome_or_named() {
     }
     assert!(ended.iter().all(|&times| times == 1) && good > 1000, "{good}");
     assert!(session.counters().page_faults > 100 && session.counters().queue_full > 10);
+}
+
+#[test]
+fn parts_make_one_stream_and_each_is_read_by_itself() {
+    for generation in [1, 2] {
+        let limits = Limits { source_bytes_max: 64 << 10, output_bytes_max: 64 << 10, ..Limits::default() };
+        let mut session = Session::new(vec![device(generation)], limits);
+        let mut bits = [false; 8];
+        for (seed, codes) in (1..150).flat_map(|seed| [(seed, Codes::Fixed), (seed, Codes::Dynamic)]) {
+            let (one, other) = (Numbers::new(seed).block(), Numbers::new(seed + 1000).block());
+            let part = Operation::CompressPart(codes.clone());
+            let part = session.run(&part, &one, 32 << 10, |result| {
+                let finished = result.unwrap();
+                bits[usize::from(finished.outcome.output_bits())] = true;
+                finished.output.to_vec()
+            });
+            assert!(part.ends_with(&PART_END));
+            let last = Operation::Compress { codes, verify: true };
+            let stream = [part.clone(), run(&mut session, &last, &other, 32 << 10).unwrap()].concat();
+            let mut read = |stream: &[u8], raw: &[u8]| {
+                let inflate = Operation::Decompress(Stream::Plain);
+                assert!(run(&mut session, &inflate, stream, raw.len()).unwrap() == raw);
+            };
+            read(&stream, &[one.clone(), other].concat());
+            read(&[&part[..], &[3, 0]].concat(), &one);
+        }
+        assert_eq!(bits, [true; 8]);
+    }
+}
+
+/// A model that tells another number of bits of the last byte.
+struct Misreporting {
+    model: Model,
+    bits: u8,
+}
+
+impl Device for Misreporting {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.model.capabilities()
+    }
+
+    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError> {
+        // SAFETY: the caller's.
+        unsafe { self.model.submit(descriptor) }?;
+        let record = with_exposed_provenance_mut::<CompletionRecord>(descriptor.completion() as usize);
+        // SAFETY: the model has completed the job, and nobody has looked at the record.
+        if let Some(mut outcome) = unsafe { CompletionRecord::poll(record) } {
+            outcome.set_output_bits(self.bits);
+            // SAFETY: as above.
+            unsafe { CompletionRecord::complete(record, &outcome) };
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_part_that_would_not_join_is_an_error() {
+    let (mut good, mut failed) = (0, 0);
+    for bits in 0..=9 {
+        let device = Misreporting { model: Model::open(&options(1)).unwrap(), bits };
+        let mut session = Session::new(vec![Arc::new(device)], Limits::default());
+        for seed in 1..40 {
+            let raw = Numbers::new(seed).record();
+            match run(&mut session, &Operation::CompressPart(Codes::Fixed), &raw, 16 << 10) {
+                Ok(part) => {
+                    let mut out = Vec::new();
+                    let stream = [&part[..], &[3, 0]].concat();
+                    let dictionary = Dictionary::new(b"");
+                    let mut decoder = Decoder::new(&dictionary);
+                    decoder.decompress(Huffman::Dynamic, &stream, &mut out, raw.len()).unwrap();
+                    assert!(out == raw);
+                    good += 1;
+                }
+                Err(JobError::VerifyFailed | JobError::Contradiction(_)) => failed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(good > 50 && failed > 50, "{good} {failed}");
 }

@@ -218,7 +218,7 @@ const char *ziptier_version(void);
 void ziptier_buffer_free(ziptier_buffer *buffer);
 
 // Opens a codec for the options and, unless it is null, with the dictionary. The page docs/c.md lists the options:
-// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a
+// format (none, token, lz4, zstd, deflate), level, huffman, split, engine, path, model, frame. Format token needs a
 // dictionary.
 //
 // With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are

@@ -50,7 +50,7 @@ impl FromStr for Frame {
 }
 
 /// The names of a codec's options.
-const NAMES: [&str; 7] = ["format", "level", "huffman", "engine", "path", "model", "frame"];
+const NAMES: [&str; 8] = ["format", "level", "huffman", "split", "engine", "path", "model", "frame"];
 
 /// What a block became.
 enum Unpacked {
@@ -72,7 +72,7 @@ impl ziptier_codec {
             Failure::option("a codec needs the option format: choose one of none, token, lz4, zstd, deflate")
         })?;
         let mut setting = Setting::new(parsed(format)?);
-        let of_deflate = ["huffman", "model"].into_iter().find_map(option);
+        let of_deflate = ["huffman", "split", "model"].into_iter().find_map(option);
         if let Some((name, _)) = of_deflate.filter(|_| setting.format != Format::Deflate) {
             let format = setting.format;
             return Err(Failure::option(format_args!("format {format} has no option {name}: leave it out")));
@@ -82,6 +82,9 @@ impl ziptier_codec {
         }
         if let Some(huffman) = option("huffman") {
             setting = setting.with_huffman(parsed::<Huffman>(huffman)?);
+        }
+        if let Some(split) = option("split") {
+            setting = setting.with_split(parsed(split)?);
         }
         if let Some(path) = option("path") {
             setting = setting.with_path(parsed::<Path>(path)?);
@@ -181,7 +184,7 @@ pub(crate) fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &
 }
 
 /// Opens a codec for the options and, unless it is null, with the dictionary. The page docs/c.md lists the options:
-/// format (none, token, lz4, zstd, deflate), level, huffman, engine, path, model, frame. Format token needs a
+/// format (none, token, lz4, zstd, deflate), level, huffman, split, engine, path, model, frame. Format token needs a
 /// dictionary.
 ///
 /// With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are

@@ -1,6 +1,5 @@
 //! The encoder: segments of at most 16 KiB are parsed and written one after the other.
 
-use crate::Huffman;
 use crate::bits::{BitWriter, SLACK_BYTES};
 use crate::codes::{Codes, Costs};
 use crate::dictionary::Dictionary;
@@ -14,6 +13,7 @@ use crate::symbols::{
     DISTANCES, DISTANCES_ANY, END_OF_BLOCK, LENGTH_EXTRA, LITERALS, distance_symbol, length_symbol,
 };
 use crate::tables::DISTANCE_BITS;
+use crate::{Huffman, PART_END};
 
 /// Speed against size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,11 +80,33 @@ impl<'a> Encoder<'a> {
         out: &mut Vec<u8>,
         max_bytes: usize,
     ) -> Option<usize> {
+        self.compress_in_parts(huffman, raw, 1, out, max_bytes)
+    }
+
+    /// As [`Encoder::compress`], in parts of the same length, of which the last may be shorter. No part refers to bytes
+    /// of another. Behind each part but the last stands an empty stored block, which ends with [`PART_END`] at the end
+    /// of a byte. So a decoder may begin at every part, and one that does not know the parts reads them as one stream.
+    ///
+    /// # Panics
+    ///
+    /// If `parts` is 0, or above 1 with a history or canned codes.
+    ///
+    /// [`PART_END`]: crate::PART_END
+    pub fn compress_in_parts(
+        &mut self,
+        huffman: Huffman,
+        raw: &[u8],
+        parts: usize,
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Option<usize> {
+        let is_plain = self.dictionary.history().is_empty() && huffman != Huffman::Canned;
+        assert!(parts == 1 || parts > 1 && is_plain, "only a plain stream has parts");
         let start = out.len();
         // No code of a byte is longer than 15 bits.
         let bound = raw.len().saturating_mul(2).saturating_add(64);
         out.resize(start + max_bytes.min(bound) + SLACK_BYTES, 0);
-        let length = self.write(huffman, raw, BitWriter::new(&mut out[start..]));
+        let length = self.write(huffman, raw, parts, BitWriter::new(&mut out[start..]));
         out.truncate(start + length.unwrap_or(0));
         length
     }
@@ -120,7 +142,38 @@ impl<'a> Encoder<'a> {
         self.entries.map_or(0, |_| entries::TRAILER_BYTES)
     }
 
-    fn write(&mut self, huffman: Huffman, raw: &[u8], mut target: BitWriter<'_>) -> Option<usize> {
+    fn write(
+        &mut self,
+        huffman: Huffman,
+        raw: &[u8],
+        parts: usize,
+        mut target: BitWriter<'_>,
+    ) -> Option<usize> {
+        self.entries = None;
+        let part_bytes = raw.len().div_ceil(parts);
+        let mut left = raw;
+        loop {
+            let (part, rest) = left.split_at(left.len().min(part_bytes));
+            let is_only = part.len() == raw.len() && raw.len() <= SEGMENT_BYTES;
+            self.write_part(huffman, part, rest.is_empty(), is_only, &mut target)?;
+            left = rest;
+            if left.is_empty() {
+                break;
+            }
+            end_part(&mut target)?;
+        }
+        target.finish()
+    }
+
+    /// Writes a part without its end.
+    fn write_part(
+        &mut self,
+        huffman: Huffman,
+        part: &[u8],
+        is_last: bool,
+        is_only: bool,
+        target: &mut BitWriter<'_>,
+    ) -> Option<()> {
         let dictionary = self.dictionary;
         let shared = match huffman {
             Huffman::Canned => Some(dictionary.canned()),
@@ -128,17 +181,16 @@ impl<'a> Encoder<'a> {
             Huffman::Dynamic => None,
         };
         if huffman == Huffman::Fixed {
-            target.put(0b011, 3);
+            target.put(0b010 | u64::from(is_last), 3);
         }
-        self.entries = None;
-        let mut left = raw;
+        let mut left = part;
         loop {
             let (segment, rest) = left.split_at(left.len().min(SEGMENT_BYTES));
-            let slid = self.enter(segment, left.len() == raw.len());
+            let slid = self.enter(segment, left.len() == part.len());
             let index = slid.as_ref().unwrap_or(dictionary.index());
             match shared {
-                Some(shared) => self.write_shared(&mut target, shared, index)?,
-                None => self.write_own(&mut target, index, rest.is_empty(), raw.len() <= SEGMENT_BYTES)?,
+                Some(shared) => self.write_shared(target, shared, index)?,
+                None => self.write_own(target, index, is_last && rest.is_empty(), is_only)?,
             }
             left = rest;
             if left.is_empty() {
@@ -146,9 +198,9 @@ impl<'a> Encoder<'a> {
             }
         }
         if let Some(shared) = shared {
-            shared.codes.put_literal(&mut target, END_OF_BLOCK);
+            shared.codes.put_literal(target, END_OF_BLOCK);
         }
-        target.finish()
+        Some(())
     }
 
     /// Puts a segment behind its history, and returns the history's index if it is not the dictionary's.
@@ -257,6 +309,15 @@ impl<'a> Encoder<'a> {
         codes.put_literal(target, END_OF_BLOCK);
         (fits && target.flush()).then_some(())
     }
+}
+
+/// Writes the empty stored block that ends a part.
+fn end_part(target: &mut BitWriter<'_>) -> Option<()> {
+    target.flush().then_some(())?;
+    target.put(0, 3);
+    target.align();
+    target.put(u32::from_le_bytes(PART_END).into(), 32);
+    target.flush().then_some(())
 }
 
 /// Writes all parts but the last. Returns the tokens of the last part, and the entry points unless a part is too long.

@@ -77,6 +77,10 @@ pub use shared::CannedLengths;
 /// The farthest distance: the history that Intel's accelerator has.
 pub const WINDOW_BYTES: usize = 4096;
 
+/// The last bytes of each part but the last of a stream that
+/// [`compress_in_parts`](Encoder::compress_in_parts) made: both lengths of an empty stored block.
+pub const PART_END: [u8; 4] = [0, 0, 0xFF, 0xFF];
+
 /// Which Huffman codes a block has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Huffman {

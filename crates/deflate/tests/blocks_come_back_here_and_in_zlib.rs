@@ -9,7 +9,7 @@ mod zlib;
 use blocks::corpus::pieces;
 use blocks::{SIZES, for_each_block, pack, some_files, trained, unpack, with_header};
 use libz_sys as ffi;
-use ziptier_deflate::{Decoder, Dictionary, Huffman};
+use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level, PART_END};
 
 #[test]
 fn ours_by_us_and_by_zlib() {
@@ -72,8 +72,8 @@ fn nothing_and_noise() {
         (0..70_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 ^ (i >> 9) as u8).collect();
     let samples: Vec<&[u8]> = noise.chunks(512).collect();
     for dictionary in [Dictionary::train(&samples, 4096), Dictionary::train(&[], 4096)] {
-        for &level in ziptier_deflate::Level::ALL {
-            let mut encoder = ziptier_deflate::Encoder::new(&dictionary, level);
+        for &level in Level::ALL {
+            let mut encoder = Encoder::new(&dictionary, level);
             for raw in [&[][..], &noise, &[7; 70_000]] {
                 for huffman in blocks::MODES {
                     let packed = pack(&mut encoder, huffman, raw);
@@ -84,6 +84,40 @@ fn nothing_and_noise() {
                         assert!(packed.len() <= raw.len() + 5 * raw.len().div_ceil(16_384) + 5);
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_make_one_stream_and_each_is_read_by_itself() {
+    let dictionary = Dictionary::new(b"");
+    let noise: Vec<u8> = (0..40_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let files = some_files();
+    let texts = files.iter().map(|file| &file.bytes[..file.bytes.len().min(70_001)]);
+    for raw in texts.chain([&noise[..], &[7; 40_000], b"abcde", b""]) {
+        for (&level, parts) in Level::ALL.iter().flat_map(|level| [2, 3, 8].map(|parts| (level, parts))) {
+            for huffman in [Huffman::Fixed, Huffman::Dynamic] {
+                let (mut encoder, mut packed) = (Encoder::new(&dictionary, level), Vec::new());
+                let bound = 2 * raw.len() + 100;
+                let length = encoder.compress_in_parts(huffman, raw, parts, &mut packed, bound).unwrap();
+                assert_eq!(packed.len(), length);
+                assert!(zlib::inflate(&packed, b"", raw.len()).as_deref() == Some(raw), "{level:?} {parts}");
+                // An empty last block with fixed codes completes a part.
+                let mut left = &packed[..];
+                for part in raw.chunks(raw.len().div_ceil(parts).max(1)).rev().skip(1).rev() {
+                    let end = left.windows(4).position(|bytes| bytes == PART_END).unwrap() + 4;
+                    let stream = [&left[..end], &[3, 0]].concat();
+                    assert!(zlib::inflate(&stream, b"", part.len()).as_deref() == Some(part), "{level:?}");
+                    left = &left[end..];
+                }
+                assert!(!left.windows(4).any(|bytes| bytes == PART_END));
+                let mut out = b"kept".to_vec();
+                let again = encoder.compress_in_parts(huffman, raw, parts, &mut out, length);
+                assert_eq!((again, &out[4..]), (Some(length), &packed[..]));
+                out.truncate(4);
+                assert_eq!(encoder.compress_in_parts(huffman, raw, parts, &mut out, length - 1), None);
+                assert_eq!(out, b"kept");
             }
         }
     }

@@ -9,6 +9,7 @@ mod golden;
 
 use std::sync::Arc;
 
+pub use compress::PART_ROOM_BYTES;
 pub use crc::Crc64;
 pub use filter::{Elements, Filter, FilterKind, OutputWidth, Parser};
 
@@ -32,6 +33,10 @@ pub enum Operation {
         /// Whether the stream is decompressed afterwards, without output, and its CRC compared.
         verify: bool,
     },
+    /// Compresses the source to a part of a stream, and verifies it. The part refers to nothing before it and ends at
+    /// the end of a byte with [`PART_END`](ziptier_deflate::PART_END), so that another part can follow. The output must
+    /// have room for [`PART_ROOM_BYTES`] more than the part itself.
+    CompressPart(Codes),
     /// Decompresses the source.
     Decompress(Stream),
     /// A CRC64 of the source, whose result is [`Outcome::crc64`].
@@ -158,6 +163,12 @@ impl Operation {
                 codes.check(can)?;
                 if *verify && can.has(Opcode::Compress) { Opcode::Decompress } else { Opcode::Compress }
             }
+            Operation::CompressPart(Codes::Fixed | Codes::Dynamic) if can.has(Opcode::Compress) => {
+                Opcode::Decompress
+            }
+            Operation::CompressPart(_) => {
+                return Err(JobError::Unsupported("parts of streams of this kind"));
+            }
             Operation::Decompress(stream) => {
                 if let Stream::Canned(preset) = stream {
                     check_canned(preset)?;
@@ -174,7 +185,7 @@ impl Operation {
     pub(crate) fn first(&self, place: &mut Place<'_>, can: &Capabilities) -> (Step, Descriptor) {
         let (at, sizes) = (place.addresses(), place.sizes);
         match self {
-            Operation::Compress { codes, .. } => match codes {
+            Operation::Compress { codes, .. } | Operation::CompressPart(codes) => match codes {
                 Codes::Fixed => (Step::Last, compress::with_state(at, sizes, crate::preset::fixed())),
                 Codes::Canned(preset) => {
                     let state = preset.canned().expect("canned codes were checked for");
@@ -227,13 +238,21 @@ impl Operation {
                 let packed = outcome.output_bytes();
                 Ok(Next::Submit(Step::Verify, decompress::verification(at, sizes, packed, &codes.stream())))
             }
+            (Step::Last, Operation::CompressPart(_)) => {
+                // SAFETY: the job is not under way.
+                let output = unsafe { place.pool.output_mut(place.job, sizes.output_max as usize) };
+                let packed = compress::end_part(output, &outcome)?;
+                Ok(Next::Submit(Step::Verify, decompress::verification(at, sizes, packed, &Stream::Plain)))
+            }
             (Step::Verify, _) => {
-                let compressed = before.expect("a stream was made before it is verified");
-                if outcome.crc32() == compressed.crc32() {
-                    Ok(Next::Done(compressed))
-                } else {
-                    Err(JobError::VerifyFailed)
+                let mut compressed = before.expect("a stream was made before it is verified");
+                if outcome.crc32() != compressed.crc32() {
+                    return Err(JobError::VerifyFailed);
                 }
+                if let Operation::CompressPart(_) = self {
+                    compressed.set_output_bytes(compress::part_bytes(&compressed));
+                }
+                Ok(Next::Done(compressed))
             }
             (Step::Last, _) => Ok(Next::Done(outcome)),
         }
@@ -244,7 +263,7 @@ impl Operation {
         let fixed = std::ptr::from_ref(crate::preset::fixed()).addr() as u64;
         let find = |preset: &Preset| preset.parts().find_map(|part| first_in_page(part, address));
         match self {
-            Operation::Compress { codes: Codes::Fixed, .. } => {
+            Operation::Compress { codes: Codes::Fixed, .. } | Operation::CompressPart(Codes::Fixed) => {
                 first_in_page((fixed, fixed + CompressState::BYTES as u64), address)
             }
             Operation::Compress {

@@ -390,7 +390,7 @@ impl Session {
                 Err(Trouble::Error(JobError::VerifyFailed))
             }
             _ => {
-                let compresses = matches!(operation, Operation::Compress { .. });
+                let compresses = matches!(operation, Operation::Compress { .. } | Operation::CompressPart(_));
                 Err(Trouble::Error(error_of(&outcome, compresses)))
             }
         }

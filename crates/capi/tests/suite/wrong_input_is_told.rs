@@ -62,6 +62,13 @@ fn wrong_options_of_a_codec_are_named() {
             ZIPTIER_INVALID_OPTION,
             "format lz4 has no option huffman",
         ),
+        (&[("format", "zstd"), ("split", "2")], ZIPTIER_INVALID_OPTION, "format zstd has no option split"),
+        (
+            &[("format", "deflate"), ("split", "0")],
+            ZIPTIER_INVALID_OPTION,
+            "split into 0 parts: choose 1 to 16",
+        ),
+        (&[("format", "deflate"), ("split", "two")], ZIPTIER_INVALID_OPTION, "option split is \"two\""),
     ] {
         assert_names(Codec::open(given, ptr::null()).unwrap_err(), status, words);
     }

@@ -6,6 +6,7 @@
 
 use super::context::{Coder, Context, Damage};
 use super::setting::{Huffman, SettingError};
+use super::split::parts;
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
 use std::mem::MaybeUninit;
@@ -25,6 +26,8 @@ pub struct Deflate {
     level: deflate::Level,
     huffman: deflate::Huffman,
     shared: Arc<deflate::Dictionary>,
+    /// The most parts of a block.
+    split: u32,
     fingerprint: u32,
     counters: Counters,
 }
@@ -61,7 +64,13 @@ impl Deflate {
             Huffman::Canned if shared.codes().is_none() => return Err(SettingError::NoCannedCodes),
             Huffman::Canned => (deflate::Huffman::Canned, fingerprint ^ CANNED_FINGERPRINT),
         };
-        Ok(Deflate { level, huffman, shared, fingerprint, counters: Counters::new() })
+        Ok(Deflate { level, huffman, shared, split: 1, fingerprint, counters: Counters::new() })
+    }
+
+    /// The same for blocks of up to so many [parts](super::split), without a dictionary.
+    #[must_use]
+    pub fn with_split(self, split: u32) -> Deflate {
+        Deflate { split, ..self }
     }
 }
 
@@ -79,8 +88,9 @@ impl Engine for Deflate {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        let (huffman, level, shared) = (self.huffman, self.level, &*self.shared);
-        let coder = DeflateCoder { huffman, level, shared, encoder: None, decoder: None, made: Vec::new() };
+        let Deflate { level, huffman, split, .. } = *self;
+        let (shared, made) = (&*self.shared, Vec::new());
+        let coder = DeflateCoder { huffman, level, shared, split, encoder: None, decoder: None, made };
         Ok(Box::new(Context::new(coder, Format::Deflate, self.fingerprint, self.counters.open())))
     }
 }
@@ -90,6 +100,7 @@ struct DeflateCoder<'a> {
     huffman: deflate::Huffman,
     level: deflate::Level,
     shared: &'a deflate::Dictionary,
+    split: u32,
     encoder: Option<deflate::Encoder<'a>>,
     decoder: Option<deflate::Decoder<'a>>,
     made: Vec<u8>,
@@ -132,7 +143,10 @@ unsafe impl Coder for DeflateCoder<'_> {
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
         let (shared, level, room) = (self.shared, self.level, target.len());
         let encoder = self.encoder.get_or_insert_with(|| deflate::Encoder::new(shared, level));
-        Ok(copied(&mut self.made, target, |made| encoder.compress(self.huffman, raw, made, room)))
+        let parts = parts(raw.len(), self.split);
+        Ok(copied(&mut self.made, target, |made| {
+            encoder.compress_in_parts(self.huffman, raw, parts, made, room)
+        }))
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {

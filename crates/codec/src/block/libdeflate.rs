@@ -1,14 +1,15 @@
 //! Format `deflate`, engine `software`: libdeflate, which works on whole blocks.
 //!
 //! libdeflate has no option for the window. A block of at most 4 KiB cannot refer further back than 4 KiB, so every
-//! engine reads its stream. Longer blocks go to ziptier's own encoder, whose window is always 4 KiB. libdeflate decodes
-//! all blocks. It chooses fixed or dynamic codes by itself and has no preset dictionary; the module
-//! [`deflate`](super::deflate) covers those cases.
+//! engine reads its stream. Longer blocks, and blocks in parts, go to ziptier's own encoder, whose window is always 4
+//! KiB. libdeflate decodes all blocks. It chooses fixed or dynamic codes by itself and has no preset dictionary; the
+//! module [`deflate`](super::deflate) covers those cases.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
 use super::heap;
 use super::setting::SettingError;
+use super::split::parts;
 use super::{BlockCodec, BlockError, Counters, Engine};
 use crate::format::Format;
 use libdeflate_sys as ffi;
@@ -21,6 +22,8 @@ use ziptier_deflate as deflate;
 pub struct Libdeflate {
     level: i32,
     own: Own,
+    /// The most parts of a block.
+    split: u32,
     counters: Counters,
 }
 
@@ -54,7 +57,13 @@ impl Libdeflate {
             let (engine, format) = ("software", Format::Deflate);
             return Err(SettingError::Level { engine, format, level, levels: LEVELS });
         }
-        Ok(Libdeflate { level, own: Own::new(level), counters: Counters::new() })
+        Ok(Libdeflate { level, own: Own::new(level), split: 1, counters: Counters::new() })
+    }
+
+    /// The same for blocks of up to so many [parts](super::split).
+    #[must_use]
+    pub fn with_split(self, split: u32) -> Libdeflate {
+        Libdeflate { split, ..self }
     }
 }
 
@@ -72,10 +81,11 @@ impl Engine for Libdeflate {
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {
-        let (level, own) = (self.level, &self.own);
+        let (level, own, split) = (self.level, &self.own, self.split);
         let coder = LibdeflateCoder {
             level,
             own,
+            split,
             compressor: None,
             decompressor: None,
             long: None,
@@ -89,9 +99,10 @@ impl Engine for Libdeflate {
 struct LibdeflateCoder<'a> {
     level: i32,
     own: &'a Own,
+    split: u32,
     compressor: Option<Compressor>,
     decompressor: Option<Decompressor>,
-    /// Compresses blocks that are longer than the window.
+    /// Compresses blocks that have parts, or are longer than the window.
     long: Option<deflate::Encoder<'a>>,
     made: Vec<u8>,
 }
@@ -110,11 +121,14 @@ unsafe impl Coder for LibdeflateCoder<'_> {
     }
 
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
-        if raw.len() > deflate::WINDOW_BYTES {
+        let parts = parts(raw.len(), self.split);
+        if raw.len() > deflate::WINDOW_BYTES || parts > 1 {
             let (own, room) = (self.own, target.len());
             let encoder = self.long.get_or_insert_with(|| own.encoder());
             let huffman = deflate::Huffman::Dynamic;
-            return Ok(copied(&mut self.made, target, |made| encoder.compress(huffman, raw, made, room)));
+            return Ok(copied(&mut self.made, target, |made| {
+                encoder.compress_in_parts(huffman, raw, parts, made, room)
+            }));
         }
         let compressor = match &mut self.compressor {
             Some(compressor) => compressor,

@@ -18,6 +18,7 @@
 //! | [`lz4`], [`zstd`], [`token`] | engines `cpu` of these formats |
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`parts`](mod@parts) | the same for readers that ignore what follows a stream: with entry points for a faster decoder |
+//! | [`split`] | blocks of format `deflate` in parts that are compressed and decompressed side by side |
 //! | [`zlib_stream`] | zlib's streams around blocks of `deflate` |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
 //! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
@@ -50,6 +51,7 @@ mod preload;
 #[cfg(feature = "qpl")]
 pub mod qpl;
 pub mod setting;
+pub mod split;
 #[cfg(feature = "zstd")]
 pub mod token;
 #[cfg(feature = "zlib")]

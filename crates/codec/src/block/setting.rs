@@ -3,7 +3,7 @@
 #[cfg(feature = "deflate")]
 use super::deflate;
 use super::none::Copying;
-use super::{DeviceSource, Dictionary, Engine, Path};
+use super::{DeviceSource, Dictionary, Engine, Path, split};
 use crate::format::Format;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -85,6 +85,8 @@ pub struct Setting {
     pub device: DeviceSource,
     /// The dictionary of the blocks. It must have been made for this format, and reading needs the same dictionary.
     pub dictionary: Option<Arc<Dictionary>>,
+    /// The most [parts](split) of a block, which several engines of a device work on side by side. 1 for whole blocks.
+    pub split: u32,
 }
 
 impl Setting {
@@ -103,6 +105,7 @@ impl Setting {
             path: Path::default(),
             device: DeviceSource::default(),
             dictionary: None,
+            split: 1,
         }
     }
 
@@ -134,6 +137,12 @@ impl Setting {
     #[must_use]
     pub fn with_dictionary(self, dictionary: Arc<Dictionary>) -> Setting {
         Setting { dictionary: Some(dictionary), ..self }
+    }
+
+    /// The same with blocks of up to so many [parts](split). Only format `deflate` has parts, without a dictionary.
+    #[must_use]
+    pub fn with_split(self, split: u32) -> Setting {
+        Setting { split, ..self }
     }
 
     /// The levels of an engine for a format, `None` if this program has no such engine. No engine has a level 0,
@@ -203,8 +212,23 @@ impl Setting {
         }
     }
 
+    fn check_split(&self) -> Result<(), SettingError> {
+        if !split::PARTS.contains(&self.split) {
+            return Err(SettingError::Parts { split: self.split });
+        }
+        let hindrance = match self.format {
+            _ if self.split == 1 => return Ok(()),
+            Format::Deflate if self.dictionary.is_some() => "blocks with a dictionary",
+            Format::Deflate if self.huffman == Huffman::Canned => "blocks with canned codes",
+            Format::Deflate => return Ok(()),
+            _ => "blocks of another format than deflate",
+        };
+        Err(SettingError::NotSplit { what: hindrance })
+    }
+
     /// The engine of that name, or the reason why it cannot follow the setting.
     pub fn engine_named(&self, name: &str) -> Result<Arc<dyn Engine>, SettingError> {
+        self.check_split()?;
         let known =
             |format, name| Setting::engine_names(format).iter().find(|engine| **engine == name).copied();
         if self.path == Path::Hardware
@@ -226,14 +250,17 @@ impl Setting {
             (Format::Zstd, "cpu") => Ok(Arc::new(super::zstd::Zstd::new(self.level, dictionary)?)),
             #[cfg(feature = "libdeflate")]
             (Format::Deflate, "software") if self.huffman == Huffman::Dynamic && dictionary.is_none() => {
-                Ok(Arc::new(super::libdeflate::Libdeflate::new(self.level)?))
+                Ok(Arc::new(super::libdeflate::Libdeflate::new(self.level)?.with_split(self.split)))
             }
             #[cfg(feature = "deflate")]
             (Format::Deflate, "software") => {
-                Ok(Arc::new(deflate::Deflate::new(self.level, self.huffman, dictionary)?))
+                let engine = deflate::Deflate::new(self.level, self.huffman, dictionary)?;
+                Ok(Arc::new(engine.with_split(self.split)))
             }
             #[cfg(feature = "iaa")]
             (Format::Deflate, "iaa") => Ok(Arc::new(super::iaa::Iaa::new(self)?)),
+            (Format::Deflate, "qpl") if self.split > 1 => Err(cannot("qpl", "blocks in parts")),
+            (Format::Deflate, "zlib") if self.split > 1 => Err(cannot("zlib", "blocks in parts")),
             #[cfg(feature = "qpl")]
             (Format::Deflate, "qpl") => {
                 Ok(Arc::new(super::qpl::Qpl::new(self.level, self.huffman, dictionary, self.path)?))
@@ -264,6 +291,9 @@ impl fmt::Display for Setting {
         write!(f, "{} level {}", self.format, self.level)?;
         if self.format == Format::Deflate {
             write!(f, ", {} Huffman codes", self.huffman)?;
+        }
+        if self.split > 1 {
+            write!(f, ", up to {} parts", self.split)?;
         }
         if let Some(dictionary) = &self.dictionary {
             write!(f, ", dictionary {} of {} bytes", dictionary.generation(), dictionary.content().len())?;
@@ -353,6 +383,16 @@ pub enum SettingError {
         /// The format.
         format: Format,
     },
+    /// Blocks cannot have so many parts.
+    Parts {
+        /// The parts asked for.
+        split: u32,
+    },
+    /// Blocks of this kind have no parts.
+    NotSplit {
+        /// The kind.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for SettingError {
@@ -409,6 +449,13 @@ impl fmt::Display for SettingError {
             SettingError::DictionaryRefused { format } => {
                 write!(f, "the library of format {format} refuses the dictionary: train another one")
             }
+            SettingError::Parts { split } => {
+                let (first, last) = (split::PARTS.start(), split::PARTS.end());
+                write!(f, "blocks cannot be split into {split} parts: choose {first} to {last}")
+            }
+            SettingError::NotSplit { what } => {
+                write!(f, "{what} cannot be split into parts: leave split out")
+            }
         }
     }
 }
@@ -441,6 +488,15 @@ mod tests {
         assert!(refusal(&deflate.clone().with_huffman(Huffman::Canned), "zlib").contains("canned codes"));
         assert!(refusal(&deflate, "abacus").contains("choose one of software, iaa, qpl, zlib"));
         assert!(refusal(&Setting::new(Format::Token), "cpu").contains("need a dictionary"));
+        for (split, last) in [(0, "1 to 16"), (17, "1 to 16")] {
+            let error = refusal(&deflate.clone().with_split(split), "software");
+            assert_eq!(error, format!("blocks cannot be split into {split} parts: choose {last}"));
+        }
+        let canned = deflate.clone().with_huffman(Huffman::Canned).with_split(2);
+        assert!(refusal(&canned, "iaa").starts_with("blocks with canned codes cannot be split into parts"));
+        assert!(refusal(&Setting::new(Format::Lz4).with_split(2), "cpu").contains("another format"));
+        assert!(refusal(&deflate.clone().with_split(2), "zlib").contains("cannot do blocks in parts"));
+        assert_eq!(refusal(&deflate.clone().with_split(16), "software"), "");
         assert_eq!("fixed".parse(), Ok(Huffman::Fixed));
         assert!("static".parse::<Huffman>().unwrap_err().to_string().contains("dynamic, fixed, canned"));
     }

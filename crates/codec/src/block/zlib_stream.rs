@@ -26,8 +26,8 @@ pub const EXTRA_BYTES: usize = HEADER.len() + CHECKSUM_BYTES;
 /// The window of 4 KiB as the header has it: its logarithm, less 8.
 const WINDOW: u8 = 4;
 
-/// The engine for these streams in place of the one that the setting has for raw DEFLATE. On the CPU, blocks with their
-/// own codes get entry points, so that they unpack faster.
+/// The engine for these streams in place of the one that the setting has for raw DEFLATE. On the CPU, whole blocks with
+/// their own codes get entry points, so that they unpack faster.
 ///
 /// # Errors
 /// The setting is of another format, or its blocks need more than the stream to be read.
@@ -35,7 +35,9 @@ pub fn engine(setting: &Setting, raw: Arc<dyn Engine>) -> Result<Arc<dyn Engine>
     let cannot = |what| SettingError::Unsupported { engine: raw.name(), format: setting.format, what };
     match setting.format {
         Format::Deflate if setting.dictionary.is_some() => Err(cannot("zlib streams with a dictionary")),
-        Format::Deflate if raw.name() == "software" && setting.huffman == Huffman::Dynamic => {
+        Format::Deflate
+            if raw.name() == "software" && setting.huffman == Huffman::Dynamic && setting.split == 1 =>
+        {
             Ok(Arc::new(Parts::new(setting.level)?))
         }
         Format::Deflate => Ok(raw),
@@ -205,10 +207,12 @@ mod tests {
         let raw = text(16_384);
         let fixed = engine_of(Setting::new(Format::Deflate).with_huffman(Huffman::Fixed));
         let own = engine_of(Setting::new(Format::Deflate));
+        let split = engine_of(Setting::new(Format::Deflate).with_split(4));
         let plain = Setting::new(Format::Deflate).engine().unwrap();
         let with_entries = packed(&mut *own.open().unwrap(), &raw);
-        for engine in [&fixed, &own, &plain] {
-            for stream in [&with_entries, &packed(&mut *fixed.open().unwrap(), &raw)] {
+        let of_others = [&fixed, &split].map(|engine| packed(&mut *engine.open().unwrap(), &raw));
+        for engine in [&fixed, &own, &plain, &split] {
+            for stream in of_others.iter().chain([&with_entries]) {
                 let mut back = Vec::new();
                 unpack(&mut *engine.open().unwrap(), stream, &mut back, raw.len()).unwrap();
                 assert!(back == raw, "{}", engine.name());

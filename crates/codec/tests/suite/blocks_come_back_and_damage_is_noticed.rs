@@ -24,6 +24,9 @@ fn settings() -> Vec<(Setting, &'static str)> {
         (deflate.clone().with_huffman(Huffman::Fixed), "zlib"),
         (deflate.clone().with_huffman(Huffman::Fixed), "software"),
         (deflate.clone().with_huffman(Huffman::Canned), "software"),
+        (deflate.clone().with_split(4), "software"),
+        (deflate.clone().with_huffman(Huffman::Fixed).with_split(16), "software"),
+        (modelled().with_split(8), "iaa"),
     ]
     .into_iter()
     .chain(qpl_settings(&deflate))

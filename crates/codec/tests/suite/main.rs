@@ -14,4 +14,5 @@ mod engines_say_what_they_lack;
 mod inflate;
 mod libz_can_be_replaced;
 mod other_decoders_read_our_blocks;
+mod parts_are_what_the_whole_block_says;
 mod values_come_back_and_damage_is_noticed;

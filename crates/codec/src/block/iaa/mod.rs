@@ -4,9 +4,14 @@
 //! With canned codes it does both. On the path `auto`, engine `software` does the jobs that the device cannot do; that
 //! is no error, and a counter counts it. On the path `hardware`, there is no engine without a device. A job that the
 //! device cannot do is then an error of the engine, and says nothing against the data.
+//!
+//! With a setting of several parts, the parts of a block are jobs of the device, side by side. The blocks of a batch
+//! are side by side already. A block of a batch is therefore decompressed as a whole, and compressed in parts at
+//! submission.
 
 pub(crate) mod devices;
 mod sessions;
+mod split;
 
 use super::setting::SettingError;
 use super::{
@@ -16,6 +21,7 @@ use super::{
 use crate::format::Format;
 use devices::Devices;
 use sessions::Sessions;
+use split::Split;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +39,8 @@ pub struct Iaa {
     /// `None` on the path `auto` without a device.
     devices: Option<Arc<Devices>>,
     operations: Arc<Operations>,
+    /// The most parts of a block.
+    split: u32,
     /// Does jobs that the device cannot do, and empty blocks.
     software: Arc<dyn Engine>,
     counters: Counters,
@@ -41,6 +49,8 @@ pub struct Iaa {
 /// The operations for the device.
 struct Operations {
     compress: Operation,
+    /// Compresses a part that another one follows.
+    compress_part: Operation,
     decompress: Operation,
     fingerprint: u32,
 }
@@ -103,8 +113,8 @@ impl Iaa {
             // A device that fails here will fail at other jobs, too.
             Err(_) => (None, Operations::of(setting.huffman, None, false, fingerprint)),
         };
-        let (path, operations, counters) = (setting.path, Arc::new(operations), Counters::new());
-        Ok(Iaa { path, devices, operations, software, counters })
+        let (path, split, counters) = (setting.path, setting.split, Counters::new());
+        Ok(Iaa { path, devices, operations: Arc::new(operations), split, software, counters })
     }
 }
 
@@ -147,8 +157,9 @@ impl Operations {
             (_, Some(preset)) => Stream::History(preset),
         };
         // Without verification a wrong stream would be found only when it is read, and its bytes would be lost.
-        let compress = Operation::Compress { codes, verify: true };
-        Operations { compress, decompress: Operation::Decompress(stream), fingerprint }
+        let compress = Operation::Compress { codes: codes.clone(), verify: true };
+        let compress_part = Operation::CompressPart(codes);
+        Operations { compress, compress_part, decompress: Operation::Decompress(stream), fingerprint }
     }
 }
 
@@ -190,6 +201,7 @@ impl Engine for Iaa {
         Ok(Box::new(IaaContext {
             engine: self,
             sessions: self.devices.as_ref().map(|devices| Sessions::new(devices.clone())),
+            split: (self.split > 1).then(|| Split::new(&self.operations, self.split)),
             software: None,
             under_way: Vec::new(),
             done: Vec::new(),
@@ -202,6 +214,8 @@ impl Engine for Iaa {
 struct IaaContext<'a> {
     engine: &'a Iaa,
     sessions: Option<Sessions>,
+    /// `None` if a setting has whole blocks.
+    split: Option<Split<'a>>,
     software: Option<Box<dyn BlockCodec + 'a>>,
     /// Jobs of a batch on the device, indexed by their tag there.
     under_way: Vec<Option<Job>>,
@@ -290,10 +304,19 @@ impl<'a> IaaContext<'a> {
         let operation = &self.engine.operations.compress;
         let failure = match &mut self.sessions {
             None => None,
-            Some(sessions) => match compressed(sessions.run(operation, raw, room, out, &mut self.counters)) {
-                Ok(made) => return Ok(made),
-                Err(error) => Some(error),
-            },
+            Some(sessions) => {
+                let counters = &mut self.counters;
+                let result = match &mut self.split {
+                    Some(split) if split.parts(raw.len()) > 1 => {
+                        split.compress(sessions, raw, room, out, counters)
+                    }
+                    _ => sessions.run(operation, raw, room, out, counters),
+                };
+                match compressed(result) {
+                    Ok(made) => return Ok(made),
+                    Err(error) => Some(error),
+                }
+            }
         };
         self.falls_back(failure)?;
         self.software()?.compress(raw, out, max_bytes)
@@ -317,6 +340,13 @@ impl<'a> IaaContext<'a> {
         let failure = match &mut self.sessions {
             None => None,
             Some(sessions) => {
+                if let Some(split) = &self.split
+                    && split.decompress(sessions, packed, raw_bytes, out, &mut self.counters)
+                        == Some(raw_bytes)
+                {
+                    return Ok(());
+                }
+                out.truncate(before);
                 let result = sessions.run(operation, packed, raw_bytes, out, &mut self.counters);
                 match decompressed(result, packed.len(), raw_bytes, self.engine.path) {
                     Ok(Ok(())) => return Ok(()),
@@ -347,8 +377,13 @@ impl<'a> IaaContext<'a> {
         let failure = match &mut self.sessions {
             None => None,
             Some(sessions) => {
-                let mut made = Vec::new();
-                match sessions.run(operation, packed, room, &mut made, &mut self.counters) {
+                let (mut made, counters) = (Vec::new(), &mut self.counters);
+                if let Some(split) = &self.split
+                    && let Some(length) = split.decompress(sessions, packed, room, &mut made, counters)
+                {
+                    return Ok(Some(target[..length].write_copy_of_slice(&made)));
+                }
+                match sessions.run(operation, packed, room, &mut made, counters) {
                     Ok(length) => return Ok(Some(target[..length].write_copy_of_slice(&made))),
                     Err(JobError::DoesNotFit) if path == Path::Hardware => return Ok(None),
                     Err(JobError::Damaged(_)) if path == Path::Hardware => {
@@ -374,7 +409,9 @@ impl<'a> IaaContext<'a> {
             }
             Task::Decompress { .. } => return Err(job),
         };
-        if job.input.is_empty() || room == 0 {
+        let is_split = matches!(job.task, Task::Compress { .. })
+            && self.split.as_ref().is_some_and(|split| split.parts(job.input.len()) > 1);
+        if job.input.is_empty() || room == 0 || is_split {
             return Err(job);
         }
         let free = self.under_way.iter().position(Option::is_none).unwrap_or(self.under_way.len());

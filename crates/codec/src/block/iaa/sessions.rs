@@ -1,4 +1,5 @@
-//! A thread's sessions with the accelerator: one for batches of small blocks, as in stores, and one for larger blocks.
+//! A thread's sessions with the accelerator: one for batches of small blocks, as in stores, one for larger blocks, and
+//! one for the parts of a block.
 
 use super::Devices;
 use crate::block::ContextCounters;
@@ -16,8 +17,41 @@ const SMALL_BYTES_MAX: usize = 2 * BLOCK_BYTES + 64;
 pub(super) struct Sessions {
     devices: Arc<Devices>,
     small: Option<Session>,
-    large: Option<(usize, Session)>,
+    large: Option<Roomy>,
+    parts: Option<Roomy>,
     seen: Seen,
+}
+
+/// A session for some jobs of up to so many bytes.
+struct Roomy {
+    jobs: usize,
+    bytes: usize,
+    session: Session,
+}
+
+impl Roomy {
+    fn new(devices: &Devices, jobs: usize, bytes: usize) -> Roomy {
+        let bytes = bytes.next_power_of_two();
+        Roomy { jobs, bytes, session: session(devices, jobs, bytes) }
+    }
+
+    fn suffices(&self, jobs: usize, bytes: usize) -> bool {
+        self.jobs >= jobs && self.bytes >= bytes
+    }
+}
+
+/// A job for a part of a block.
+pub(super) struct Part<'a> {
+    pub(super) operation: &'a Operation,
+    /// The two pieces of the job's source.
+    pub(super) source: [&'a [u8]; 2],
+    pub(super) output_bytes_max: usize,
+}
+
+impl Part<'_> {
+    fn source_bytes(&self) -> usize {
+        self.source[0].len() + self.source[1].len()
+    }
 }
 
 /// The counters of the sessions at the last look.
@@ -29,7 +63,7 @@ struct Seen {
 
 impl Sessions {
     pub(super) fn new(devices: Arc<Devices>) -> Sessions {
-        Sessions { devices, small: None, large: None, seen: Seen::default() }
+        Sessions { devices, small: None, large: None, parts: None, seen: Seen::default() }
     }
 
     /// Whether a job of a batch has to wait until others have ended. Jobs that a device never ends do not count.
@@ -47,9 +81,7 @@ impl Sessions {
         counters: &mut ContextCounters<'_>,
     ) -> Result<usize, JobError> {
         let bytes = source.len().max(output_bytes_max);
-        if bytes > TRANSFER_BYTES_MAX {
-            return Err(JobError::TooLarge { bytes, bytes_max: TRANSFER_BYTES_MAX });
-        }
+        check_transfer(bytes)?;
         let session = if is_small(bytes) { self.small() } else { self.large(bytes) };
         let result = session.run(operation, source, output_bytes_max, |finished| {
             let output = finished?.output;
@@ -93,6 +125,49 @@ impl Sessions {
         self.count(counters);
     }
 
+    /// Begins all parts of a block. After an error none is under way.
+    pub(super) fn submit_parts(
+        &mut self,
+        parts: &[Part<'_>],
+        counters: &mut ContextCounters<'_>,
+    ) -> Result<(), JobError> {
+        let bytes = parts.iter().map(|part| part.source_bytes().max(part.output_bytes_max)).max();
+        let bytes = bytes.unwrap_or(1);
+        check_transfer(bytes)?;
+        let session = self.parts(parts.len(), bytes);
+        let submitted = parts.iter().enumerate().try_for_each(|(tag, part)| {
+            let fill = |input: &mut [u8]| {
+                let (first, second) = input.split_at_mut(part.source[0].len());
+                first.copy_from_slice(part.source[0]);
+                second.copy_from_slice(part.source[1]);
+            };
+            let source_bytes = part.source_bytes();
+            session.submit_filled(part.operation, tag as u64, source_bytes, part.output_bytes_max, fill)
+        });
+        if submitted.is_err() {
+            session.reap_all(|_, _| {});
+        }
+        self.count(counters);
+        submitted
+    }
+
+    /// Waits for the parts that were begun, and hands the number and the output of each to `done`. Returns an error of
+    /// a part if there is one.
+    pub(super) fn reap_parts(
+        &mut self,
+        counters: &mut ContextCounters<'_>,
+        mut done: impl FnMut(usize, &[u8]),
+    ) -> Result<(), JobError> {
+        let Some(Roomy { session, .. }) = &mut self.parts else { return Ok(()) };
+        let mut reaped = Ok(());
+        session.reap_all(|tag, result| match result {
+            Ok(finished) => done(tag as usize, finished.output),
+            Err(error) => reaped = Err(error),
+        });
+        self.count(counters);
+        reaped
+    }
+
     fn small(&mut self) -> &mut Session {
         let devices = &self.devices;
         self.small.get_or_insert_with(|| session(devices, JOBS, SMALL_BYTES_MAX))
@@ -100,24 +175,29 @@ impl Sessions {
 
     /// A session for one job of `bytes` bytes, at most as many as a queue transfers.
     fn large(&mut self, bytes: usize) -> &mut Session {
-        let fits = self.large.as_ref().is_some_and(|(room, _)| *room >= bytes);
-        let kept = self.large.take().filter(|_| fits);
+        let kept = self.large.take().filter(|kept| kept.suffices(1, bytes));
         let made = kept.unwrap_or_else(|| {
-            let room = bytes.next_power_of_two();
-            // Its counters begin anew.
-            self.seen = self.small.as_ref().map(seen).unwrap_or_default();
-            (room, session(&self.devices, 1, room))
+            // The counters of a new session begin anew.
+            self.seen = total(self.small.iter().chain(self.parts.as_ref().map(|roomy| &roomy.session)));
+            Roomy::new(&self.devices, 1, bytes)
         });
-        &mut self.large.insert(made).1
+        &mut self.large.insert(made).session
+    }
+
+    /// The same for several jobs.
+    fn parts(&mut self, jobs: usize, bytes: usize) -> &mut Session {
+        let kept = self.parts.take().filter(|kept| kept.suffices(jobs, bytes));
+        let made = kept.unwrap_or_else(|| {
+            self.seen = total(self.small.iter().chain(self.large.as_ref().map(|roomy| &roomy.session)));
+            Roomy::new(&self.devices, jobs, bytes)
+        });
+        &mut self.parts.insert(made).session
     }
 
     /// Adds the sessions' events since the last time to the counters.
     fn count(&mut self, counters: &mut ContextCounters<'_>) {
-        let sessions = self.small.iter().chain(self.large.as_ref().map(|(_, session)| session));
-        let now = sessions.map(seen).fold(Seen::default(), |sum, own| Seen {
-            queue_full: sum.queue_full + own.queue_full,
-            page_faults: sum.page_faults + own.page_faults,
-        });
+        let roomy = self.large.iter().chain(&self.parts).map(|roomy| &roomy.session);
+        let now = total(self.small.iter().chain(roomy));
         let before = std::mem::replace(&mut self.seen, now);
         counters.device_met(
             now.queue_full.saturating_sub(before.queue_full),
@@ -128,6 +208,11 @@ impl Sessions {
 
 /// Larger blocks are not tried: this is the usual limit of a work queue.
 const TRANSFER_BYTES_MAX: usize = 2 << 20;
+
+fn check_transfer(bytes: usize) -> Result<(), JobError> {
+    let bytes_max = TRANSFER_BYTES_MAX;
+    if bytes > bytes_max { Err(JobError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+}
 
 fn is_small(bytes: usize) -> bool {
     bytes <= SMALL_BYTES_MAX
@@ -140,9 +225,11 @@ fn session(devices: &Devices, jobs: usize, bytes_max: usize) -> Session {
     Session::new(devices.near(), limits)
 }
 
-fn seen(session: &Session) -> Seen {
-    let counters = session.counters();
-    Seen { queue_full: counters.queue_full, page_faults: counters.page_faults }
+fn total<'a>(sessions: impl Iterator<Item = &'a Session>) -> Seen {
+    sessions.map(Session::counters).fold(Seen::default(), |sum, own| Seen {
+        queue_full: sum.queue_full + own.queue_full,
+        page_faults: sum.page_faults + own.page_faults,
+    })
 }
 
 #[cfg(test)]
@@ -170,7 +257,7 @@ mod tests {
         // Such blocks also leave the session for other blocks intact.
         assert!(run(&mut sessions, TRANSFER_BYTES_MAX).is_none());
         run(&mut sessions, TRANSFER_BYTES_MAX + 1);
-        let jobs = sessions.large.as_ref().map(|(room, session)| (*room, session.counters().jobs));
+        let jobs = sessions.large.as_ref().map(|roomy| (roomy.bytes, roomy.session.counters().jobs));
         assert_eq!(jobs, Some((TRANSFER_BYTES_MAX, 1)));
     }
 }

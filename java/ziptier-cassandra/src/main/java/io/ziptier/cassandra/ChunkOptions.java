@@ -1,6 +1,7 @@
 package io.ziptier.cassandra;
 
 import java.util.Base64;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -9,12 +10,15 @@ import org.apache.cassandra.exceptions.ConfigurationException;
 
 /** The options of a table's compression, checked. A user sees the sentence of each refusal. */
 public final class ChunkOptions {
-    public static final Set<String> NAMES = Set.of("format", "huffman", "path", "level", "dictionary");
+    public static final Set<String> NAMES = Set.of("format", "huffman", "split", "path", "level", "dictionary");
     /** Each SSTable carries the options of its table, and one as {@code DataOutput.writeUTF} does. */
     private static final int DICTIONARY_LENGTH_MAX = 65535;
+    private static final int SPLIT_MAX = 16;
 
     final ChunkFormat format;
     final String huffman;
+    /** The most parts of a chunk of DEFLATE. */
+    final int split;
     final String path;
     final int level;
     /** In base64; empty but for format {@code token}. */
@@ -22,10 +26,11 @@ public final class ChunkOptions {
     /** Whether they are those of a node, which does the work of Cassandra's own compressor, and not of a table. */
     private final boolean isOfNode;
 
-    private ChunkOptions(ChunkFormat format, String huffman, String path, int level, String dictionary,
+    private ChunkOptions(ChunkFormat format, String huffman, int split, String path, int level, String dictionary,
                          boolean isOfNode) {
         this.format = format;
         this.huffman = huffman;
+        this.split = split;
         this.path = path;
         this.level = level;
         this.dictionary = dictionary;
@@ -40,13 +45,16 @@ public final class ChunkOptions {
     public static ChunkOptions parse(Map<String, String> options) {
         for (String name : options.keySet()) {
             if (!NAMES.contains(name))
-                throw refused("has no option '%s': choose among dictionary, format, huffman, level, path", name);
+                throw refused("has no option '%s': choose among dictionary, format, huffman, level, path, split", name);
         }
         ChunkFormat format = format(options.getOrDefault("format", "deflate"));
-        if (format != ChunkFormat.DEFLATE && options.containsKey("huffman"))
-            throw refused("knows 'huffman' with format 'deflate' only: leave it out with format '%s'", format);
+        for (String name : List.of("huffman", "split")) {
+            if (format != ChunkFormat.DEFLATE && options.containsKey(name))
+                throw refused("knows '%s' with format 'deflate' only: leave it out with format '%s'", name, format);
+        }
         return new ChunkOptions(format,
                                 huffman(options.getOrDefault("huffman", "dynamic")),
+                                split(options.getOrDefault("split", "1")),
                                 path(options.getOrDefault("path", "auto")),
                                 level(format, options.get("level")),
                                 dictionary(format, options.get("dictionary")),
@@ -61,14 +69,16 @@ public final class ChunkOptions {
      */
     static ChunkOptions ofNode(Map<String, String> parameters) {
         for (String name : parameters.keySet()) {
-            if (!Set.of("huffman", "level", "path").contains(name))
-                throw refused("has no parameter '%s' in compressor_providers: choose among huffman, level, path", name);
+            if (!Set.of("huffman", "level", "path", "split").contains(name))
+                throw refused("has no parameter '%s' in compressor_providers: "
+                              + "choose among huffman, level, path, split", name);
         }
         String path = parameters.getOrDefault("path", "auto");
         if (!Set.of("auto", "hardware", "software").contains(path))
             throw refused("cannot use path '%s': choose auto, hardware or software", path);
         return new ChunkOptions(ChunkFormat.DEFLATE,
                                 huffman(parameters.getOrDefault("huffman", "dynamic")),
+                                split(parameters.getOrDefault("split", "1")),
                                 path,
                                 level(ChunkFormat.DEFLATE, parameters.get("level")),
                                 "",
@@ -113,6 +123,17 @@ public final class ChunkOptions {
         if (!Set.of("dynamic", "fixed").contains(value))
             throw refused("cannot use huffman '%s': choose dynamic or fixed", value);
         return value;
+    }
+
+    private static int split(String text) {
+        try {
+            int split = Integer.parseInt(text);
+            if (split >= 1 && split <= SPLIT_MAX)
+                return split;
+        } catch (NumberFormatException notANumber) {
+            // The sentence below tells of it.
+        }
+        throw refused("cannot use split '%s': choose a number from 1 to %d", text, SPLIT_MAX);
     }
 
     /** All nodes share the options of a table, so that no option may name a device that one of them could lack. */
@@ -162,6 +183,8 @@ public final class ChunkOptions {
             return options + String.format(",dictionary=%08x", dictionary.hashCode());
         if (isOfNode)
             options += ",substitutes=DeflateCompressor";
+        if (split > 1)
+            options += ",split=" + split;
         return format == ChunkFormat.DEFLATE ? options + ",huffman=" + huffman : options;
     }
 }

@@ -34,7 +34,7 @@ public final class DeflateProvider extends AbstractCompressionProvider {
     private DeflateSubstitute compressor;
 
     /**
-     * Takes {@code level}, {@code huffman} and {@code path}.
+     * Takes {@code level}, {@code huffman}, {@code split} and {@code path}.
      *
      * @throws ConfigurationException if a parameter is unknown or wrong
      */

@@ -61,6 +61,7 @@ final class NativeBlocks implements BlockCodec {
         if (options.format == ChunkFormat.DEFLATE) {
             names.put("huffman", options.huffman);
             names.put("frame", "zlib");
+            names.put("split", Integer.toString(options.split));
         }
         return names;
     }

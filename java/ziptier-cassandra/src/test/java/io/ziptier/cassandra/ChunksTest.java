@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -58,6 +59,45 @@ class ChunksTest {
                     assertEquals(raw, passed(raw, cassandra, ziptier, types), format + " of " + length);
                 }
             }
+        }
+    }
+
+    /** A node that went back to Cassandra's own compressor has the chunks of the former options. */
+    @ParameterizedTest
+    @ValueSource(strings = { "dynamic", "fixed" })
+    void cassandraReadsChunksInParts(String huffman) throws Exception {
+        ICompressor whole = ZiptierCompressor.create(Map.of("huffman", huffman));
+        ICompressor split = ZiptierCompressor.create(Map.of("huffman", huffman, "split", "4"));
+        for (int length : LENGTHS) {
+            ByteBuffer raw = copy(Corpus.read().piece(length + 7, length), BufferType.OFF_HEAP);
+            assertEquals(raw, passed(raw, split, whole, DIRECT));
+            assertEquals(raw, passed(raw, whole, split, DIRECT));
+            assertEquals(Math.min(4, Math.max(1, length / 1024)),
+                         1 + marks(compressed(raw, split, BufferType.OFF_HEAP)));
+            if (length > 0)
+                assertEquals(raw, passed(raw, split, ofCassandra("deflate"), DIRECT));
+        }
+    }
+
+    /** Empty stored blocks in a chunk. */
+    private static int marks(ByteBuffer chunk) {
+        int marks = 0;
+        for (int at = 0; at + 4 <= chunk.limit(); at++)
+            marks += chunk.order(ByteOrder.BIG_ENDIAN).getInt(at) == 0x0000ffff ? 1 : 0;
+        return marks;
+    }
+
+    @Test
+    void onlyDeflateHasParts() {
+        for (String[] wrong : new String[][] {
+            { "lz4", "4", "ZiptierCompressor knows 'split' with format 'deflate' only: "
+                          + "leave it out with format 'lz4'" },
+            { "deflate", "0", "ZiptierCompressor cannot use split '0': choose a number from 1 to 16" },
+            { "deflate", "four", "ZiptierCompressor cannot use split 'four': choose a number from 1 to 16" },
+        }) {
+            Map<String, String> options = Map.of("format", wrong[0], "split", wrong[1]);
+            assertEquals(wrong[2], assertThrows(ConfigurationException.class,
+                                                () -> ZiptierCompressor.create(options)).getMessage());
         }
     }
 
@@ -248,6 +288,7 @@ class ChunksTest {
         assertSame(ZiptierCompressor.create(Map.of()),
                    ZiptierCompressor.create(new HashMap<>(Map.of("format", "deflate", "level", "6"))));
         assertNotSame(ZiptierCompressor.create(Map.of()), ZiptierCompressor.create(Map.of("level", "1")));
+        assertNotSame(ZiptierCompressor.create(Map.of()), ZiptierCompressor.create(Map.of("split", "2")));
     }
 
     @Test

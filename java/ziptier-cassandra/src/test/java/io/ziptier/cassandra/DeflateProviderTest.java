@@ -35,7 +35,8 @@ import io.ziptier.codec.EngineException;
 class DeflateProviderTest {
     private static final DeflateCompressor BUILT_IN = DeflateCompressor.create(Map.of());
     private static final List<Map<String, String>> PARAMETERS = List.of(
-        Map.of(), Map.of("level", "1"), Map.of("level", "12"), Map.of("huffman", "fixed"), Map.of("path", "software"));
+        Map.of(), Map.of("level", "1"), Map.of("level", "12"), Map.of("huffman", "fixed"), Map.of("path", "software"),
+        Map.of("split", "4"));
 
     /** The steps of a node at its start and at each table, with the check that it makes of each compressor. */
     private static ICompressor compressor(Map<String, String> parameters) throws Exception {
@@ -152,7 +153,8 @@ class DeflateProviderTest {
                                    + "for Cassandra alone could not read it: choose dynamic or fixed" },
             { "path", "fast", "ZiptierCompressor cannot use path 'fast': choose auto, hardware or software" },
             { "format", "lz4", "ZiptierCompressor has no parameter 'format' in compressor_providers: "
-                               + "choose among huffman, level, path" },
+                               + "choose among huffman, level, path, split" },
+            { "split", "0", "ZiptierCompressor cannot use split '0': choose a number from 1 to 16" },
         }) {
             Map<String, String> parameters = Map.of(wrong[0], wrong[1]);
             String said = assertThrows(ConfigurationException.class,

@@ -24,7 +24,7 @@ class MigrateOffTest {
 
     @Test
     void allSSTablesGetTheNameThatReadsTheirFormat() throws Exception {
-        Path deflate = file("t1/nb-1-big-CompressionInfo.db", info("ZiptierCompressor", "level", "3"));
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", info("ZiptierCompressor", "level", "3", "split", "4"));
         Path lz4 = file("t1/snapshots/s/nb-2-big-CompressionInfo.db", info("ZiptierCompressor", "format", "lz4"));
         byte[] other = info("SnappyCompressor");
         Path snappy = file("t2/nb-1-big-CompressionInfo.db", other);

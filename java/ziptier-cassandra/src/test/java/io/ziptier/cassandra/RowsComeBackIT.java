@@ -81,7 +81,8 @@ class RowsComeBackIT {
               "ZiptierCompressor cannot use path 'hardware', for a node without the device could not open the table: "
               + "choose auto, which uses a device where there is one" },
             { "'speed': '9'",
-              "ZiptierCompressor has no option 'speed': choose among dictionary, format, huffman, level, path" } }) {
+              "ZiptierCompressor has no option 'speed': choose among dictionary, format, huffman, level, path, split" },
+            { "'split': '17'", "ZiptierCompressor cannot use split '17': choose a number from 1 to 16" } }) {
             DriverException failure = assertThrows(DriverException.class,
                                                    () -> refused.create(session, ziptier(wrong[0])));
             assertEquals(wrong[1], failure.getMessage());

@@ -31,7 +31,8 @@ class WayBackIT {
             Rows.createKeyspace(node.session(), 1);
             for (String[] format : FORMATS) {
                 Rows rows = rows(format[0]);
-                rows.create(node.session(), ziptier("'format': '" + format[0] + "'"));
+                String split = format[0].equals("deflate") ? ", 'split': '4'" : "";
+                rows.create(node.session(), ziptier("'format': '" + format[0] + "'" + split));
                 rows.write(node.session(), 0, ROWS);
                 node.operations().flush(KEYSPACE, format[0]);
             }

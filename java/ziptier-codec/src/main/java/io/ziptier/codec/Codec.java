@@ -18,6 +18,8 @@ import java.util.Map;
  * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum; of deflate also zlib:
  * a stream that Inflater and zlib read by themselves</td><td>no</td></tr>
  * <tr><td>huffman</td><td>of deflate: dynamic, fixed, canned</td><td>dynamic</td></tr>
+ * <tr><td>split</td><td>of deflate, without a dictionary: the most parts of a block, 1 to 16, on which several engines
+ * of a device work side by side</td><td>1</td></tr>
  * <tr><td>path</td><td>auto, hardware, software</td><td>auto</td></tr>
  * <tr><td>engine</td><td>of deflate: software, iaa, qpl</td><td>a device if there is one, or software</td></tr>
  * <tr><td>model</td><td>a modelled accelerator, such as devices=4,depth=128</td><td>none</td></tr>

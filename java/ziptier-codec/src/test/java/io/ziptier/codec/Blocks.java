@@ -25,6 +25,8 @@ final class Blocks {
                 all.add(Map.of("format", format, "level", "" + level, "frame", frame));
             }
         }));
+        all.add(Map.of("format", "deflate", "split", "4"));
+        all.add(Map.of("format", "deflate", "split", "16", "engine", "iaa", "model", "devices=2"));
         return all;
     }
 

@@ -18,7 +18,8 @@ class DamageWithoutFrameTest {
         Random random = new Random(8);
         for (Map<String, String> options : List.of(Map.of("format", "lz4"), Map.of("format", "zstd"),
                 Map.of("format", "deflate"), Map.of("format", "deflate", "huffman", "fixed"),
-                Map.of("format", "deflate", "engine", "iaa", "model", "devices=1"))) {
+                Map.of("format", "deflate", "engine", "iaa", "model", "devices=1"),
+                Map.of("format", "deflate", "engine", "iaa", "model", "devices=1", "split", "4"))) {
             try (Codec codec = Codec.open(options)) {
                 byte[] packed = Blocks.compress(codec, raw);
                 ByteBuffer chunk = ByteBuffer.allocateDirect(packed.length), back = ByteBuffer.allocateDirect(5000);

@@ -26,6 +26,8 @@ class RefusedCallsTest {
         assertRefused(Map.of("format", "lz4", "level", "13"), "13");
         assertRefused(Map.of("format", "lz4", "level", "fast"), "option level is \"fast\"");
         assertRefused(Map.of("format", "lz4", "huffman", "fixed"), "no option huffman");
+        assertRefused(Map.of("format", "lz4", "split", "2"), "no option split");
+        assertRefused(Map.of("format", "deflate", "split", "17"), "17 parts", "choose 1 to 16");
         assertRefused(Map.of("format", "l\0z4"), "without zeros");
     }
 

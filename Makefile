@@ -117,8 +117,8 @@ bench-server: release $(CORPUS_TARGET) ## CPU time per operation and memory of t
 	$(ZIPTIER) bench-server --corpus $(TEXT) --keys $(KEYS_SERVER) --rounds $(ROUNDS_SERVER) \
 	  --out $(TARGET_DIR)/bench-server.tsv
 
-bench-cassandra: setup setup-java $(CORPUS_TARGET) ## Cassandra's own compressors beside ziptier's on a node that this \
-  starts and stops, in less than fifteen minutes: ROWS=20000 ROUNDS=2 SECONDS_PER_RUN=2 CHUNKS=16384
+bench-cassandra: setup setup-java $(CORPUS_TARGET) ## Cassandra's own compressors beside ziptier's on nodes that this \
+  starts and stops, in less than fifteen minutes: CASSANDRA=5 NODES=1 ROWS=20000 ROUNDS=2 SECONDS_PER_RUN=2 CHUNKS=16384
 	cargo rustc --release --locked --package ziptier-jni --lib --crate-type staticlib
 	cargo build --release --locked --package ziptier-cli --features cql
 	BENCH_CORPUS=$(BENCH_CORPUS) scripts/bench-cassandra $(ZIPTIER) --out $(TARGET_DIR)/bench-cassandra

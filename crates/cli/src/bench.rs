@@ -118,8 +118,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, value_name = "NAME", help_heading = RUNS)]
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), cql://HOST[:PORT][,HOST...] (a table of
-    /// Cassandra; with /timeseries behind it, readings of sensors), btreemap, btreemap-inline (keys in its nodes),
-    /// hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters), btreemap,
+    /// btreemap-inline (keys in its nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null;
+    /// suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or those of
@@ -134,8 +135,8 @@ pub(crate) struct Arguments {
     /// Codecs of the target. Store: auto, none, token, lz4, zstd, deflate. RocksDB's own: builtin-zstd, builtin-zstd-1,
     /// builtin-zstd-9 (levels), builtin-zstd-dict, builtin-lz4, builtin-lz4-dict, builtin-zlib, builtin-none. RocksDB
     /// with ziptier's plugin: ziptier (the private format), ziptier-deflate, ziptier-lz4. Cassandra: builtin-lz4,
-    /// builtin-zstd, builtin-deflate, and ziptier-deflate, ziptier-lz4, ziptier-zstd, ziptier-token [default: each
-    /// target's own; suites: all]
+    /// builtin-zstd, builtin-zstd-dictionary (from Cassandra 6 on, and in no suite by default), builtin-deflate, and
+    /// ziptier-deflate, ziptier-lz4, ziptier-zstd, ziptier-token [default: each target's own; suites: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = CODECS)]
     codec: Vec<String>,
     /// Engines that compress, for codecs with several: software, iaa, qpl or zlib for deflate [default: each codec's
@@ -251,11 +252,12 @@ pub(crate) struct Arguments {
     /// Number of stores side by side in each run, each with threads and keys of its own; figures are sums
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = RUNS)]
     instances: u64,
-    /// Microseconds that the 99th percentile may take, counted from the arrival of a request. After the closed loop the
-    /// benchmark offers a growing rate, from a tenth of the closed loop's in steps of 1.25. The row is the last rate
-    /// that held the bound. Waiting threads sleep, but spin for the last millisecond, and CPU figures include that
-    /// [default: the closed loop alone]
-    #[arg(long, value_name = "US", help_heading = RUNS)]
+    /// Time that the 99th percentile may take, such as 20ms or 500us, counted from the arrival of a request. After the
+    /// closed loop the benchmark offers a growing rate, from a tenth of the closed loop's in steps of 1.25. The row is
+    /// the last rate that held the bound. Waiting threads sleep, but spin for the last millisecond unless the target is
+    /// a server, and CPU figures include that. A number without a unit means microseconds [default: the closed loop
+    /// alone]
+    #[arg(long, value_parser = microseconds, value_name = "TIME", help_heading = RUNS)]
     until_p99: Option<f64>,
     /// Timing of every operation, which costs about 20 ns each
     #[arg(
@@ -297,6 +299,14 @@ fn on_or_off(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err("give on or off".into()),
     }
+}
+
+fn microseconds(text: &str) -> Result<f64, String> {
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
+    let parted = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, *us)));
+    let (number, us) = parted.unwrap_or((text, 1.0));
+    let number: f64 = number.parse().map_err(|_| "give a time such as 20ms or 500us".to_owned())?;
+    Ok(number * us)
 }
 
 /// The accelerator that this process was started with, and so every run is.
@@ -506,10 +516,8 @@ impl Bench {
         for plan in &plans {
             plan.runs(&self.registry)?;
         }
-        eprintln!("a round that is not measured comes first, so that the nodes have compiled their code");
-        for plan in cql::warm_ups(&plans) {
-            ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?.into_result()?;
-        }
+        eprintln!("rounds that are not measured come first, until the nodes have compiled their code");
+        eprintln!("{}", ziptier_eval::warm_up(&plans, &self.registry, &self.launcher, &program)?);
         let mut status = 0;
         for plan in plans {
             let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
@@ -545,4 +553,16 @@ impl Bench {
 /// Does one run of a benchmark on behalf of the process that started this one.
 pub(crate) fn run_one(foreign: &Foreign) -> ExitCode {
     ExitCode::from(ziptier_eval::serve_child(&registry(foreign), &METERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::microseconds;
+
+    #[test]
+    fn times_have_units() {
+        let read = ["20ms", "500us", "1s", "250", "0.5ms"].map(microseconds);
+        assert_eq!(read, [20_000.0, 500.0, 1e6, 250.0, 500.0].map(Ok));
+        assert!(["", "ms", "20 m"].iter().all(|text| microseconds(text).is_err()));
+    }
 }

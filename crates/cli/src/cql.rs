@@ -11,16 +11,13 @@ pub(crate) const DEFAULT_KEYS: u64 = 20_000;
 /// Bytes of a text that tell its ratios.
 const TEXT_BYTES: usize = 4 << 20;
 const TEXT_CHUNK_BYTES: usize = 16 << 10;
-/// Rows and seconds of the round that is not measured.
-const WARM_KEYS: u64 = 2_000;
-const WARM_SECONDS: f64 = 3.0;
 
 /// The command for what CQL does not have.
 #[derive(Debug, Args)]
 pub(crate) struct NodeToolArgument {
-    /// Command that takes the orders flush, compact and tablestats of Cassandra's nodetool, for targets cql://. {host}
-    /// in it stands for each host. Without it nothing is flushed, and the size of the table is not known [default:
-    /// none]
+    /// Command that takes the orders flush, compact, tablestats, compressiondictionary and sjk of Cassandra's nodetool,
+    /// for targets cql://. {host} in it stands for each host. Without it nothing is flushed, and the size of the table
+    /// is not known [default: none]
     #[arg(long, env = "ZIPTIER_NODETOOL", value_name = "COMMAND")]
     nodetool: Option<String>,
 }
@@ -98,28 +95,10 @@ pub(crate) fn text_ratios(plan: &Plan) -> Result<String, String> {
     Ok(format!("The text itself, in chunks of {chunk_bytes} B: ratio {lz4:.2} by LZ4, {zstd:.2} by zstd.\n"))
 }
 
-/// The compressors that the suite compares.
+/// The compressors that the suite compares, unless the user names others.
 pub(crate) fn codecs() -> Vec<String> {
-    COMPRESSORS.iter().map(|compressor| compressor.name.to_owned()).collect()
-}
-
-/// A short round of each plan's first workload, which is reads. The first that a fresh node serves would otherwise be
-/// measured in interpreted code, and a mix would read from memory what it wrote. The first plan warms up every
-/// compressor, and the others their own rows.
-pub(crate) fn warm_ups(plans: &[Plan]) -> Vec<Plan> {
-    let warm_up = |(number, plan): (usize, &Plan)| Plan {
-        codecs: plan.codecs.iter().take(if number == 0 { usize::MAX } else { 1 }).cloned().collect(),
-        workloads: plan.workloads.first().cloned().into_iter().collect(),
-        value_bytes: plan.value_bytes.last().copied().into_iter().collect(),
-        block_bytes: plan.block_bytes.first().copied().into_iter().collect(),
-        keys: plan.keys.min(WARM_KEYS),
-        seconds: WARM_SECONDS,
-        operations: None,
-        rounds: 1,
-        out: None,
-        ..plan.clone()
-    };
-    plans.iter().enumerate().map(warm_up).collect()
+    let everywhere = COMPRESSORS.iter().filter(|compressor| compressor.is_everywhere());
+    everywhere.map(|compressor| compressor.name.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@
 //! Files are raw, or compressed by zstd. A row is a size of blocks, a number of parts, of modelled devices and of
 //! threads that wait for one block after the other. The model runs in slow motion, a thousand times slower than the
 //! modelled device, and times are divided by that. So they are times of the device, to which the host adds next to
-//! nothing. With `--slow 1 --rounds 200` the host has its true part in unpacking, which the model answers
-//! from memory. Its packing takes the time of software then. Rows of `software` are the CPU alone: one thread, CPU time.
-//! MB/s are of raw bytes, of all callers together.
+//! nothing. With `--slow 1 --rounds 200` the host has its true part in unpacking, which the model answers from memory.
+//! Its packing takes the time of software then. Rows of `software` are the CPU alone: one thread, CPU time. MB/s are of
+//! raw bytes, of all callers together.
 
 mod measuring;
 

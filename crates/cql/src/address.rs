@@ -1,4 +1,5 @@
-//! The address of a cluster as a target: `cql://HOST[:PORT][,HOST[:PORT]...][/ROWS]`.
+//! The address of a cluster as a target: `cql://HOST[:PORT][,HOST[:PORT]...][/ROWS]`. A `+` instead of a comma parts
+//! clusters that know nothing of each other, each with a table of its own.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,11 +19,14 @@ pub enum RowKind {
     Timeseries,
 }
 
-/// Nodes of a cluster, and the rows to keep there.
+/// A host and its port.
+pub type Host = (String, u16);
+
+/// Clusters, and the rows to keep there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Hosts and ports.
-    pub hosts: Vec<(String, u16)>,
+    /// The nodes of each cluster.
+    pub clusters: Vec<Vec<Host>>,
     /// The rows.
     pub rows: RowKind,
 }
@@ -40,12 +44,12 @@ impl FromStr for Address {
                 return Err(format!("it has no rows `{other}`; leave `/{other}` out, or give `/timeseries`"));
             }
         };
-        let hosts = hosts.split(',').map(host).collect::<Result<_, _>>()?;
-        Ok(Address { hosts, rows })
+        let cluster = |hosts: &str| hosts.split(',').map(host).collect();
+        Ok(Address { clusters: hosts.split('+').map(cluster).collect::<Result<_, _>>()?, rows })
     }
 }
 
-fn host(text: &str) -> Result<(String, u16), String> {
+fn host(text: &str) -> Result<Host, String> {
     let bad = || format!("it has a host `{text}`; give HOST or HOST:PORT, such as 127.0.0.1:{PORT}");
     let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, port)) => (host, port.strip_prefix(':')),
@@ -56,18 +60,34 @@ fn host(text: &str) -> Result<(String, u16), String> {
 }
 
 impl Address {
+    /// The nodes that keep this store, of so many side by side: the clusters take turns. The error is a sentence that
+    /// begins with "it".
+    ///
+    /// # Errors
+    ///
+    /// Some cluster would have fewer stores than another.
+    pub fn cluster(&self, instance: u64, instances: u64) -> Result<&[Host], String> {
+        let clusters = self.clusters.len() as u64;
+        if !instances.is_multiple_of(clusters) {
+            return Err(format!(
+                "it names {clusters} clusters, and each needs as many tables; give --instances {clusters} or a multiple"
+            ));
+        }
+        Ok(&self.clusters[(instance % clusters) as usize])
+    }
+
     /// The first socket address of each host.
     ///
     /// # Errors
     ///
     /// A sentence that names the host that has none.
-    pub fn resolve(&self) -> Result<Vec<SocketAddr>, String> {
-        let first = |(host, port): &(String, u16)| {
+    pub fn resolve<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> Result<Vec<SocketAddr>, String> {
+        let first = |(host, port): &Host| {
             let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string());
             let first = found.and_then(|mut all| all.next().ok_or_else(|| "it has no address".into()));
             first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
         };
-        self.hosts.iter().map(first).collect()
+        hosts.into_iter().map(first).collect()
     }
 
     /// Puts the hosts of one address together again, where a list of targets was split at its commas. What
@@ -104,13 +124,27 @@ mod tests {
     fn hosts_ports_and_rows_are_read() {
         let read = |text: &str| text.parse::<Address>().unwrap();
         let one = read("cql://127.0.0.1");
-        assert_eq!(one.hosts, [("127.0.0.1".into(), 9042)]);
+        assert_eq!(one.clusters, [[("127.0.0.1".into(), 9042)]]);
         assert_eq!(one.rows, RowKind::Records);
         assert_eq!(read("cql://127.0.0.1/"), one);
         let several = read("cql://a,b:9043,[::1]:9044/timeseries");
-        assert_eq!(several.hosts, [("a".into(), 9042), ("b".into(), 9043), ("::1".into(), 9044)]);
+        assert_eq!(several.clusters, [[("a".into(), 9042), ("b".into(), 9043), ("::1".into(), 9044)]]);
         assert_eq!(several.rows, RowKind::Timeseries);
-        assert_eq!(read("cql://[::1]").resolve().unwrap(), ["[::1]:9042".parse().unwrap()]);
+        let local = read("cql://[::1]");
+        assert_eq!(Address::resolve(&local.clusters[0]).unwrap(), ["[::1]:9042".parse().unwrap()]);
+    }
+
+    #[test]
+    fn stores_take_turns_on_separate_clusters() {
+        let address: Address = "cql://a,b+c:1/timeseries".parse().unwrap();
+        let first_host = |instance| address.cluster(instance, 4).unwrap()[0].0.as_str();
+        assert_eq!([0, 1, 2, 3].map(first_host), ["a", "c", "a", "c"]);
+        assert_eq!(address.cluster(0, 2).unwrap().len(), 2);
+        for instances in [1, 3] {
+            let told = address.cluster(0, instances).unwrap_err();
+            assert!(told.contains("2 clusters") && told.contains("--instances 2"), "{told}");
+        }
+        assert!("cql://a+".parse::<Address>().unwrap_err().contains("a host ``"));
     }
 
     #[test]
@@ -121,7 +155,7 @@ mod tests {
         assert!(told("cql://a,,b").contains("a host ``"));
         assert!(told("cql://a:port").contains("a host `a:port`"));
         assert!(told("cql://a/texts").contains("no rows `texts`"));
-        let missing = "cql://no-such-host.invalid".parse::<Address>().unwrap().resolve().unwrap_err();
+        let missing = Address::resolve(&[("no-such-host.invalid".into(), 9042)]).unwrap_err();
         assert!(missing.starts_with("it cannot find the host no-such-host.invalid: "), "{missing}");
     }
 

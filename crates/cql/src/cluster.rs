@@ -17,7 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 use ziptier_eval::TargetError;
 
-use crate::address::Address;
+use crate::address::{Address, Host};
+use crate::compressor::ZIPTIER;
 
 /// A node that listens answers within this time.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -40,9 +41,9 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects, and makes the keyspace with one copy of each row.
-    pub(crate) fn open(address: &Address) -> Result<Cluster, TargetError> {
-        let nodes = address.resolve()?;
+    /// Connects, and makes the keyspace of a store of this number, with one copy of each row.
+    pub(crate) fn open(hosts: &[Host], instance: u64) -> Result<Cluster, TargetError> {
+        let nodes = Address::resolve(hosts)?;
         nodes.iter().try_for_each(reach)?;
         let runtime = Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build()?;
         let profile = ExecutionProfile::builder().request_timeout(Some(REQUEST_MAX)).build();
@@ -64,7 +65,7 @@ impl Cluster {
             // The driver explains itself over several lines, and the first one names the cause.
             .map_err(|error| refused(error.to_string().lines().next().unwrap_or_default()))?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let keyspace = format!("ziptier_bench_{seconds:x}_{}", std::process::id());
+        let keyspace = format!("ziptier_bench_{seconds:x}_{}_{instance}", std::process::id());
         let cluster = Cluster { runtime, session, keyspace };
         cluster.change(&format!(
             "CREATE KEYSPACE {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}",
@@ -76,13 +77,7 @@ impl Cluster {
     /// Changes the schema.
     pub(crate) fn change(&self, statement: &str) -> Result<(), TargetError> {
         let changed = self.runtime.block_on(self.session.query_unpaged(statement, ()));
-        changed.map(|_| ()).map_err(|error| match error.to_string() {
-            told if told.contains(NO_CLASS) => {
-                format!("{told}; put ziptier-cassandra.jar into the folder lib of each node, and restart it")
-                    .into()
-            }
-            told => told.into(),
-        })
+        changed.map(|_| ()).map_err(|error| explained(&error.to_string(), statement).into())
     }
 
     pub(crate) fn prepare(&self, statement: &str) -> Result<PreparedStatement, TargetError> {
@@ -138,6 +133,18 @@ impl Cluster {
     }
 }
 
+/// The node's own words about a statement, and what helps if a class is missing.
+fn explained(told: &str, statement: &str) -> String {
+    let help = match told.contains(NO_CLASS) {
+        true if statement.contains(ZIPTIER) => {
+            "; put ziptier-cassandra.jar into the folder lib of each node, and restart it"
+        }
+        true => "; a later Cassandra may have this compressor",
+        false => "",
+    };
+    format!("{told}{help}")
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Err(error) = self.change(&format!("DROP KEYSPACE {}", self.keyspace)) {
@@ -152,4 +159,22 @@ fn reach(node: &SocketAddr) -> Result<(), TargetError> {
         format!("it cannot reach {node}: {error}; start a node of Cassandra there, or name its rpc_address")
             .into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_class_is_explained() {
+        let told = |class| {
+            explained(&format!("{NO_CLASS} of.{class}"), &format!("CREATE TABLE {{'class': '{class}'}}"))
+        };
+        assert!(
+            told(ZIPTIER)
+                .ends_with("put ziptier-cassandra.jar into the folder lib of each node, and restart it")
+        );
+        assert!(told("ZstdDictionaryCompressor").ends_with("a later Cassandra may have this compressor"));
+        assert_eq!(explained("no such keyspace", ZIPTIER), "no such keyspace");
+    }
 }

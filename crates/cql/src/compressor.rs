@@ -2,6 +2,15 @@
 
 use ziptier_eval::Path;
 
+/// The maker of a table's dictionary, which it trains on rows of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trainer {
+    /// The benchmark, which reads the SSTables and sets the dictionary as an option of the table.
+    Client,
+    /// The node, by an order of its nodetool. Cassandra has that order from version 6 on.
+    Node,
+}
+
 /// One compressor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compressor {
@@ -10,25 +19,34 @@ pub struct Compressor {
     class: &'static str,
     /// The format of ziptier's class.
     format: Option<&'static str>,
+    /// The trainer of its dictionary, if it needs one.
+    pub trainer: Option<Trainer>,
 }
 
 const fn builtin(name: &'static str, class: &'static str) -> Compressor {
-    Compressor { name, class, format: None }
+    Compressor { name, class, format: None, trainer: None }
 }
 
 const fn ziptier(name: &'static str, format: &'static str) -> Compressor {
-    Compressor { name, class: "ZiptierCompressor", format: Some(format) }
+    Compressor { name, class: ZIPTIER, format: Some(format), trainer: None }
 }
 
+/// ziptier's class.
+pub(crate) const ZIPTIER: &str = "ZiptierCompressor";
+
 /// All of them; the first is Cassandra's default.
-pub static COMPRESSORS: [Compressor; 7] = [
+pub static COMPRESSORS: [Compressor; 8] = [
     builtin("builtin-lz4", "LZ4Compressor"),
     builtin("builtin-zstd", "ZstdCompressor"),
+    Compressor {
+        trainer: Some(Trainer::Node),
+        ..builtin("builtin-zstd-dictionary", "ZstdDictionaryCompressor")
+    },
     builtin("builtin-deflate", "DeflateCompressor"),
     ziptier("ziptier-deflate", "deflate"),
     ziptier("ziptier-lz4", "lz4"),
     ziptier("ziptier-zstd", "zstd"),
-    ziptier("ziptier-token", "token"),
+    Compressor { trainer: Some(Trainer::Client), ..ziptier("ziptier-token", "token") },
 ];
 
 impl Compressor {
@@ -37,9 +55,9 @@ impl Compressor {
         COMPRESSORS.iter().find(|compressor| compressor.name == name)
     }
 
-    /// Whether it needs a dictionary, trained on rows of the table.
-    pub fn needs_dictionary(&self) -> bool {
-        self.format == Some("token")
+    /// Whether each node has it that the benchmark supports. The others come from version 6 on.
+    pub fn is_everywhere(&self) -> bool {
+        self.trainer != Some(Trainer::Node)
     }
 
     /// Whether a device can do its work.
@@ -47,10 +65,10 @@ impl Compressor {
         self.format == Some("deflate")
     }
 
-    /// The option `compression` of a table, without a dictionary. Until there is one, a table that needs it is
-    /// compressed by LZ4.
+    /// The option `compression` of a table, without a dictionary. Until the client has trained one, a table that needs
+    /// it is compressed by LZ4.
     pub fn option(&self, chunk_kib: usize, path: Option<Path>) -> String {
-        if self.needs_dictionary() {
+        if self.trainer == Some(Trainer::Client) {
             return COMPRESSORS[0].option(chunk_kib, None);
         }
         let format = self.format.map(|format| format!(", 'format': '{format}'")).unwrap_or_default();
@@ -62,8 +80,7 @@ impl Compressor {
 /// The same for tokens with their dictionary, in base64.
 pub fn option_with_dictionary(chunk_kib: usize, dictionary: &str) -> String {
     format!(
-        "{{'class': 'ZiptierCompressor', 'format': 'token', 'chunk_length_in_kb': {chunk_kib}, 'dictionary': \
-         '{dictionary}'}}"
+        "{{'class': '{ZIPTIER}', 'format': 'token', 'chunk_length_in_kb': {chunk_kib}, 'dictionary': '{dictionary}'}}"
     )
 }
 
@@ -103,6 +120,10 @@ mod tests {
         assert!(
             option_with_dictionary(4, "QUJD")
                 .contains("'format': 'token', 'chunk_length_in_kb': 4, 'dictionary': 'QUJD'")
+        );
+        assert_eq!(
+            option("builtin-zstd-dictionary", None).as_deref(),
+            Some("{'class': 'ZstdDictionaryCompressor', 'chunk_length_in_kb': 16}")
         );
         assert_eq!(option("snappy", None), None);
     }

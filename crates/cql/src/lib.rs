@@ -7,7 +7,7 @@
 //! use ziptier_cql::{Address, RowKind};
 //!
 //! let address: Address = "cql://127.0.0.1,127.0.0.2/timeseries".parse()?;
-//! assert_eq!((address.hosts.len(), address.rows), (2, RowKind::Timeseries));
+//! assert_eq!((address.clusters[0].len(), address.rows), (2, RowKind::Timeseries));
 //! # Ok::<(), String>(())
 //! ```
 //!
@@ -30,8 +30,8 @@ mod node_tool;
 mod target;
 mod timeseries;
 
-pub use address::{Address, RowKind, SCHEME};
-pub use compressor::{COMPRESSORS, Compressor, chunk_kib, option_with_dictionary};
+pub use address::{Address, Host, RowKind, SCHEME};
+pub use compressor::{COMPRESSORS, Compressor, Trainer, chunk_kib, option_with_dictionary};
 pub use node_tool::{NodeTool, TableFiles};
 #[cfg(feature = "driver")]
 pub use target::registration;

@@ -5,6 +5,9 @@ use std::process::Command;
 /// The part of the command that stands for the host of a node.
 const HOST: &str = "{host}";
 
+/// The worker of chunks that a modelled device compresses.
+pub(crate) const MODELLED: &str = "modelled";
+
 /// A command that takes the orders of Cassandra's `nodetool` as its last arguments.
 #[derive(Debug, Clone)]
 pub struct NodeTool {
@@ -45,6 +48,13 @@ impl NodeTool {
     /// A sentence with the command and its last words.
     pub fn run(&self, order: &[&str]) -> Result<Vec<String>, String> {
         self.hosts.iter().map(|host| run(&self.command.replace(HOST, host), order)).collect()
+    }
+
+    /// Whether ziptier models a device on some node. A node that cannot tell has no model.
+    pub fn is_modelled(&self) -> bool {
+        let asked = ["sjk", "mx", "-mg", "-all", "-b", "io.ziptier:type=Compressor,*", "-f", "Worker"];
+        let workers = self.run(&asked).unwrap_or_default();
+        workers.iter().flat_map(|told| told.lines()).any(|line| line.trim() == MODELLED)
     }
 
     /// The files of a table.
@@ -113,6 +123,17 @@ mod tests {
         let tool = NodeTool::new("f() { echo no such keyspace >&2; return 3; }; f", &hosts(&["a"])).unwrap();
         let told = tool.run(&["flush", "k"]).unwrap_err();
         assert!(told.contains("f flush k' of --nodetool failed: exit status: 3: no such keyspace"), "{told}");
+    }
+
+    #[test]
+    fn a_model_is_told_by_the_worker_of_some_node() {
+        let is_modelled = |told: &str| {
+            let tool = NodeTool::new(&format!("echo {{host}}; printf '{told}';:"), &hosts(&["a", "b"]));
+            tool.unwrap().is_modelled()
+        };
+        assert!(is_modelled("io.ziptier:type=Compressor\\n modelled\\n"));
+        assert!(!is_modelled("software\\n") && !is_modelled(""));
+        assert!(!NodeTool::new("false", &hosts(&["a"])).unwrap().is_modelled());
     }
 
     #[test]

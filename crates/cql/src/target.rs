@@ -1,7 +1,7 @@
 //! The table as a target of the benchmark.
 //!
 //! 1. [`Target::open`] makes a keyspace and a table with the compressor, and prepares the statements.
-//! 2. [`Target::loaded`] flushes the table and compacts it to one SSTable. A table of tokens is trained between both.
+//! 2. [`Target::loaded`] flushes the table and compacts it to one SSTable. A dictionary is trained between both.
 //! 3. [`Target::rest`] flushes what the window has written, and waits until the nodes are quiet.
 //! 4. Dropping the target drops the keyspace.
 
@@ -15,13 +15,13 @@ use uuid::Uuid;
 use ziptier_cassandra::{Table, dictionary_option};
 use ziptier_eval::{
     Answers, Config, Counters, KEY_BYTES, Key, KeyShape, LocalServers, Records, Registration, Target,
-    TargetError, Work,
+    TargetError, Work, own_processors,
 };
 
-use crate::address::{Address, RowKind};
+use crate::address::{Address, Host, RowKind};
 use crate::cluster::Cluster;
-use crate::compressor::{COMPRESSORS, Compressor, chunk_kib, option_with_dictionary};
-use crate::node_tool::NodeTool;
+use crate::compressor::{COMPRESSORS, Compressor, Trainer, chunk_kib, option_with_dictionary};
+use crate::node_tool::{MODELLED, NodeTool};
 use crate::timeseries::{Reading, Series};
 
 /// The name of the target in lists: any address of its scheme means it.
@@ -50,6 +50,8 @@ pub fn registration(node_tool: Option<String>) -> Registration {
 
 struct Setup {
     address: Address,
+    /// The nodes that keep the table.
+    hosts: Vec<Host>,
     compressor: &'static Compressor,
     chunk_kib: usize,
     node_tool: Option<NodeTool>,
@@ -73,10 +75,11 @@ impl Setup {
                     .into(),
             );
         }
-        let hosts: Vec<String> = address.hosts.iter().map(|(host, _)| host.clone()).collect();
+        let hosts = address.cluster(config.instance, config.instances)?.to_vec();
+        let names: Vec<String> = hosts.iter().map(|(host, _)| host.clone()).collect();
         let command = NODE_TOOL.get().and_then(Option::as_deref);
-        let node_tool = command.map(|command| NodeTool::new(command, &hosts)).transpose()?;
-        if compressor.needs_dictionary() && node_tool.is_none() {
+        let node_tool = command.map(|command| NodeTool::new(command, &names)).transpose()?;
+        if compressor.trainer.is_some() && node_tool.is_none() {
             return Err(format!(
                 "its codec {} is trained on SSTables, and only a flush writes them; give --nodetool",
                 compressor.name
@@ -84,7 +87,7 @@ impl Setup {
             .into());
         }
         let chunk_kib = chunk_kib(config.options.block_bytes.unwrap_or(CHUNK_BYTES))?;
-        Ok(Setup { address, compressor, chunk_kib, node_tool })
+        Ok(Setup { address, hosts, compressor, chunk_kib, node_tool })
     }
 }
 
@@ -166,6 +169,7 @@ struct CqlTarget {
     servers: Option<LocalServers>,
     has_written: AtomicBool,
     ss_tables: AtomicU64,
+    is_modelled: AtomicBool,
 }
 
 impl CqlTarget {
@@ -204,9 +208,9 @@ impl CqlTarget {
     }
 
     /// Gives an order of `nodetool` for the table; nothing without that command.
-    fn order(&self, order: &str) -> Result<(), TargetError> {
+    fn order(&self, order: &[&str]) -> Result<(), TargetError> {
         if let Some(tool) = &self.node_tool {
-            tool.run(&[order, &self.cluster.keyspace, TABLE])?;
+            tool.run(&[order, &[self.cluster.keyspace.as_str(), TABLE]].concat())?;
         }
         Ok(())
     }
@@ -236,8 +240,8 @@ impl Target for CqlTarget {
     }
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        let Setup { address, compressor, chunk_kib, node_tool } = Setup::of(config)?;
-        let cluster = Cluster::open(&address)?;
+        let Setup { address, hosts, compressor, chunk_kib, node_tool } = Setup::of(config)?;
+        let cluster = Cluster::open(&hosts, config.instance)?;
         let rows = Rows::of(config, address.rows);
         let table = format!("{}.{TABLE}", cluster.keyspace);
         let (columns, strategy) = rows.columns();
@@ -251,7 +255,8 @@ impl Target for CqlTarget {
             insert: insert?,
             select: select?,
             delete: delete?,
-            servers: LocalServers::at(&address.resolve()?),
+            // CPU time is that of all clusters, because stores side by side are measured together.
+            servers: LocalServers::at(&Address::resolve(address.clusters.iter().flatten())?),
             cluster,
             rows,
             table,
@@ -260,6 +265,7 @@ impl Target for CqlTarget {
             node_tool,
             has_written: AtomicBool::new(false),
             ss_tables: AtomicU64::new(0),
+            is_modelled: AtomicBool::new(false),
         })
     }
 
@@ -320,14 +326,17 @@ impl Target for CqlTarget {
     }
 
     fn loaded(&self) -> Result<(), TargetError> {
-        self.order("flush")?;
-        if self.compressor.needs_dictionary() {
-            self.train()?;
+        self.order(&["flush"])?;
+        match self.compressor.trainer {
+            Some(Trainer::Client) => self.train()?,
+            Some(Trainer::Node) => self.order(&["compressiondictionary", "train", "--force"])?,
+            None => {}
         }
-        self.order("compact")?;
+        self.order(&["compact"])?;
         self.wait_until_quiet();
         if let Some(tool) = &self.node_tool {
             self.ss_tables.store(tool.files(&self.table)?.ss_tables, Ordering::Relaxed);
+            self.is_modelled.store(self.compressor.takes_path() && tool.is_modelled(), Ordering::Relaxed);
         }
         self.has_written.store(false, Ordering::Relaxed);
         Ok(())
@@ -339,7 +348,7 @@ impl Target for CqlTarget {
 
     fn rest(&self) -> Result<(), TargetError> {
         if self.has_written.swap(false, Ordering::Relaxed) {
-            self.order("flush")?;
+            self.order(&["flush"])?;
         }
         self.wait_until_quiet();
         Ok(())
@@ -352,9 +361,13 @@ impl Target for CqlTarget {
 
     fn describe(&self) -> String {
         let told = |name: &str| self.cluster.setting(name).unwrap_or_else(|| "unknown".into());
+        let processors = self.servers.as_ref().and_then(LocalServers::processors);
         format!(
-            "Cassandra {}, flush_compression {}, file_cache_enabled {}, row cache off, one copy of each row",
+            "Cassandra {} on processors {}, client on processors {}, flush_compression {}, file_cache_enabled {}, row \
+             cache off, one copy of each row",
             self.cluster.version().unwrap_or_else(|| "unknown".into()),
+            processors.as_deref().unwrap_or("of another machine"),
+            own_processors(),
             told("flush_compression"),
             told("file_cache_enabled"),
         )
@@ -363,7 +376,7 @@ impl Target for CqlTarget {
     fn counters(&self) -> Counters {
         let ss_tables = self.ss_tables.load(Ordering::Relaxed);
         Counters {
-            engine: Some("server".into()),
+            engine: Some(if self.is_modelled.load(Ordering::Relaxed) { MODELLED } else { "server" }.into()),
             files: (ss_tables > 0).then_some(ss_tables),
             ..Counters::default()
         }
@@ -378,7 +391,7 @@ mod tests {
     use super::*;
 
     fn config(codec: &str) -> Config {
-        Config { target: "cql://127.0.0.1:1".into(), codec: codec.into(), ..Config::default() }
+        Config { target: "cql://127.0.0.1:1".into(), codec: codec.into(), instances: 1, ..Config::default() }
     }
 
     #[test]
@@ -396,6 +409,8 @@ mod tests {
             refused(Config { landing_bytes: Some(512), ..config("builtin-lz4") }).contains("--landing-bytes")
         );
         assert!(refused(config("ziptier-token")).contains("give --nodetool"));
+        let separate = Config { target: "cql://127.0.0.1+127.0.0.2".into(), ..config("builtin-lz4") };
+        assert!(refused(separate).contains("--instances 2"));
     }
 
     #[test]

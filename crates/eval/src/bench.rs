@@ -85,8 +85,8 @@ impl Outcome {
     }
 }
 
-/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike. `program` goes
-/// into the manifest.
+/// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike, and the order of a
+/// round is that of [`order`]. `program` goes into the manifest.
 pub fn bench(
     plan: &Plan,
     registry: &Registry,
@@ -131,7 +131,8 @@ fn rounds(
     line: &mut ProgressLine,
 ) -> Result<(), Error> {
     for round in 1..=rounds {
-        for configuration in &mut *configurations {
+        for index in order(configurations.len(), round) {
+            let configuration = &mut configurations[index];
             let spec = &configuration.spec;
             line.next(&format!("{} {} {} thread(s)", spec.name(), spec.workload.name, spec.threads));
             let (measurement, said) = launcher.run(spec, &mut |phase| line.phase(phase))?;
@@ -151,6 +152,18 @@ fn rounds(
         }
     }
     Ok(())
+}
+
+/// The configurations of a round in the order of their runs; the first round has number 1. Every second round goes
+/// backwards through the one before, so that no configuration gains by its place while the machine or a server becomes
+/// steadily faster or slower. Each pair of rounds begins one configuration later.
+fn order(configurations: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..configurations).collect();
+    order.rotate_left((round - 1) / 2 % configurations.max(1));
+    if round.is_multiple_of(2) {
+        order.reverse();
+    }
+    order
 }
 
 /// A progress line on a terminal; nothing elsewhere.
@@ -239,6 +252,19 @@ impl Drop for ProgressLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_in_two_rounds_add_up_to_the_same() {
+        let place =
+            |round, configuration| order(5, round).iter().position(|one| *one == configuration).unwrap();
+        for configuration in 0..5 {
+            assert_eq!(place(1, configuration), configuration, "the first round has the order of the plan");
+            assert_eq!(place(1, configuration) + place(2, configuration), 4);
+            assert_eq!(place(3, configuration) + place(4, configuration), 4);
+        }
+        assert_eq!([order(5, 3)[0], order(5, 11)[0], order(1, 2)[0]], [1, 0, 0]);
+        assert!(order(0, 3).is_empty());
+    }
 
     #[test]
     fn the_time_left_follows_the_runs_so_far() {

@@ -6,11 +6,11 @@
 //! of the nodes, with what they do after the last answer: flush what the window wrote, and compact.
 
 use crate::bench::Outcome;
-use crate::database_suite::{Compared, are_beside, compared, label};
+use crate::database_suite::{Compared, are_beside, compared};
 use crate::error::Error;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
-use crate::report::{Format, grouped, objects, tabulated, tsv, wrapped};
+use crate::report::{Format, grouped, objects, steps, tabulated, tsv, wrapped};
 use crate::results_folder::ResultsFolder;
 use crate::row::{Cell, Row};
 use crate::spec::RunSpec;
@@ -64,14 +64,16 @@ pub fn cassandra_suite(asked: Plan) -> Result<Vec<Plan>, Error> {
 
 fn row(one: &Compared<'_>) -> Row {
     let of = |figure: fn(&Measurement) -> Option<f64>, decimals| Cell::number(one.figure(figure), decimals);
+    let spec = &one.configuration.spec;
     let mut row = one.row();
     row.extend([
-        ("target", Cell::Text(one.configuration.spec.target.clone())),
+        ("target", Cell::Text(spec.target.clone())),
         ("qps_to_zstd", Cell::number(one.reference.wall.map(|ratio| ratio.median), 3)),
         ("table_bytes", of(|round| round.loaded_held_bytes.map(|bytes| bytes as f64), 0)),
         ("cpu_us_per_operation", of(cpu_us, 3)),
         ("after_cpu_sec", of(|round| round.servers?.after_cpu_sec, 3)),
         ("write_p99_us", of(|round| Some(round.write?.p99_us), 3)),
+        ("offered_qps", Cell::number(one.figure(|round| round.held_rate(spec.until_p99_us)), 0)),
     ]);
     row
 }
@@ -118,6 +120,9 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         let spec = &group[0].configuration.spec;
         text += &format!("\n{}{}{}", wrapped(&in_words(spec)), speeds(group), sizes(group));
     }
+    if let Some(limit_us) = plan.until_p99_us {
+        text += &steps(outcome, limit_us);
+    }
     for configuration in &outcome.configurations {
         if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
             text += &wrapped(&format!("WRONG ANSWERS: {}; the first: {first}", configuration.spec.name()));
@@ -134,14 +139,28 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
 
 fn in_words(spec: &RunSpec) -> String {
     let rows = if spec.target.ends_with(READINGS) { "readings with texts" } else { "rows with values" };
+    let tables = match spec.instances {
+        1 => String::new(),
+        tables => format!(" on each of {tables} tables"),
+    };
+    let rate = match spec.until_p99_us {
+        None => String::new(),
+        Some(limit_us) => format!("; the last rate with a 99th percentile of at most {limit_us} us"),
+    };
     format!(
-        "{}, {rows} of {} B ({}), chunks of {} B, {} requests in flight",
+        "{}, {rows} of {} B ({}), chunks of {} B, {} requests in flight{tables}{rate}",
         spec.workload.name,
         spec.value_bytes,
         spec.value_order,
         spec.options.block_bytes.map_or("the usual".into(), |bytes| grouped(bytes as f64, 0)),
         spec.threads * spec.multi_get as u64
     )
+}
+
+/// The compressor. The nodes say whether they model its device.
+fn label(one: &Compared<'_>) -> String {
+    let modelled = if one.is_modelled() { " modelled" } else { "" };
+    format!("{}{modelled}", one.configuration.spec.codec)
 }
 
 fn number(number: Option<f64>, decimals: usize) -> String {
@@ -163,7 +182,7 @@ fn speeds(group: &[Compared<'_>]) -> String {
         let zstd = &one.reference;
         let wrong = if one.mismatches() > 0 { "  WRONG ANSWERS" } else { "" };
         [
-            format!("{}{wrong}", label(&one.configuration.spec)),
+            format!("{}{wrong}", label(one)),
             number(one.figure(|round| Some(round.qps())), 0),
             number(zstd.wall.map(|ratio| ratio.median), 2),
             number(one.figure(cpu_us), 0),
@@ -188,7 +207,7 @@ fn sizes(group: &[Compared<'_>]) -> String {
     ];
     let line = |one: &Compared<'_>| {
         [
-            label(&one.configuration.spec),
+            label(one),
             number(one.figure(|round| Some(round.loaded_held_bytes? as f64 / f64::from(1 << 20))), 2),
             number(one.held_per_raw(), 3),
             number(one.fast.size.map(|ratio| ratio.median), 2),
@@ -274,6 +293,18 @@ mod tests {
         assert!(text.contains("extrap."), "{text}");
         let beside = |line: &&str| line.starts_with("ziptier-token  ");
         assert_eq!(text.lines().filter(beside).count(), 2, "names stand beside their figures: {text}");
+    }
+
+    #[test]
+    fn the_row_of_a_device_that_a_node_models_says_so() {
+        let mut modelled = of_servers("ziptier-deflate", &[[2000, 500]], Some(2.0));
+        modelled.rounds[0].counters.engine = Some("modelled".into());
+        let all = outcome(vec![of_servers("builtin-zstd", &[[1000, 600]], Some(2.0)), modelled]);
+        let rows: Vec<Row> = compared(&all).iter().map(row).collect();
+        assert_eq!([0, 1].map(|index| figure(&rows[index], "status")), ["measured", "modelled"]);
+        let text = render_compressors(&asked("cql://a"), &all, Format::Table);
+        assert_eq!(text.matches("ziptier-deflate modelled").count(), 2, "{text}");
+        assert!(!text.contains("builtin-zstd modelled"), "{text}");
     }
 
     #[test]

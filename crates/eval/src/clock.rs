@@ -9,7 +9,7 @@ const COMPARED: Duration = Duration::from_millis(10);
 /// How far the counter may be off.
 const OFF_MAX: f64 = 0.01;
 /// A longer wait begins with a sleep and ends with spinning, because the system may wake a sleeper late.
-const SPUN_NS_MAX: u64 = 1_000_000;
+pub(crate) const SPUN_NS_MAX: u64 = 1_000_000;
 /// The interval at which a sleeper checks whether to stop.
 const SLEEP_NS_MAX: u64 = 20_000_000;
 
@@ -65,14 +65,15 @@ impl Clock {
         }
     }
 
-    /// Lets a part of a wait of `wait_ns` pass; the caller looks at the clock again.
+    /// Lets a part of a wait of `wait_ns` pass, and spins for the last `spun_ns_max` of it. The caller looks at the
+    /// clock again.
     #[inline]
-    pub(crate) fn pause(&self, wait_ns: u64) {
+    pub(crate) fn pause(&self, wait_ns: u64, spun_ns_max: u64) {
         match self {
             #[cfg(test)]
             Clock::Simulated(_) => {}
-            _ if wait_ns > SPUN_NS_MAX => {
-                std::thread::sleep(Duration::from_nanos((wait_ns - SPUN_NS_MAX / 2).min(SLEEP_NS_MAX)));
+            _ if wait_ns > spun_ns_max => {
+                std::thread::sleep(Duration::from_nanos((wait_ns - spun_ns_max / 2).min(SLEEP_NS_MAX)));
             }
             _ => std::hint::spin_loop(),
         }

@@ -179,6 +179,13 @@ impl Compared<'_> {
         self.figure(|round| Some(of_process(round)? as f64 / round.raw_bytes as f64))
     }
 
+    /// Whether a modelled device did the work, in the run's own process or on a server.
+    pub(crate) fn is_modelled(&self) -> bool {
+        let Configuration { spec, rounds, .. } = self.configuration;
+        let by_model = |round: &Measurement| round.counters.engine.as_deref() == Some("modelled");
+        spec.options.model.is_some() || rounds.iter().any(by_model)
+    }
+
     pub(crate) fn mismatches(&self) -> u64 {
         self.configuration.rounds.iter().map(|round| round.mismatches).sum()
     }
@@ -188,7 +195,6 @@ impl Compared<'_> {
         let of = |ratio: Option<Ratio>| Cell::number(ratio.map(|ratio| ratio.median), 3);
         let spread = |ratio: Option<Ratio>| Cell::number(ratio.and_then(|ratio| ratio.spread_pct), 1);
         let (reference, fast) = (&self.reference, &self.fast);
-        let is_modelled = spec.options.model.is_some();
         let of_model = |figure: fn(&ModelledWork) -> f64, decimals| {
             let figure = |round: &Measurement| (round.modelled.jobs > 0).then(|| figure(&round.modelled));
             Cell::number(self.figure(figure), decimals)
@@ -202,7 +208,7 @@ impl Compared<'_> {
             ("threads", Cell::Count(spec.threads as i64)),
             ("cpus", Cell::count((!spec.cpus.is_empty()).then_some(spec.cpus.len() as u64))),
             ("codec", Cell::Text(spec.codec.clone())),
-            ("status", Cell::text(Some(if is_modelled { "modelled" } else { "measured" }))),
+            ("status", Cell::text(Some(if self.is_modelled() { "modelled" } else { "measured" }))),
             ("model", Cell::text(spec.options.model.as_deref())),
             ("qps_per_cpu_core", Cell::number(self.figure(Measurement::qps_per_cpu_core), 0)),
             ("qps", Cell::number(self.figure(|round| Some(round.qps())), 0)),

@@ -28,14 +28,14 @@ pub struct LocalServers {
 impl LocalServers {
     /// The processes that listen at these addresses; nothing unless all of them are found.
     pub fn at(addresses: &[SocketAddr]) -> Option<Self> {
-        let tables =
-            ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
         let mut pids = Vec::new();
         for address in addresses {
-            // Only an address of this machine can be bound.
-            UdpSocket::bind((address.ip(), 0)).ok()?;
-            let inode = tables.iter().find_map(|table| inode_in(table, *address))?;
-            pids.push(owner_of(&inode)?);
+            // Only an address of this machine, and of this namespace, can be bound.
+            let inode = match UdpSocket::bind((address.ip(), 0)) {
+                Ok(_) => inode_in("self", *address, true),
+                Err(_) => other_namespaces().iter().find_map(|pid| inode_in(pid, *address, false)),
+            };
+            pids.push(owner_of(&inode?)?);
         }
         pids.sort_unstable();
         pids.dedup();
@@ -47,6 +47,14 @@ impl LocalServers {
         self.pids.iter().map(|pid| cpu_sec_of(*pid)).sum()
     }
 
+    /// The processors that they may use, such as `0-1`; those of different servers have `and` between them.
+    pub fn processors(&self) -> Option<String> {
+        let mut all =
+            self.pids.iter().map(|pid| processors_of(&pid.to_string())).collect::<Option<Vec<_>>>()?;
+        all.dedup();
+        Some(all.join(" and "))
+    }
+
     /// Waits until they do nothing for most of a second, or for a minute at most.
     pub fn wait_until_quiet(&self) {
         let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
@@ -54,15 +62,54 @@ impl LocalServers {
     }
 }
 
-/// The inode of the socket that listens at an address, or at its port of all addresses, in `/proc/net/tcp` or its
-/// sibling for IPv6.
-fn inode_in(table: &str, address: SocketAddr) -> Option<String> {
+/// The processors that this process may use.
+pub fn own_processors() -> String {
+    processors_of("self").unwrap_or_else(|| "unknown".into())
+}
+
+fn processors_of(pid: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().to_owned())
+}
+
+/// All processes.
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A process of each network namespace of this machine, but for that of this process.
+fn other_namespaces() -> Vec<String> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let mut known = vec![namespace("self")];
+    let is_new = |pid: &String| {
+        let found = namespace(pid);
+        let is_new = found.is_some() && !known.contains(&found);
+        if is_new {
+            known.push(found);
+        }
+        is_new
+    };
+    pids().map(|pid| pid.to_string()).filter(is_new).collect()
+}
+
+/// The inode of the socket that listens at an address, in the network namespace of a process. In a namespace whose
+/// addresses are `own` the socket may listen at its port of all addresses.
+fn inode_in(pid: &str, address: SocketAddr, own: bool) -> Option<String> {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")));
+    tables.iter().flatten().find_map(|table| inode_of(table, address, own))
+}
+
+/// The same in `/proc/PID/net/tcp` or its sibling for IPv6.
+fn inode_of(table: &str, address: SocketAddr, own: bool) -> Option<String> {
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (ip, port) = fields.get(1)?.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok()?;
         let ip = ip_of(ip)?.to_canonical();
-        let is_there = port == address.port() && (ip == address.ip().to_canonical() || ip.is_unspecified());
+        let is_address = ip == address.ip().to_canonical() || own && ip.is_unspecified();
+        let is_there = port == address.port() && is_address;
         (is_there && *fields.get(3)? == LISTENS).then_some(())?;
         Some((*fields.get(9)?).to_owned())
     })
@@ -85,8 +132,7 @@ fn ip_of(hex: &str) -> Option<IpAddr> {
 /// The process that has the socket of this inode open.
 fn owner_of(inode: &str) -> Option<u32> {
     let socket = format!("socket:[{inode}]");
-    let pids = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(|pid: &u32| {
+    pids().find(|pid| {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
         files
             .map(|file| fs::read_link(file.path()))
@@ -118,6 +164,25 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(LocalServers::at(&[SocketAddr::new([127, 0, 0, 7].into(), port)]).is_some());
+    }
+
+    #[test]
+    fn a_socket_of_all_addresses_serves_those_of_its_namespace_alone() {
+        let line = "0: 00000000:2352 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1";
+        let table = |line: &str| format!("sl local_address\n{line}\n");
+        let address: SocketAddr = "127.0.0.1:9042".parse().unwrap();
+        assert_eq!(inode_of(&table(line), address, true).as_deref(), Some("4711"));
+        assert_eq!(inode_of(&table(line), address, false), None);
+        let exact = line.replacen("00000000", "0100007F", 1);
+        assert_eq!(inode_of(&table(&exact), address, false).as_deref(), Some("4711"));
+    }
+
+    #[test]
+    fn processors_are_told() {
+        let told = LocalServers { pids: vec![std::process::id(); 2] }.processors().unwrap();
+        assert_eq!(told, own_processors());
+        assert!(told.starts_with(|first: char| first.is_ascii_digit()), "{told}");
+        assert_eq!(LocalServers { pids: vec![u32::MAX] }.processors(), None);
     }
 
     #[test]

@@ -320,6 +320,8 @@ impl Plan {
             background_threads: run.background_threads,
             heating: false,
             raw_bytes: run.raw_bytes(),
+            instance: 0,
+            instances: run.instances,
             options: run.options.clone(),
             oracles: Vec::new(),
         };

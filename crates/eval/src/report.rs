@@ -453,7 +453,7 @@ fn prediction(configuration: &Configuration) -> Option<String> {
     )))
 }
 
-fn steps(outcome: &Outcome, limit_us: f64) -> String {
+pub(crate) fn steps(outcome: &Outcome, limit_us: f64) -> String {
     let mut text = format!(
         "\noffered rates until the 99th percentile passed {limit_us} us (open loop, latency from arrival):\n"
     );

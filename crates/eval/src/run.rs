@@ -56,9 +56,9 @@ pub(crate) fn run<T: Target>(
             reason: error.to_string(),
         }
     };
-    let targets = spaces
-        .iter()
-        .map(|spaces| T::open(&config(spec, spaces)))
+    let targets = (0..)
+        .zip(&spaces)
+        .map(|(instance, spaces)| T::open(&Config { instance, ..config(spec, spaces) }))
         .collect::<Result<Vec<T>, _>>()
         .map_err(fail(DID_NOT_OPEN))?;
 
@@ -247,6 +247,8 @@ pub(crate) fn config(spec: &RunSpec, spaces: &Spaces) -> Config {
         background_threads: spec.background_threads,
         heating: false,
         raw_bytes: spec.raw_bytes(),
+        instance: 0,
+        instances: spec.instances,
         options: spec.options.clone(),
         oracles: spaces.train.iter().chain([&spaces.measured]).cloned().collect(),
     }

@@ -30,6 +30,10 @@ pub struct Config {
     pub heating: bool,
     /// Bytes of keys and values that will be loaded, for targets that are set up for a size.
     pub raw_bytes: u64,
+    /// The number of this store among those side by side, from 0 on.
+    pub instance: u64,
+    /// Stores side by side.
+    pub instances: u64,
     /// Further options.
     pub options: TargetOptions,
     /// The right answers of all keys. Only a target that measures the harness itself may read them.

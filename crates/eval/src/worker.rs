@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, SPUN_NS_MAX};
 use crate::distribution::Chooser;
 use crate::keys::Key;
 use crate::oracle::{Forecast, Oracle, Word};
-use crate::target::{Batch, Records, Target, TargetError};
+use crate::target::{Batch, Records, Target, TargetError, Work};
 use crate::workload::{Mix, Operation, SCAN_RECORDS};
 
 /// The current command for the workers of a run.
@@ -156,7 +156,7 @@ impl<T: Target> Worker<'_, T> {
         let mut quota = u64::MAX;
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
-        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns);
+        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.target.work());
         loop {
             for slot in &mut plan {
                 *slot = self.plan();
@@ -379,14 +379,17 @@ pub(crate) fn failed(call: &str, index: u64, error: &TargetError) -> String {
 struct Arrivals {
     clock: Clock,
     interval_ns: f64,
+    spun_ns_max: u64,
     next_ns: f64,
     start: u64,
 }
 
 impl Arrivals {
-    fn new(clock: Option<&Clock>, interval_ns: Option<f64>) -> Option<Self> {
+    /// Threads that spin would take the processors from servers, which may be on this machine.
+    fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
         let clock = clock?.clone();
-        Some(Arrivals { interval_ns: interval_ns?, next_ns: 0.0, start: clock.raw(), clock })
+        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
+        Some(Arrivals { interval_ns: interval_ns?, spun_ns_max, next_ns: 0.0, start: clock.raw(), clock })
     }
 
     /// Waits for the next arrival and returns its time.
@@ -404,7 +407,7 @@ impl Arrivals {
             if control.phase() == Phase::Stop {
                 return now;
             }
-            self.clock.pause((self.next_ns - elapsed as f64) as u64);
+            self.clock.pause((self.next_ns - elapsed as f64) as u64, self.spun_ns_max);
         }
     }
 }

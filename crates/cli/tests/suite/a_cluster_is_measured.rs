@@ -103,6 +103,57 @@ mod on_a_node {
         }
     }
 
+    /// Two clusters cannot be had on one node, but two tables under two addresses can.
+    #[test]
+    fn tables_side_by_side_have_keys_of_their_own() {
+        let Some(node) = node() else { return };
+        let twice = format!("{node}+{}", node.trim_start_matches("cql://"));
+        for row in measured(&twice, &["--instances", "2", "--codec", "builtin-lz4"]) {
+            assert_eq!((row.number("mismatches"), row.number("instances")), (0.0, 2.0));
+            assert!(row.number("keys") > 2_000.0, "{}", row.text("keys"));
+            assert!(row.number("files") == 1.0 && row.number("qps_per_cpu_core") > 0.0);
+        }
+        let refused = ziptier(&["--target", &twice, "--codec", "builtin-lz4"]).output().unwrap();
+        assert!(said(&refused).contains("give --instances 2"), "{}", said(&refused));
+    }
+
+    #[test]
+    fn rates_grow_until_the_node_is_too_slow() {
+        let Some(node) = node() else { return };
+        for row in measured(&node, &["--until-p99", "200ms", "--codec", "builtin-lz4"]) {
+            assert!(row.number("offered_qps") > 0.0 && row.number("qps_per_cpu_core") > 0.0);
+            assert!(row.number("read_p99_us") <= 200_000.0 && row.number("write_p99_us") <= 200_000.0);
+        }
+    }
+
+    #[test]
+    fn the_dictionary_of_the_node_is_in_use_where_the_node_trains_one() {
+        let Some(node) = node() else { return };
+        let run = |codec: &str| {
+            let options =
+                ["--codec", codec, "--value-bytes", "1024", "--block-bytes", "4096", "--format", "tsv"];
+            ziptier(&["--target", &node, "--keys", "2000", "--seconds", "0.3"])
+                .args(options)
+                .output()
+                .unwrap()
+        };
+        let trained = run("builtin-zstd-dictionary");
+        if std::env::var("ZIPTIER_CASSANDRA").is_ok_and(|version| version == "5") {
+            assert!(
+                said(&trained).contains("a later Cassandra may have this compressor"),
+                "{}",
+                said(&trained)
+            );
+            return;
+        }
+        let bytes = |output: Output| {
+            assert!(output.status.success(), "{}", said(&output));
+            rows(&String::from_utf8(output.stdout).unwrap())[0].number("loaded_held_bytes")
+        };
+        let (trained, plain) = (bytes(trained), bytes(run("builtin-zstd")));
+        assert!(trained < 0.95 * plain, "{trained} bytes with a dictionary, {plain} without");
+    }
+
     #[test]
     fn the_size_is_missing_without_a_command_that_tells_it() {
         let Some(node) = node() else { return };
@@ -147,6 +198,13 @@ mod on_a_node {
         let printed = String::from_utf8(output.stdout.clone()).unwrap();
         assert!(output.status.success(), "{printed}{}", said(&output));
         assert!(printed.contains("flush_compression table") && printed.contains("extrap."), "{printed}");
+        let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("on processors 0") && words.contains("client on processors 0"), "{printed}");
+        assert!(
+            said(&output).contains("CPU time of rounds before the first that is measured"),
+            "{}",
+            said(&output)
+        );
         assert!(printed.lines().all(|line| line.len() <= 80), "{printed}");
         let written = std::fs::read_dir(folder.path()).unwrap().map(|run| run.unwrap().path());
         let all: Vec<Row> = written

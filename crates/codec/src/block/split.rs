@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 /// The parts that a block may have.
 pub const PARTS: RangeInclusive<u32> = 1..=16;
 
-/// A block has at most one part for each so many bytes. The codes of a smaller part and the work for a job cost more than
-/// parts gain.
+/// A block has at most one part for each so many bytes. The codes of a smaller part and the work for a job cost more
+/// than parts gain.
 #[cfg(feature = "deflate")]
 pub(super) const PART_BYTES_MIN: usize = 1024;
 

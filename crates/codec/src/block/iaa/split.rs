@@ -4,8 +4,8 @@
 //!
 //! To decompress, the block is cut behind each mark that could end a part:
 //!
-//! 1. Each piece but the last gets an *ending*: a last, stored block of a few random bytes. The device decodes the piece
-//!    as a stream without history.
+//! 1. Each piece but the last gets an *ending*: a last, stored block of a few random bytes. The device decodes the
+//!    piece as a stream without history.
 //! 2. The output ends with the random bytes only if the device read the piece's last bit as the end of a block, and no
 //!    block in it as the last one. Then a decoder of the whole block is there at the same position, and has made the
 //!    same bytes.

@@ -14,6 +14,8 @@ import io.ziptier.codec.ZiptierException;
 /** Blocks by ziptier's native library. */
 final class NativeBlocks implements BlockCodec {
     private static final Logger LOGGER = LoggerFactory.getLogger(NativeBlocks.class);
+    /** A modelled device, for tests and benchmarks; null for none. It is no option of a table, for a model is slow. */
+    private static final String MODEL = System.getProperty("ziptier.model");
 
     private final Codec codec;
 
@@ -58,11 +60,13 @@ final class NativeBlocks implements BlockCodec {
         names.put("format", options.format.toString());
         names.put("level", Integer.toString(options.level));
         names.put("path", options.path);
-        if (options.format == ChunkFormat.DEFLATE) {
-            names.put("huffman", options.huffman);
-            names.put("frame", "zlib");
-            names.put("split", Integer.toString(options.split));
-        }
+        if (options.format != ChunkFormat.DEFLATE)
+            return names;
+        names.put("huffman", options.huffman);
+        names.put("frame", "zlib");
+        names.put("split", Integer.toString(options.split));
+        if (MODEL != null && !options.path.equals("software"))
+            names.putAll(Map.of("engine", "iaa", "model", MODEL));
         return names;
     }
 

@@ -37,6 +37,7 @@ public final class Node {
     private boolean hasJar = true;
     private String commitLog = "commitlog_sync: periodic\ncommitlog_sync_period: 1000ms\n";
     private String moreYaml = "";
+    private final List<String> moreOptions = new ArrayList<>();
     private Process process;
     private CqlSession session;
     private Operations operations;
@@ -64,6 +65,12 @@ public final class Node {
     /** Another line of cassandra.yaml for the next start. */
     public Node withYaml(String line) {
         moreYaml += line + "\n";
+        return this;
+    }
+
+    /** Another option of the node's JVM. */
+    public Node withOption(String option) {
+        moreOptions.add(option);
         return this;
     }
 
@@ -105,6 +112,7 @@ public final class Node {
         options.add("-Dlogback.configurationFile=" + conf("logback.xml"));
         // Other nodes need time to answer the first gossip of a node that joins.
         options.add("-Dcassandra.ring_delay_ms=" + (number == 1 ? 2000 : 15000));
+        options.addAll(moreOptions);
         options.add("-cp");
         options.add(classPath());
         options.add(NodeMain.class.getName());

@@ -86,7 +86,7 @@ impl Outcome {
 }
 
 /// Runs a plan. The targets take turns within each round, so that a noisy minute hits them alike, and the order of a
-/// round is that of [`order`]. `program` goes into the manifest.
+/// round is that of `order`. `program` goes into the manifest.
 pub fn bench(
     plan: &Plan,
     registry: &Registry,

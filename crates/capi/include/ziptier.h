@@ -222,8 +222,7 @@ void ziptier_buffer_free(ziptier_buffer *buffer);
 // dictionary.
 //
 // With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are
-// always found, and no block grows by more than 9 bytes. With "frame" = "zlib" a block of deflate is a stream of zlib,
-// which zlib's inflate reads by itself. Without, a block is the plain format.
+// always found, and no block grows by more than 9 bytes. Without, a block is the plain format.
 //
 // Ownership: the caller closes the codec with ziptier_codec_close. The codec keeps a share of the dictionary, so the
 // caller may free its own.

@@ -9,8 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ::ziptier_codec::block::{
-    BlockCodec, BlockError, Contexts, DeviceSource, Dictionary, Huffman, ModelOptions, Path, Setting, frame,
-    zlib_stream,
+    BlockError, Contexts, DeviceSource, Dictionary, Huffman, ModelOptions, Path, Setting, frame,
 };
 use ::ziptier_codec::format::Format;
 
@@ -22,31 +21,9 @@ use crate::status::{Failure, ZIPTIER_DAMAGED, ZIPTIER_OK, ZIPTIER_TOO_SMALL, cal
 /// Compresses and decompresses blocks. One codec serves all threads.
 pub struct ziptier_codec {
     contexts: Contexts,
-    frame: Frame,
+    /// Whether each block is a frame.
+    framed: bool,
     worker: CString,
-}
-
-/// What stands around the plain format of a block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Frame {
-    Plain,
-    /// Format, length and checksum.
-    Own,
-    /// A stream of zlib's.
-    Zlib,
-}
-
-impl FromStr for Frame {
-    type Err = &'static str;
-
-    fn from_str(name: &str) -> Result<Frame, Self::Err> {
-        match name {
-            "no" => Ok(Frame::Plain),
-            "yes" => Ok(Frame::Own),
-            "zlib" => Ok(Frame::Zlib),
-            _ => Err("choose yes, no or zlib"),
-        }
-    }
 }
 
 /// The names of a codec's options.
@@ -93,14 +70,19 @@ impl ziptier_codec {
             setting = setting.with_device(DeviceSource::Modelled(parsed::<ModelOptions>(model)?));
         }
         setting.dictionary = dictionary;
-        let frame = option("frame").map_or(Ok(Frame::Plain), parsed)?;
+        let framed = match option("frame") {
+            None | Some((_, "no")) => false,
+            Some((_, "yes")) => true,
+            Some((_, other)) => {
+                return Err(Failure::option(format_args!("option frame is {other:?}: choose yes or no")));
+            }
+        };
         let engine = match option("engine") {
             Some((_, name)) => setting.engine_named(name)?,
             None => setting.engine_of_machine()?,
         };
-        let engine = if frame == Frame::Zlib { zlib_stream::engine(&setting, engine)? } else { engine };
         let worker = CString::new(engine.worker()).unwrap_or_default();
-        Ok(ziptier_codec { contexts: Contexts::new(engine), frame, worker })
+        Ok(ziptier_codec { contexts: Contexts::new(engine), framed, worker })
     }
 
     fn format(&self) -> Format {
@@ -108,10 +90,9 @@ impl ziptier_codec {
     }
 
     fn bound(&self, raw_bytes: usize) -> usize {
-        match self.frame {
-            Frame::Plain => self.contexts.engine().bound(raw_bytes),
-            Frame::Own => raw_bytes.saturating_add(frame::HEADER_BYTES),
-            Frame::Zlib => self.contexts.engine().bound(raw_bytes).saturating_add(zlib_stream::EXTRA_BYTES),
+        match self.framed {
+            true => raw_bytes.saturating_add(frame::HEADER_BYTES),
+            false => self.contexts.engine().bound(raw_bytes),
         }
     }
 
@@ -123,18 +104,18 @@ impl ziptier_codec {
                 "a block of {length} bytes is too long for format {format}: cut it"
             ))
         };
-        if self.frame == Frame::Own && raw.len() > frame::RAW_BYTES_MAX {
+        if self.framed && raw.len() > frame::RAW_BYTES_MAX {
             return Err(too_long());
         }
         let room = target.len();
-        let packed = self.contexts.with(|codec| {
-            let packed = match self.frame {
-                Frame::Plain => codec.compress_into(raw, target)?,
-                Frame::Own => frame::pack_into(codec, self.format(), raw, target)?,
-                Frame::Zlib => zlib_stream::pack_into(codec, raw, target)?,
-            };
-            Ok(packed.map(|packed| packed.len()))
-        });
+        let packed = match self.framed {
+            true => self.contexts.with(|codec| {
+                Ok(frame::pack_into(codec, self.format(), raw, target)?.map(|packed| packed.len()))
+            }),
+            false => {
+                self.contexts.with(|codec| Ok(codec.compress_into(raw, target)?.map(|packed| packed.len())))
+            }
+        };
         match packed? {
             None if room >= self.bound(raw.len()) => Err(too_long()),
             packed => Ok(packed),
@@ -143,32 +124,28 @@ impl ziptier_codec {
 
     /// Unpacks a block of at most as many bytes as the target has.
     fn unpack(&self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Unpacked, Failure> {
-        let unpack = |codec: &mut dyn BlockCodec| {
-            let raw = match self.frame {
-                Frame::Plain => codec.decompress_up_to(packed, target)?,
-                Frame::Own => Some(frame::unpack_into(codec, self.format(), packed, target)?),
-                Frame::Zlib => zlib_stream::unpack_into(codec, packed, target)?,
-            };
-            Ok(raw.map_or(Unpacked::TooSmall(0), |raw| Unpacked::Bytes(raw.len())))
-        };
-        match self.contexts.with(unpack) {
+        if !self.framed {
+            let unpacked =
+                self.contexts.with(|codec| Ok(codec.decompress_up_to(packed, target)?.map(|raw| raw.len())));
+            return Ok(unpacked?.map_or(Unpacked::TooSmall(0), Unpacked::Bytes));
+        }
+        let unpacked = self
+            .contexts
+            .with(|codec| frame::unpack_into(codec, self.format(), packed, target).map(|raw| raw.len()));
+        match unpacked {
             Err(BlockError::TooLong { raw_bytes, .. }) => Ok(Unpacked::TooSmall(raw_bytes)),
-            unpacked => Ok(unpacked?),
+            unpacked => Ok(Unpacked::Bytes(unpacked?)),
         }
     }
 
     /// Unpacks a block of exactly as many bytes as the target has.
     fn unpack_exact(&self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
-        if self.frame == Frame::Plain {
+        if !self.framed {
             return Ok(self.contexts.with(|codec| codec.decompress_into(packed, target).map(drop))?);
         }
         let expected = target.len();
         match self.unpack(packed, target)? {
             Unpacked::Bytes(found) if found == expected => Ok(()),
-            Unpacked::TooSmall(0) => {
-                let what = format_args!("cannot unpack block: it has more than {expected} bytes");
-                Err(Failure::new(ZIPTIER_DAMAGED, what))
-            }
             Unpacked::Bytes(found) | Unpacked::TooSmall(found) => {
                 let what =
                     format_args!("cannot unpack block: it has {found} bytes, {expected} were expected");
@@ -188,8 +165,7 @@ pub(crate) fn parsed<T: FromStr<Err: std::fmt::Display>>((name, value): (&str, &
 /// dictionary.
 ///
 /// With "frame" = "yes" a block begins with its format, length and checksum. Then damage and a wrong dictionary are
-/// always found, and no block grows by more than 9 bytes. With "frame" = "zlib" a block of deflate is a stream of zlib,
-/// which zlib's inflate reads by itself. Without, a block is the plain format.
+/// always found, and no block grows by more than 9 bytes. Without, a block is the plain format.
 ///
 /// Ownership: the caller closes the codec with ziptier_codec_close. The codec keeps a share of the dictionary, so the
 /// caller may free its own.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `LZ4Compressor` | its length before compression, 4 bytes little-endian, then an LZ4 block |
 //! | `SnappyCompressor` | raw Snappy |
-//! | `DeflateCompressor` | a [zlib stream](mod@zlib_stream) |
+//! | `DeflateCompressor` | a zlib stream |
 //! | `ZstdCompressor` | a zstd frame |
 //! | `NoopCompressor` | the bytes |
 //! | `ZiptierCompressor` | as the class of option `format`; with `token` a block of tokens |
@@ -14,10 +14,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ziptier_codec::block::{Contexts, Dictionary, Setting, zlib_stream};
+use ziptier_codec::block::{Contexts, Dictionary, Setting};
 use ziptier_codec::format::Format;
 
 use crate::compression_info::CompressionInfo;
+
+/// Bytes in front of and behind raw DEFLATE in a zlib stream.
+const ZLIB_HEADER_BYTES: usize = 2;
+const ZLIB_TRAILER_BYTES: usize = 4;
 
 /// A dictionary as the option `dictionary` of a table.
 pub fn dictionary_option(dictionary: &Dictionary) -> String {
@@ -63,7 +67,7 @@ impl Decompressor {
             "SnappyCompressor" => Ok(Decompressor::Snappy),
             "LZ4Compressor" => contexts(Setting::new(Format::Lz4)).map(Decompressor::Lz4),
             "ZstdCompressor" => Ok(Decompressor::Zstd),
-            "DeflateCompressor" => zlib_contexts().map(Decompressor::Deflate),
+            "DeflateCompressor" => contexts(Setting::new(Format::Deflate)).map(Decompressor::Deflate),
             "ZiptierCompressor" => Decompressor::of_ziptier(info),
             other => Err(format!(
                 "its compressor is {other}, and those of LZ4Compressor, SnappyCompressor, DeflateCompressor, \
@@ -76,7 +80,7 @@ impl Decompressor {
         match info.option("format").unwrap_or("deflate") {
             "lz4" => contexts(Setting::new(Format::Lz4)).map(Decompressor::Lz4),
             "zstd" => Ok(Decompressor::Zstd),
-            "deflate" => zlib_contexts().map(Decompressor::Deflate),
+            "deflate" => contexts(Setting::new(Format::Deflate)).map(Decompressor::Deflate),
             "token" => {
                 let text = info.option("dictionary").ok_or("its tokens have no dictionary")?;
                 let unreadable = |error: String| format!("its dictionary of tokens is damaged: {error}");
@@ -120,8 +124,10 @@ impl Decompressor {
             }
             Decompressor::Token(contexts) => by(contexts, chunk, raw)?,
             Decompressor::Deflate(contexts) => {
-                let unpacked = contexts.with(|codec| zlib_stream::unpack(codec, chunk, raw, raw_bytes));
-                unpacked.map_err(|error| error.to_string())?;
+                let end = chunk.len().checked_sub(ZLIB_TRAILER_BYTES);
+                let block =
+                    end.and_then(|end| chunk.get(ZLIB_HEADER_BYTES..end)).ok_or("it is no zlib stream")?;
+                by(contexts, block, raw)?;
             }
         }
         match raw.len() == raw_bytes {
@@ -129,12 +135,6 @@ impl Decompressor {
             false => Err(format!("it has {} bytes, {raw_bytes} were expected", raw.len())),
         }
     }
-}
-
-fn zlib_contexts() -> Result<Contexts, String> {
-    let setting = Setting::new(Format::Deflate);
-    let engine = setting.engine().and_then(|engine| zlib_stream::engine(&setting, engine));
-    engine.map(Contexts::new).map_err(|error| error.to_string())
 }
 
 fn contexts(setting: Setting) -> Result<Contexts, String> {

@@ -45,19 +45,9 @@ fn packed(class: &str, raw: &[u8]) -> Vec<u8> {
             encoder.include_checksum(true).unwrap();
             encoder.compress(raw).unwrap()
         }
-        "DeflateCompressor" => {
-            [&[0x78, 0x9C][..], &block(Format::Deflate, raw), &adler32(raw).to_be_bytes()].concat()
-        }
+        "DeflateCompressor" => [&[0x78, 0x9C][..], &block(Format::Deflate, raw), &[0; 4]].concat(),
         other => panic!("{other}"),
     }
-}
-
-fn adler32(bytes: &[u8]) -> u32 {
-    let (low, high) = bytes.iter().fold((1, 0), |(low, high): (u32, u32), byte| {
-        let low = (low + u32::from(*byte)) % 65_521;
-        (low, (high + low) % 65_521)
-    });
-    high << 16 | low
 }
 
 fn text(text: &str) -> Vec<u8> {

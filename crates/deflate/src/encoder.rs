@@ -130,16 +130,8 @@ impl<'a> Encoder<'a> {
                 out.extend_from_slice(&entries.to_bytes());
                 Some(with_entries)
             }
-            _ => {
-                self.entries = None;
-                Some(length)
-            }
+            _ => Some(length),
         }
-    }
-
-    /// Bytes of entry points behind the last stream of [`Encoder::compress_with_entries`].
-    pub fn entry_bytes(&self) -> usize {
-        self.entries.map_or(0, |_| entries::TRAILER_BYTES)
     }
 
     fn write(

@@ -68,11 +68,6 @@ pub(super) unsafe trait Coder: Send {
     /// Compresses, or returns `None` if the target is too small.
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError>;
 
-    /// As [`BlockCodec::entry_point_bytes`].
-    fn entry_point_bytes(&self) -> Option<usize> {
-        None
-    }
-
     /// Decompresses all of `packed`, or returns `None` if the target is too small.
     fn decompress(
         &mut self,
@@ -238,10 +233,6 @@ impl<C: Coder> BlockCodec for Context<'_, C> {
 
     fn dictionary_fingerprint(&self) -> u32 {
         self.fingerprint
-    }
-
-    fn entry_point_bytes(&self) -> Option<usize> {
-        self.coder.entry_point_bytes()
     }
 
     fn submit(&mut self, job: Job) -> Result<(), Job> {

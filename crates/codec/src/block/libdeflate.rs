@@ -158,12 +158,6 @@ fn no_memory() -> BlockError {
     BlockError::Engine { engine: "software", reason: "libdeflate: no memory for an encoder".into() }
 }
 
-/// The Adler-32 of some bytes (RFC 1950).
-pub(super) fn adler32(bytes: &[u8]) -> u32 {
-    // SAFETY: the bytes are there.
-    unsafe { ffi::libdeflate_adler32(1, bytes.as_ptr().cast(), bytes.len()) }
-}
-
 /// Memory from Rust's allocator, see [`heap`].
 const OPTIONS: ffi::libdeflate_options = ffi::libdeflate_options {
     sizeof_options: size_of::<ffi::libdeflate_options>(),

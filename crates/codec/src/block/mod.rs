@@ -19,7 +19,6 @@
 //! | [`libdeflate`], [`deflate`] | engine `software` of format `deflate`, without a dictionary and with one |
 //! | [`parts`](mod@parts) | the same for readers that ignore what follows a stream: with entry points for a faster decoder |
 //! | [`split`] | blocks of format `deflate` in parts that are compressed and decompressed side by side |
-//! | [`zlib_stream`] | zlib's streams around blocks of `deflate` |
 //! | [`zlib`] | engine `zlib` of format `deflate` |
 //! | [`iaa`] | engine `iaa` of format `deflate`, on devices of the machine or on a model |
 //! | [`qpl`] | engine `qpl` of format `deflate` |
@@ -56,8 +55,6 @@ pub mod split;
 pub mod token;
 #[cfg(feature = "zlib")]
 pub mod zlib;
-#[cfg(feature = "libdeflate")]
-pub mod zlib_stream;
 #[cfg(feature = "zstd")]
 pub mod zstd;
 
@@ -184,12 +181,6 @@ pub trait BlockCodec: Send {
     /// The [fingerprint](Dictionary::fingerprint) of the dictionary in use, 0 if there is none.
     fn dictionary_fingerprint(&self) -> u32 {
         0
-    }
-
-    /// Bytes of entry points behind the stream that was compressed last. `None` for an engine that takes bytes behind a
-    /// stream for damage.
-    fn entry_point_bytes(&self) -> Option<usize> {
-        None
     }
 
     /// Submits a job of a batch. A full queue gives the job back.

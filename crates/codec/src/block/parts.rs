@@ -6,7 +6,7 @@
 //! read its streams by [`stream_of`].
 //!
 //! No [`Setting`](super::Setting) selects this engine. A caller that uses it must know that its readers stop at the end
-//! of a stream, as those of [zlib's streams](super::zlib_stream) do.
+//! of a stream.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
@@ -93,10 +93,6 @@ unsafe impl Coder for PartsCoder<'_> {
         let (own, room) = (self.own, target.len());
         let encoder = self.encoder.get_or_insert_with(|| own.encoder());
         Ok(copied(&mut self.made, target, |made| encoder.compress_with_entries(raw, made, room)))
-    }
-
-    fn entry_point_bytes(&self) -> Option<usize> {
-        Some(self.encoder.as_ref().map_or(0, |encoder| encoder.entry_bytes()))
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {

@@ -3,7 +3,7 @@ package io.ziptier.cassandra;
 import java.nio.ByteBuffer;
 import java.util.Map;
 
-/** Compresses blocks: a stream of zlib, an LZ4 block, a zstd frame without its magic number, tokens. */
+/** Compresses bare blocks: raw DEFLATE, an LZ4 block, a zstd frame without its magic number. */
 interface BlockCodec {
     int compressedBytesMax(int rawBytes);
 

@@ -15,7 +15,7 @@ enum ChunkFormat {
     DEFLATE(1, 12, 6) {
         @Override
         Wrapping wrapping() {
-            return new NoWrapping();
+            return new ZlibWrapping();
         }
 
         @Override

@@ -2,21 +2,16 @@ package io.ziptier.cassandra;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.zip.DataFormatException;
 import java.util.zip.Deflater;
 import java.util.zip.Inflater;
 
 /**
- * zlib's streams by {@code java.util.zip}, with any window, and with ziptier's entry points behind them or without.
+ * zlib's streams by {@code java.util.zip}, with any window.
  *
  * <p>Cassandra's DeflateCompressor has the same format, but copies direct buffers through the heap.
  */
 final class JavaZlib extends DirectCompressor {
-    /** See docs/FORMATS.md, "Entry points behind DEFLATE". */
-    private static final int ENTRY_POINT_BYTES = 10;
-    private static final long ENTRY_POINT_FACTOR = 0x9E3779B97F4A7C15L;
-
     private static final ThreadLocal<Inflater> INFLATER = ThreadLocal.withInitial(Inflater::new);
 
     private final ThreadLocal<Deflater> deflater;
@@ -59,16 +54,7 @@ final class JavaZlib extends DirectCompressor {
             throw new IOException(String.format("zlib's stream %s %d bytes",
                                                 moreBytes > 0 ? "has more than" : "ends early, after",
                                                 output.position() - start));
-        if (areEntryPoints(input))
-            input.position(input.limit());
         if (input.hasRemaining())
             throw new IOException(String.format("%d bytes follow zlib's stream", input.remaining()));
-    }
-
-    private static boolean areEntryPoints(ByteBuffer behind) {
-        if (behind.remaining() != ENTRY_POINT_BYTES)
-            return false;
-        ByteBuffer points = behind.duplicate().order(ByteOrder.LITTLE_ENDIAN);
-        return (short) (points.getLong() * ENTRY_POINT_FACTOR >>> 48) == points.getShort();
     }
 }

@@ -63,7 +63,6 @@ final class NativeBlocks implements BlockCodec {
         if (options.format != ChunkFormat.DEFLATE)
             return names;
         names.put("huffman", options.huffman);
-        names.put("frame", "zlib");
         names.put("split", Integer.toString(options.split));
         if (MODEL != null && !options.path.equals("software"))
             names.putAll(Map.of("engine", "iaa", "model", MODEL));

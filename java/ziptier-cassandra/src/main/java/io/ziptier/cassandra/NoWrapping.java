@@ -2,7 +2,7 @@ package io.ziptier.cassandra;
 
 import java.nio.ByteBuffer;
 
-/** A chunk that is a block as the library writes it. */
+/** A chunk that is a bare block. */
 final class NoWrapping implements Wrapping {
     @Override
     public int bytes() {

@@ -15,8 +15,7 @@ import java.util.Map;
  * <tr><th>name</th><th>values</th><th>default</th></tr>
  * <tr><td>format</td><td>none, token (with a dictionary), lz4, zstd, deflate</td><td>must be given</td></tr>
  * <tr><td>level</td><td>of the format</td><td>of the format</td></tr>
- * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum; of deflate also zlib:
- * a stream that Inflater and zlib read by themselves</td><td>no</td></tr>
+ * <tr><td>frame</td><td>yes: each block has a header of 9 bytes with format, length and checksum</td><td>no</td></tr>
  * <tr><td>huffman</td><td>of deflate: dynamic, fixed, canned</td><td>dynamic</td></tr>
  * <tr><td>split</td><td>of deflate, without a dictionary: the most parts of a block, 1 to 16, on which several engines
  * of a device work side by side</td><td>1</td></tr>

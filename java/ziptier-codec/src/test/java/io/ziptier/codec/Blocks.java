@@ -21,7 +21,7 @@ final class Blocks {
         Map<String, int[]> levels = Map.of("lz4", new int[] {-65537, 1, 12}, "zstd", new int[] {-131072, 3, 22},
             "deflate", new int[] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
         levels.forEach((format, values) -> Arrays.stream(values).forEach(level -> {
-            for (String frame : format.equals("deflate") ? List.of("no", "yes", "zlib") : List.of("no", "yes")) {
+            for (String frame : List.of("no", "yes")) {
                 all.add(Map.of("format", format, "level", "" + level, "frame", frame));
             }
         }));

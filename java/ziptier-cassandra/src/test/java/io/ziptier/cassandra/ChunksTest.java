@@ -72,10 +72,12 @@ class ChunksTest {
             ByteBuffer raw = copy(Corpus.read().piece(length + 7, length), BufferType.OFF_HEAP);
             assertEquals(raw, passed(raw, split, whole, DIRECT));
             assertEquals(raw, passed(raw, whole, split, DIRECT));
+            // Nothing at all is a stored block, and a last one.
+            if (length == 0)
+                continue;
             assertEquals(Math.min(4, Math.max(1, length / 1024)),
                          1 + marks(compressed(raw, split, BufferType.OFF_HEAP)));
-            if (length > 0)
-                assertEquals(raw, passed(raw, split, ofCassandra("deflate"), DIRECT));
+            assertEquals(raw, passed(raw, split, ofCassandra("deflate"), DIRECT));
         }
     }
 

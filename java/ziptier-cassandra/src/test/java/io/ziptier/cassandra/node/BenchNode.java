@@ -61,7 +61,7 @@ public final class BenchNode {
     private static String answer(Node node, String order) {
         try {
             return carriedOut(node.operations(), order.split("[ .]")) + "done\n";
-        } catch (Exception failure) {
+        } catch (Exception | LinkageError failure) {
             return "failed: " + failure.toString().replace('\n', ' ') + "\n";
         }
     }

@@ -197,8 +197,8 @@ mod on_a_node {
                 .unwrap();
         let printed = String::from_utf8(output.stdout.clone()).unwrap();
         assert!(output.status.success(), "{printed}{}", said(&output));
-        assert!(printed.contains("flush_compression table") && printed.contains("extrap."), "{printed}");
         let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("flush_compression table") && words.contains("extrap."), "{printed}");
         assert!(words.contains("on processors 0") && words.contains("client on processors 0"), "{printed}");
         assert!(
             said(&output).contains("CPU time of rounds before the first that is measured"),

@@ -153,6 +153,19 @@ mod tests {
         }
     }
 
+    /// Blocks that were stored hold the check that one step after the other gives, also where they are long.
+    #[test]
+    fn long_inputs_have_the_check_of_single_steps() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for len in (SIDE_BY_SIDE_BYTES - 9..SIDE_BY_SIDE_BYTES + 9).chain([4097, 16_384, 19_999]) {
+            let (seed, mut padded) = (len as u32 ^ 0x5EED, bytes[..len].to_vec());
+            padded.resize(len.next_multiple_of(8), 0);
+            let begin = seed ^ (len as u32).wrapping_mul(0x9E37_79B1);
+            let steps = padded.chunks_exact(8).fold(begin, |state, word| step_by_tables(state, le_u64(word)));
+            assert_eq!(check16(seed, &bytes[..len]), fold(steps), "{len} bytes");
+        }
+    }
+
     #[test]
     fn checks_are_those_that_were_stored() {
         // These values are the folds of CRC32C registers that begin with the seed and the length. Bodies and files hold

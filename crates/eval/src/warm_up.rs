@@ -1,9 +1,9 @@
 //! Rounds that come before a suite on servers and are not measured. A server that runs in a JVM compiles what it runs
 //! often while it runs it: its first requests cost twice as much CPU time as later ones.
 //!
-//! 1. A round runs every codec once, for a short window of the last workload, on tables of the suite's own size.
+//! 1. A round runs every codec once, for a short window of the last workload, on tables of at most [`KEYS_MAX`] rows.
 //! 2. Rounds follow each other until CPU time per operation differs by less than 5 % from that of the round before.
-//! 3. They end after [`ROUNDS_MAX`] in any case, and the results say what each round took.
+//! 3. They end after [`ROUNDS_MAX`] in any case, and the command prints the CPU time of each round.
 
 use std::fmt;
 

@@ -115,7 +115,28 @@ impl<'a> Encoder<'a> {
     /// [`PartsDecoder`] reads such a stream, and so does every decoder that stops at the end of the stream.
     ///
     /// [`PartsDecoder`]: crate::PartsDecoder
-    pub fn compress_with_entries(
+    pub fn compress_with_trailer(
+        &mut self,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Option<usize> {
+        let length = self.compress(Huffman::Dynamic, raw, out, max_bytes)?;
+        let with_trailer = length + entries::TRAILER_BYTES;
+        match self.entries {
+            Some(entries) if with_trailer <= max_bytes => {
+                out.extend_from_slice(&entries.to_bytes());
+                Some(with_trailer)
+            }
+            _ => Some(length),
+        }
+    }
+
+    /// As [`Encoder::compress`] with the block's own codes, and with entry points in front if they pay. Every decoder
+    /// reads such a stream, and [`PartsDecoder`] its parts side by side.
+    ///
+    /// [`PartsDecoder`]: crate::PartsDecoder
+    pub fn compress_with_preamble(
         &mut self,
         raw: &[u8],
         out: &mut Vec<u8>,
@@ -123,12 +144,11 @@ impl<'a> Encoder<'a> {
     ) -> Option<usize> {
         let start = out.len();
         let length = self.compress(Huffman::Dynamic, raw, out, max_bytes)?;
-        let with_entries = length + entries::TRAILER_BYTES;
-        match self.entries {
-            Some(entries) if with_entries <= max_bytes => {
-                out.truncate(start + length);
-                out.extend_from_slice(&entries.to_bytes());
-                Some(with_entries)
+        let with_preamble = length + entries::PREAMBLE_BYTES;
+        match self.entries.and_then(Entries::to_preamble) {
+            Some(preamble) if with_preamble <= max_bytes => {
+                out.splice(start..start, preamble);
+                Some(with_preamble)
             }
             _ => Some(length),
         }

@@ -1,20 +1,31 @@
-//! Entry points: a trailer behind a stream states where its parts begin.
+//! Entry points: where the parts of a stream begin.
 //!
 //! A DEFLATE stream is decoded symbol by symbol, and each look-up waits for the one before. A decoder that knows the
 //! starts of the second, third and fourth quarter decodes all four side by side. The format has no field for these
-//! starts, so they stand behind the end of the stream. A reader that stops at that end does not see them. The trailer
-//! is a hint. The [decoder](crate::PartsDecoder) accepts a part only if the part before ends at its start. So whatever
-//! the trailer says, the bytes are those of the stream.
+//! starts. They stand in one of two places, neither of which other readers look at:
 //!
-//! A part is a number of *steps*: a literal is one, a match two. A stream with a trailer is one block with codes of its
-//! own, of at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS).
+//! - a *trailer* behind the end of the stream, for readers that stop at that end;
+//! - a *preamble* of empty stored blocks in front, in the bits that pad the header of such a block to a whole byte. RFC
+//!   1951, section 3.2.4, has every reader ignore them.
+//!
+//! Entry points are a hint. The [decoder](crate::PartsDecoder) accepts a part only if the part before ends at its
+//! start. So whatever they say, the bytes are those of the stream.
+//!
+//! A part is a number of *steps*: a literal is one, a match two. A stream with entry points is one block with codes of
+//! its own, of at most [`LITERAL_BITS`] and [`DISTANCE_BITS`](crate::tables::DISTANCE_BITS), behind the preamble.
+//!
+//! The trailer:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 2 | bits 0 to 12: *n*, a quarter of the stream's steps; bit 12 + *k*: part *k* (1 to 3) begins after *k n* + 1 steps, not *k n*, which would be inside of a match |
 //! | 2 | 6 | bits of the parts 0, 1 and 2, two bytes each; part 0 begins behind the block's header |
 //! | 8 | 2 | check: the highest 16 bits of the product of the first 8 bytes, as a number, and [`CHECK_FACTOR`], of which 64 bits count |
+//!
+//! The preamble: nine blocks of five bytes. The highest five bits of the first byte of each are the next ones, from the
+//! lowest on, of a number of 45 bits: 15 bits for each of the parts 0, 1 and 2.
 
+use crate::PART_END;
 use crate::matches::SEGMENT_BYTES;
 
 /// Parts of a stream.
@@ -29,6 +40,21 @@ pub(crate) const TRAILER_BYTES: usize = 10;
 
 /// With fewer steps the trailer would be more than a hundredth of the stream.
 pub(crate) const STEPS_MIN: usize = 1024;
+
+/// Bits that pad an empty stored block at the start of a byte, behind its header of three bits.
+const PADDING_BITS: usize = 5;
+
+/// Bytes of an empty stored block: header and padding, then [`PART_END`].
+const STORED_BYTES: usize = 1 + PART_END.len();
+
+/// Bits of the preamble for each part but the last.
+const PREAMBLE_BITS: usize = 15;
+
+/// Bytes of the preamble.
+pub(crate) const PREAMBLE_BYTES: usize = PREAMBLE_BITS * (PARTS - 1) / PADDING_BITS * STORED_BYTES;
+
+/// With fewer steps the preamble would be more than a fiftieth of the stream.
+const PREAMBLE_STEPS_MIN: usize = 2048;
 
 /// Bits of *n*.
 const QUARTER_BITS: u32 = 13;
@@ -73,9 +99,23 @@ impl Entries {
         bits <= usize::from(u16::MAX)
     }
 
-    /// Bits of a part that is not the last.
-    pub(crate) fn bits(&self, part: usize) -> usize {
-        usize::from(self.bits[part])
+    /// Bits of each part but the last.
+    pub(crate) fn bits(&self) -> [usize; PARTS - 1] {
+        self.bits.map(usize::from)
+    }
+
+    /// The preamble; `None` if it does not pay, or a part is too long for it.
+    pub(crate) fn to_preamble(self) -> Option<[u8; PREAMBLE_BYTES]> {
+        let is_worth = PARTS * self.quarter() >= PREAMBLE_STEPS_MIN;
+        let fits = self.bits.iter().all(|&bits| bits >> PREAMBLE_BITS == 0);
+        let number =
+            self.bits.iter().rev().fold(0, |number, &bits| number << PREAMBLE_BITS | u64::from(bits));
+        let mut bytes = [0; PREAMBLE_BYTES];
+        for (at, block) in bytes.chunks_exact_mut(STORED_BYTES).enumerate() {
+            block[0] = (number >> (PADDING_BITS * at) << (8 - PADDING_BITS)) as u8;
+            block[1..].copy_from_slice(&PART_END);
+        }
+        (is_worth && fits).then_some(bytes)
     }
 
     pub(crate) fn to_bytes(self) -> [u8; TRAILER_BYTES] {
@@ -96,6 +136,26 @@ impl Entries {
         let is_one = found == check(word).to_le_bytes() && entries.quarter() > 0;
         is_one.then_some((stream, entries))
     }
+}
+
+/// The stream behind its preamble, and the bits of each part but the last.
+pub(crate) fn split_preamble(packed: &[u8]) -> Option<(&[u8], [usize; PARTS - 1])> {
+    let (preamble, stream) = packed.split_first_chunk::<PREAMBLE_BYTES>()?;
+    let mut number = 0;
+    for (at, block) in preamble.chunks_exact(STORED_BYTES).enumerate() {
+        // A stored block that is not the last has a header of zeros.
+        if block[0] << PADDING_BITS != 0 || block[1..] != PART_END {
+            return None;
+        }
+        number |= u64::from(block[0] >> (8 - PADDING_BITS)) << (PADDING_BITS * at);
+    }
+    let bits = |part: usize| (number >> (PREAMBLE_BITS * part)) as usize & ((1 << PREAMBLE_BITS) - 1);
+    Some((stream, std::array::from_fn(bits)))
+}
+
+/// Whether the stream has entry points in front.
+pub fn has_preamble(packed: &[u8]) -> bool {
+    split_preamble(packed).is_some()
 }
 
 fn check(word: u64) -> u16 {

@@ -35,7 +35,7 @@
 //! |---|---|
 //! | `encoder`, `parse`, `matches` | levels, from the newest match to the cheapest sequence |
 //! | `decoder`, `tables` | the fast decoder and its look-ups |
-//! | `entries`, `parts` | where the parts of a stream begin, in a trailer behind it, and the decoder that takes them side by side |
+//! | `entries`, `parts` | where the parts of a stream begin, behind it or in front, and the decoder that takes them side by side |
 //! | `resumable` | the decoder that stops and resumes anywhere |
 //! | `dictionary`, `train`, `shared` | what blocks share, and how it is found |
 //! | `block` | codes of one block, for a writer elsewhere |
@@ -68,7 +68,7 @@ pub use block::BlockCodes;
 pub use decoder::Decoder;
 pub use dictionary::Dictionary;
 pub use encoder::{Encoder, Level};
-pub use entries::stream_of;
+pub use entries::{has_preamble, stream_of};
 pub use error::{DecodeError, Fault};
 pub use parts::PartsDecoder;
 pub use resumable::{Progress, ResumableDecoder, Status};

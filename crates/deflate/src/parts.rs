@@ -5,11 +5,11 @@
 //!    symbol's bits in a slot, and advances the literals, the slots, or neither.
 //! 2. The matches. Literals and slots of all parts, in order, become the block.
 //!
-//! The decoder accepts only streams with a valid trailer, and only if every part ended where the next one began. All
-//! other streams are for another decoder, which names their fault.
+//! The decoder accepts only streams with entry points, and only if every part ended where the next one began. All other
+//! streams are for another decoder, which names their fault.
 
 use crate::decoder::Bits;
-use crate::entries::{Entries, LITERAL_BITS, PART_STEPS_MAX, PARTS};
+use crate::entries::{self, Entries, LITERAL_BITS, PART_STEPS_MAX, PARTS};
 use crate::error::Fault;
 use crate::header::{BitSource, HeaderReader};
 use crate::huffman::Canonical;
@@ -25,8 +25,9 @@ const TABLE: usize = 1 << LITERAL_BITS;
 /// Steps between two reads of the input. Two lengths and a distance, or two distances and a length, have at most 53
 /// bits, and 57 are available.
 const STEPS: usize = 3;
-const _: () = assert!(2 * (DISTANCE_BITS + 10) + LITERAL_BITS + 5 <= 57);
-const _: () = assert!(DISTANCE_BITS + 10 + 2 * (LITERAL_BITS + 5) <= 57);
+const TURN_BITS: usize = 57;
+const _: () = assert!(2 * (DISTANCE_BITS + 10) + LITERAL_BITS + 5 <= TURN_BITS);
+const _: () = assert!(DISTANCE_BITS + 10 + 2 * (LITERAL_BITS + 5) <= TURN_BITS);
 
 /// Entries of a lane's literals or slots beyond its steps, for superfluous writes of a turn and for wide copies.
 const PADDING: usize = 64;
@@ -47,7 +48,7 @@ const IS_END: u32 = 1 << 30;
 /// Not a step: the end of the block, or no symbol. No sum of three others has this bit.
 const IS_SPECIAL: u32 = 1 << 31;
 
-/// A decoder for one thread, to be kept. It holds 170 KiB.
+/// A decoder for one thread, to be kept. It holds 100 KiB.
 #[derive(Default)]
 pub struct PartsDecoder(Box<Work>);
 
@@ -56,9 +57,20 @@ struct Work {
     /// Of literals and lengths, then of distances.
     tables: [u32; 2 * TABLE],
     literals: [[u8; LANE]; PARTS],
-    /// The slots of each lane, from [`PART_STEPS_MAX`] down: the bits of a length, then those of its distance, and so
-    /// on. Each slot also has the number of the lane's literals in front of it.
-    slots: [[[u32; 2]; LANE]; PARTS],
+    /// The slots of each lane, from [`PART_STEPS_MAX`] down: a length, then its distance, and so on.
+    slots: [[u32; LANE]; PARTS],
+}
+
+/// The lowest bits of a slot are the number of the lane's literals in front of it. The others are the code, and what
+/// follows the code in the stream.
+const SLOT_LITERAL_BITS: usize = 14;
+const _: () = assert!(PART_STEPS_MAX + PADDING < 1 << SLOT_LITERAL_BITS);
+const _: () =
+    assert!(SLOT_LITERAL_BITS + DISTANCE_BITS + 10 <= 32 && SLOT_LITERAL_BITS + LITERAL_BITS + 5 <= 32);
+
+#[inline(always)]
+fn slot_of(word: u64, literals: usize) -> u32 {
+    (word as u32) << SLOT_LITERAL_BITS | literals as u32
 }
 
 /// The state of a part.
@@ -74,24 +86,50 @@ struct Lane {
 
 impl Default for Work {
     fn default() -> Work {
-        Work { tables: [0; 2 * TABLE], literals: [[0; LANE]; PARTS], slots: [[[0; 2]; LANE]; PARTS] }
+        Work { tables: [0; 2 * TABLE], literals: [[0; LANE]; PARTS], slots: [[0; LANE]; PARTS] }
     }
 }
 
 impl PartsDecoder {
-    /// Fills the target with the block of a stream with a trailer. `false` means only that another decoder must read
-    /// the bytes. The contents of the target are then undefined.
+    /// Writes the block of a stream with a trailer to the start of the target, and returns its length. `None` means
+    /// only that another decoder must read the bytes, or that the target is too short. The contents of the target are
+    /// then undefined.
     ///
-    /// With `true` the whole target was written, and holds the same block as from any other decoder.
-    pub fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> bool {
-        self.0.lanes(packed).is_some_and(|ends| self.0.execute(&ends, target))
+    /// A block that is returned is the same as from any other decoder.
+    pub fn decompress_with_trailer(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Option<usize> {
+        let (stream, entries) = Entries::split(packed)?;
+        self.0.decompress(stream, entries.bits(), target)
+    }
+
+    /// The same for a stream with a preamble, behind which no bytes follow.
+    pub fn decompress_with_preamble(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Option<usize> {
+        let (stream, part_bits) = entries::split_preamble(packed)?;
+        self.0.decompress(stream, part_bits, target)
     }
 }
 
 impl Work {
+    /// Decodes one block, whose parts but the last have so many bits.
+    fn decompress(
+        &mut self,
+        stream: &[u8],
+        part_bits: [usize; PARTS - 1],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Option<usize> {
+        let ends = self.lanes(stream, part_bits)?;
+        self.execute(&ends, target)
+    }
+
     /// Decodes all symbols: for each part the number of its steps and of its literals.
-    fn lanes(&mut self, packed: &[u8]) -> Option<[(usize, usize); PARTS]> {
-        let (stream, entries) = Entries::split(packed)?;
+    fn lanes(&mut self, stream: &[u8], part_bits: [usize; PARTS - 1]) -> Option<[(usize, usize); PARTS]> {
         let mut bits = Bits::new(stream);
         // A last block with codes of its own.
         bits.number(3).filter(|&header| header == 0b101)?;
@@ -100,44 +138,30 @@ impl Work {
         self.build(literals, distances)?;
         let mut lanes = [Lane { bit: bits.bit(), literals: 0, table: 0 }; PARTS];
         for part in 1..PARTS {
-            lanes[part].bit = lanes[part - 1].bit + entries.bits(part - 1);
+            lanes[part].bit = lanes[part - 1].bit + part_bits[part - 1];
         }
-        let begins = lanes;
-        let mut steps: [usize; PARTS] = std::array::from_fn(|part| match part + 1 < PARTS {
-            true => entries.begin(part + 1) - entries.begin(part),
-            false => 0,
-        });
-        let least = steps[0].min(steps[1]).min(steps[2]);
-        if least > PART_STEPS_MAX - 1 {
-            return None;
-        }
-        let turns = least.saturating_sub(1) / STEPS;
-        self.turns(packed, &mut lanes, turns)?;
-        for part in 0..PARTS - 1 {
-            for step in turns * STEPS..steps[part] {
-                let entry = self.step(packed, &mut lanes[part], part, step)?;
-                if entry & IS_SPECIAL != 0 {
+        let ends = std::array::from_fn(|part| lanes.get(part + 1).map_or(8 * stream.len(), |next| next.bit));
+        let turns = self.turns(stream, &mut lanes, &ends)?;
+        let mut steps = [turns * STEPS; PARTS];
+        let mut has_ended = false;
+        for part in 0..PARTS {
+            while lanes[part].bit < ends[part] && !has_ended {
+                let entry = self.step(stream, &mut lanes[part], part, steps[part])?;
+                if entry & IS_SPECIAL == 0 {
+                    steps[part] += 1;
+                } else if entry & IS_END != 0 && part == PARTS - 1 {
+                    has_ended = true;
+                } else {
                     return None;
                 }
             }
-            if lanes[part].bit != begins[part + 1].bit || lanes[part].table != 0 {
+            // Behind the end of the block the last byte may have bits without a meaning.
+            let found = if has_ended { lanes[part].bit.next_multiple_of(8) } else { lanes[part].bit };
+            if found != ends[part] || lanes[part].table != 0 {
                 return None;
             }
         }
-        let last = PARTS - 1;
-        steps[last] = turns * STEPS;
-        loop {
-            let entry = self.step(packed, &mut lanes[last], last, steps[last])?;
-            if entry & IS_END != 0 {
-                break;
-            }
-            if entry & IS_SPECIAL != 0 {
-                return None;
-            }
-            steps[last] += 1;
-        }
-        (lanes[last].bit <= 8 * stream.len())
-            .then(|| std::array::from_fn(|part| (steps[part], lanes[part].literals)))
+        has_ended.then(|| std::array::from_fn(|part| (steps[part], lanes[part].literals)))
     }
 
     /// Fills the tables, if codes are complete and short enough.
@@ -148,14 +172,13 @@ impl Work {
     }
 
     /// One step by itself, at the number `step` of its part; `None` beyond the input or the room for steps.
-    fn step(&mut self, packed: &[u8], lane: &mut Lane, part: usize, step: usize) -> Option<u32> {
+    fn step(&mut self, stream: &[u8], lane: &mut Lane, part: usize, step: usize) -> Option<u32> {
         if step >= PART_STEPS_MAX || lane.literals > step {
             return None;
         }
-        let bytes = packed.get(lane.bit / 8..)?.first_chunk::<8>()?;
-        let word = u64::from_le_bytes(*bytes) >> (lane.bit % 8);
+        let word = word(stream.get(lane.bit / 8..)?) >> (lane.bit % 8);
         let entry = self.tables[lane.table + (word as usize & (TABLE - 1))];
-        self.slots[part][PART_STEPS_MAX - step + lane.literals] = [word as u32, lane.literals as u32];
+        self.slots[part][PART_STEPS_MAX - step + lane.literals] = slot_of(word, lane.literals);
         self.literals[part][lane.literals] = (entry >> 16) as u8;
         if entry & IS_SPECIAL == 0 {
             lane.literals += (entry >> LITERAL_SHIFT) as usize;
@@ -165,24 +188,24 @@ impl Work {
         Some(entry)
     }
 
-    /// Runs `turns` turns of three steps of every lane.
+    /// Runs turns of three steps of every lane, up to the first turn that a part might not have. Returns their number.
     #[inline(never)]
-    fn turns(&mut self, packed: &[u8], lanes: &mut [Lane; PARTS], turns: usize) -> Option<()> {
-        assert!(turns * STEPS <= PART_STEPS_MAX);
-        let input_end = 8 * packed.len().checked_sub(8)?;
+    fn turns(&mut self, stream: &[u8], lanes: &mut [Lane; PARTS], ends: &[usize; PARTS]) -> Option<usize> {
+        let Some(input_end) = stream.len().checked_sub(8) else { return Some(0) };
+        let starts = ends.map(|end| end.saturating_sub(TURN_BITS).min(8 * input_end));
         let mut all = *lanes;
-        for turn in 0..turns {
+        let mut turns = 0;
+        while turns < PART_STEPS_MAX / STEPS
+            && all.iter().zip(&starts).all(|(lane, &start)| lane.bit <= start)
+        {
             for (part, lane) in all.iter_mut().enumerate() {
-                if lane.bit > input_end {
-                    return None;
-                }
                 // SAFETY: eight bytes are there, since the first of them is at most eight before the end.
                 let mut word =
-                    unsafe { packed.as_ptr().add(lane.bit / 8).cast::<u64>().read_unaligned() }.to_le();
+                    unsafe { stream.as_ptr().add(lane.bit / 8).cast::<u64>().read_unaligned() }.to_le();
                 word >>= lane.bit % 8;
                 let mut sum = 0;
                 for step in 0..STEPS {
-                    let step = turn * STEPS + step;
+                    let step = turns * STEPS + step;
                     debug_assert!(lane.literals <= step + PADDING / 2);
                     // SAFETY: `lane.table` is 0 or `IS_LENGTH`, which is `TABLE`.
                     let entry =
@@ -191,7 +214,7 @@ impl Work {
                     // follows one with a special step. So the index is within the lane and the padding behind it.
                     unsafe {
                         let slot = PART_STEPS_MAX - step + lane.literals;
-                        *self.slots[part].get_unchecked_mut(slot) = [word as u32, lane.literals as u32];
+                        *self.slots[part].get_unchecked_mut(slot) = slot_of(word, lane.literals);
                         *self.literals[part].get_unchecked_mut(lane.literals) = (entry >> 16) as u8;
                     }
                     word >>= entry & 63;
@@ -204,46 +227,59 @@ impl Work {
                     return None;
                 }
             }
+            turns += 1;
         }
         *lanes = all;
-        Some(())
+        Some(turns)
     }
 
-    /// Makes the block of literals and slots; `false` if it has another length, or a match goes back to before its
-    /// beginning.
+    /// Makes the block of literals and slots. `None` if the block is longer than the target, or a match goes back to
+    /// before its beginning.
     #[inline(never)]
-    fn execute(&self, ends: &[(usize, usize); PARTS], target: &mut [MaybeUninit<u8>]) -> bool {
+    fn execute(&self, ends: &[(usize, usize); PARTS], target: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let mut output = Output { start: target.as_mut_ptr().cast(), at: 0, end: target.len() };
         for (part, &(steps, literals)) in ends.iter().enumerate() {
             let mut done = 0;
             let texts = &self.literals[part];
             let slots = &self.slots[part][..=PART_STEPS_MAX];
             for pair in slots.rchunks_exact(2).take((steps - literals) / 2) {
-                let [distance, length] = pair else { return false };
-                let before = (length[1] as usize).min(PART_STEPS_MAX);
+                let [distance, length] = pair else { return None };
+                let before = (length & ((1 << SLOT_LITERAL_BITS) - 1)) as usize;
+                let before = before.min(PART_STEPS_MAX);
                 let run = before.wrapping_sub(done);
-                let length = value(self.tables[length[0] as usize & (TABLE - 1)], length[0]);
-                let distance = value(self.tables[TABLE + (distance[0] as usize & (TABLE - 1))], distance[0]);
+                let length = self.value(0, length >> SLOT_LITERAL_BITS);
+                let distance = self.value(TABLE, distance >> SLOT_LITERAL_BITS);
                 // SAFETY: literals up to `before` and padding are in the lane.
                 if before < done || !unsafe { output.extend(texts.as_ptr().add(done), run, length, distance) }
                 {
-                    return false;
+                    return None;
                 }
                 done = before;
             }
             if !output.literals(&texts[done..literals]) {
-                return false;
+                return None;
             }
         }
-        output.at == output.end
+        Some(output.at)
+    }
+
+    /// The number that a code of a table and the bits behind it make.
+    #[inline(always)]
+    fn value(&self, table: usize, bits: u32) -> usize {
+        let entry = self.tables[table + (bits as usize & (TABLE - 1))];
+        let taken = bits & ((1 << (entry & 31)) - 1);
+        ((entry >> 16) + (taken >> (entry >> 6 & 15))) as usize
     }
 }
 
-/// The number that an entry and the bits behind its code make.
-#[inline(always)]
-fn value(entry: u32, bits: u32) -> usize {
-    let taken = bits & ((1 << (entry & 31)) - 1);
-    ((entry >> 16) + (taken >> (entry >> 6 & 15))) as usize
+/// The first eight bytes as a number, with zeros behind the end.
+fn word(bytes: &[u8]) -> u64 {
+    let whole = bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        whole
+    });
+    u64::from_le_bytes(whole)
 }
 
 /// The target, and the position in it.
@@ -392,9 +428,13 @@ mod tests {
 
     fn unpacked(packed: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
         let mut target = vec![MaybeUninit::uninit(); raw_bytes];
-        let is_whole = PartsDecoder::default().decompress(packed, &mut target);
-        // SAFETY: all of the target was written.
-        is_whole.then(|| target.iter().map(|byte| unsafe { byte.assume_init() }).collect())
+        let mut decoder = PartsDecoder::default();
+        let length = match crate::has_preamble(packed) {
+            true => decoder.decompress_with_preamble(packed, &mut target),
+            false => decoder.decompress_with_trailer(packed, &mut target),
+        }?;
+        // SAFETY: so many bytes were written.
+        Some(target[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect())
     }
 
     #[test]
@@ -405,12 +445,12 @@ mod tests {
         let mut packed = Vec::new();
         let level = if cfg!(miri) { Level::Lazy } else { Level::Deep };
         let mut encoder = Encoder::new(&dictionary, level);
-        encoder.compress_with_entries(&raw, &mut packed, raw.len()).expect("it shrinks");
+        encoder.compress_with_trailer(&raw, &mut packed, raw.len()).expect("it shrinks");
         let stream = stream_of(&packed).len();
         assert_eq!(packed.len() - stream, crate::entries::TRAILER_BYTES);
         assert_eq!(unpacked(&packed, raw.len()), Some(raw.clone()));
         assert_eq!(unpacked(&packed, raw.len() - 1), None);
-        assert_eq!(unpacked(&packed, raw.len() + 1), None);
+        assert_eq!(unpacked(&packed, raw.len() + 1), Some(raw.clone()));
         assert_eq!(unpacked(&packed[..stream], raw.len()), None);
         // The end of the stream is missing, and the trailer is there.
         let short = [&packed[..stream - 1], &packed[stream..]].concat();
@@ -422,6 +462,27 @@ mod tests {
             damaged[byte] ^= 1 << (byte % 8);
             let _ = unpacked(&damaged, raw.len());
         }
+    }
+
+    #[test]
+    fn a_stream_with_a_preamble_ends_where_its_bytes_end() {
+        // A little more than the shortest that has a preamble.
+        let raw = text(if cfg!(miri) { 5500 } else { 8000 });
+        let dictionary = Dictionary::new(b"");
+        let mut packed = Vec::new();
+        let mut encoder = Encoder::new(&dictionary, Level::Lazy);
+        let length = encoder.compress_with_preamble(&raw, &mut packed, raw.len());
+        assert_eq!(length, Some(packed.len()));
+        assert!(crate::has_preamble(&packed));
+        assert_eq!(unpacked(&packed, raw.len()), Some(raw.clone()));
+        if cfg!(miri) {
+            // Ten seconds each, and what follows is as with a trailer.
+            return;
+        }
+        assert_eq!(unpacked(&packed, raw.len() - 1), None);
+        assert_eq!(unpacked(&packed[..packed.len() - 1], raw.len()), None);
+        let longer = [&packed[..], &[0]].concat();
+        assert_eq!(unpacked(&longer, raw.len()), None);
     }
 
     #[test]
@@ -449,28 +510,41 @@ mod tests {
         for raw in [letters, one_distance].into_iter().skip(usize::from(cfg!(miri))) {
             let mut packed = Vec::new();
             let mut encoder = Encoder::new(&dictionary, Level::Lazy);
-            encoder.compress_with_entries(&raw, &mut packed, raw.len()).expect("it shrinks");
+            encoder.compress_with_trailer(&raw, &mut packed, raw.len()).expect("it shrinks");
             assert_eq!(packed.len() - stream_of(&packed).len(), crate::entries::TRAILER_BYTES);
             assert_eq!(unpacked(&packed, raw.len()).as_ref(), Some(&raw));
         }
     }
 
     #[test]
-    fn what_does_not_pay_has_no_trailer() {
+    fn what_does_not_pay_has_no_entry_points() {
         let dictionary = Dictionary::new(b"");
         let mut encoder = Encoder::new(&dictionary, Level::Lazy);
         for raw in [text(0), text(500), vec![7; 16_384], text(16_385)] {
             let (mut with, mut without) = (Vec::new(), Vec::new());
-            encoder.compress_with_entries(&raw, &mut with, 2 * raw.len() + 64).expect("fits");
+            encoder.compress_with_trailer(&raw, &mut with, 2 * raw.len() + 64).expect("fits");
             encoder.compress(Huffman::Dynamic, &raw, &mut without, 2 * raw.len() + 64).expect("fits");
             assert_eq!(with, without);
             assert_eq!(unpacked(&with, raw.len()), None);
+            with.clear();
+            encoder.compress_with_preamble(&raw, &mut with, 2 * raw.len() + 64).expect("fits");
+            assert_eq!(with, without);
         }
         // A limit that fits the stream without the trailer.
         let (raw, mut packed) = (text(4000), Vec::new());
         let length = encoder.compress(Huffman::Dynamic, &raw, &mut packed, raw.len());
         let mut tight = Vec::new();
-        assert_eq!(encoder.compress_with_entries(&raw, &mut tight, packed.len() + 9), length);
+        assert_eq!(encoder.compress_with_trailer(&raw, &mut tight, packed.len() + 9), length);
         assert_eq!(tight, packed);
+        // Likewise, behind what others have written.
+        let raw = text(8000);
+        let (mut packed, mut tight) = (vec![1, 2, 3], vec![1, 2, 3]);
+        let length = encoder.compress(Huffman::Dynamic, &raw, &mut packed, raw.len()).expect("it shrinks");
+        let room = length + crate::entries::PREAMBLE_BYTES;
+        assert_eq!(encoder.compress_with_preamble(&raw, &mut tight, room - 1), Some(length));
+        assert_eq!(tight, packed);
+        tight.truncate(3);
+        assert_eq!(encoder.compress_with_preamble(&raw, &mut tight, room), Some(room));
+        assert_eq!([&tight[..3], &tight[3 + room - length..]].concat(), packed);
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! libdeflate has no option for the window. A block of at most 4 KiB cannot refer further back than 4 KiB, so every
 //! engine reads its stream. Longer blocks, and blocks in parts, go to ziptier's own encoder, whose window is always 4
-//! KiB. libdeflate decodes all blocks. It chooses fixed or dynamic codes by itself and has no preset dictionary; the
-//! module [`deflate`](super::deflate) covers those cases.
+//! KiB. The encoder puts entry points in front of whole blocks up to 16 KiB, and such a block is decoded from four
+//! places at once ([`PartsDecoder`](ziptier_deflate::PartsDecoder)). libdeflate decodes all other blocks. It chooses
+//! fixed or dynamic codes by itself and has no preset dictionary; the module [`deflate`](super::deflate) covers those
+//! cases.
 
 use super::context::{Coder, Context, Damage};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
@@ -88,6 +90,7 @@ impl Engine for Libdeflate {
             split,
             compressor: None,
             decompressor: None,
+            from_entries: None,
             long: None,
             made: Vec::new(),
         };
@@ -102,12 +105,13 @@ struct LibdeflateCoder<'a> {
     split: u32,
     compressor: Option<Compressor>,
     decompressor: Option<Decompressor>,
+    from_entries: Option<deflate::PartsDecoder>,
     /// Compresses blocks that have parts, or are longer than the window.
     long: Option<deflate::Encoder<'a>>,
     made: Vec<u8>,
 }
 
-// SAFETY: both methods return the number of bytes that libdeflate wrote, or that were copied, from the start of the
+// SAFETY: both methods return the number of bytes that a decoder wrote, or that were copied, from the start of the
 // target.
 unsafe impl Coder for LibdeflateCoder<'_> {
     type Error = Damage;
@@ -126,8 +130,9 @@ unsafe impl Coder for LibdeflateCoder<'_> {
             let (own, room) = (self.own, target.len());
             let encoder = self.long.get_or_insert_with(|| own.encoder());
             let huffman = deflate::Huffman::Dynamic;
-            return Ok(copied(&mut self.made, target, |made| {
-                encoder.compress_in_parts(huffman, raw, parts, made, room)
+            return Ok(copied(&mut self.made, target, |made| match parts {
+                1 => encoder.compress_with_preamble(raw, made, room),
+                _ => encoder.compress_in_parts(huffman, raw, parts, made, room),
             }));
         }
         let compressor = match &mut self.compressor {
@@ -141,6 +146,12 @@ unsafe impl Coder for LibdeflateCoder<'_> {
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
+        if deflate::has_preamble(packed)
+            && let Some(length) =
+                self.from_entries.get_or_insert_default().decompress_with_preamble(packed, target)
+        {
+            return Ok(Some(length));
+        }
         let decompressor = match &mut self.decompressor {
             Some(decompressor) => decompressor,
             None => self.decompressor.insert(Decompressor::new()?),

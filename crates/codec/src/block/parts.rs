@@ -76,8 +76,8 @@ struct PartsCoder<'a> {
     whole: Option<Decompressor>,
 }
 
-// SAFETY: `compress` returns the bytes that it copied to the start of the target. Of the decoders, one fills the whole
-// target or fails, and the other returns the bytes that it wrote.
+// SAFETY: `compress` returns the bytes that it copied to the start of the target. Both decoders return the bytes that
+// they wrote.
 unsafe impl Coder for PartsCoder<'_> {
     type Error = Damage;
 
@@ -92,12 +92,12 @@ unsafe impl Coder for PartsCoder<'_> {
     fn compress(&mut self, raw: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, BlockError> {
         let (own, room) = (self.own, target.len());
         let encoder = self.encoder.get_or_insert_with(|| own.encoder());
-        Ok(copied(&mut self.made, target, |made| encoder.compress_with_entries(raw, made, room)))
+        Ok(copied(&mut self.made, target, |made| encoder.compress_with_trailer(raw, made, room)))
     }
 
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
-        if self.parts.get_or_insert_default().decompress(packed, target) {
-            return Ok(Some(target.len()));
+        if let Some(length) = self.parts.get_or_insert_default().decompress_with_trailer(packed, target) {
+            return Ok(Some(length));
         }
         let whole = match &mut self.whole {
             Some(whole) => whole,

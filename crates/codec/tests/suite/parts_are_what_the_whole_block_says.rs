@@ -11,7 +11,7 @@ use ziptier_accel::{
 use ziptier_codec::block::iaa::Iaa;
 use ziptier_codec::block::{BlockCodec, BlockError, Engine, Huffman, Path, Setting};
 use ziptier_codec::format::Format;
-use ziptier_deflate::{Dictionary, Encoder, Level, PART_END};
+use ziptier_deflate::{Dictionary, Encoder, Level, PART_END, has_preamble};
 
 use crate::corpus::{Kind, files_of, pieces};
 
@@ -113,6 +113,27 @@ fn each_part_is_a_job_and_every_reader_gets_the_block() {
             }
         }
     }
+}
+
+#[test]
+fn entry_points_for_the_cpu_are_one_job_of_a_device() {
+    let device = Counting::new(Injection::default());
+    let engine = engine(16, device.clone());
+    let software = setting(1).with_path(Path::Software).engine().unwrap();
+    let [mut codec, mut software] = [&engine as &dyn Engine, &*software].map(|engine| engine.open().unwrap());
+    let mut with_entries = 0;
+    for file in &files_of(&[Kind::Text, Kind::Code]) {
+        for raw in pieces(&file.bytes, 16_384, 3) {
+            let packed = compressed(&mut *software, raw);
+            with_entries += usize::from(has_preamble(&packed));
+            device.take();
+            for result in results(&mut *codec, &packed, raw.len()) {
+                assert!(result == Ok(Some(raw.to_vec())), "{}", file.name);
+            }
+            assert_eq!(device.take(), 2, "{}", file.name);
+        }
+    }
+    assert!(with_entries > 0, "no block has entry points");
 }
 
 /// Pieces of streams, put together so that parts alone make a block that the whole does not.

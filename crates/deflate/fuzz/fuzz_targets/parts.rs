@@ -1,5 +1,5 @@
-//! Blocks with entry points must come back. From any bytes with any trailer, the decoder of parts must give zlib's
-//! result or refuse.
+//! Blocks with entry points must come back. From any bytes with any trailer or preamble, the decoder of parts must give
+//! zlib's result or refuse.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fuzz_target!(|input: (bool, u8, [u16; 4], bool, Vec<(u16, u8)>, u16, Vec<u8>)| {
         let dictionary = Dictionary::new(b"");
         packed.clear();
         Encoder::new(&dictionary, Level::Deep)
-            .compress_with_entries(&raw, &mut packed, 2 * raw.len() + 64)
+            .compress_with_trailer(&raw, &mut packed, 2 * raw.len() + 64)
             .expect("fits");
         raw_bytes = raw.len();
         let has_trailer = stream_of(&packed).len() < packed.len();
@@ -52,11 +52,24 @@ fuzz_target!(|input: (bool, u8, [u16; 4], bool, Vec<(u16, u8)>, u16, Vec<u8>)| {
         let by_zlib = zlib::inflate_start(&packed, b"", raw_bytes).map(|(raw, _)| raw);
         assert!(by_zlib == Some(found));
     }
+    // The same parts of the same stream, in front.
+    let number = u64::from(words[1]) | u64::from(words[2]) << 15 | u64::from(words[3]) << 30;
+    let mut in_front: Vec<u8> =
+        (0..9).flat_map(|block| [(number >> (5 * block) << 3) as u8, 0, 0, 0xFF, 0xFF]).collect();
+    in_front.extend_from_slice(stream_of(&packed));
+    let mut target = vec![MaybeUninit::new(0xA5); raw_bytes];
+    if let Some(length) = PartsDecoder::default().decompress_with_preamble(&in_front, &mut target) {
+        assert!(zlib::inflate(&in_front, b"", raw_bytes) == Some(bytes_of(&target[..length])));
+    }
 });
 
 fn parts(packed: &[u8], raw_bytes: usize) -> Option<Vec<u8>> {
     let mut target = vec![MaybeUninit::new(0xA5); raw_bytes];
-    let is_whole = PartsDecoder::default().decompress(packed, &mut target);
+    let length = PartsDecoder::default().decompress_with_trailer(packed, &mut target)?;
+    Some(bytes_of(&target[..length]))
+}
+
+fn bytes_of(target: &[MaybeUninit<u8>]) -> Vec<u8> {
     // SAFETY: all of it was written before.
-    is_whole.then(|| target.iter().map(|byte| unsafe { byte.assume_init() }).collect())
+    target.iter().map(|byte| unsafe { byte.assume_init() }).collect()
 }

@@ -154,7 +154,9 @@ impl<'a> Split<'a> {
         }
         pieces.push(&packed[start..]);
         let count = pieces.len();
+        // Entry points for the CPU begin with an empty stored block, which ends like a part.
         let is_plausible = (2..=*PARTS.end() as usize).contains(&count)
+            && pieces[0].len() > 1 + PART_END.len()
             && raw_bytes_max >= count * PART_BYTES_MIN
             && start < packed.len();
         is_plausible.then_some(pieces)

@@ -259,6 +259,10 @@ pub(crate) struct Arguments {
     /// alone]
     #[arg(long, value_parser = microseconds, value_name = "TIME", help_heading = RUNS)]
     until_p99: Option<f64>,
+    /// FIFO of a `perf record --all-cpus --delay -1 --control fifo:FIFO`, which then records the timed windows alone:
+    /// neither loads nor rounds that are not measured [default: none]
+    #[arg(long, env = "ZIPTIER_PERF_CONTROL", value_name = "FIFO", help_heading = RUNS)]
+    perf_control: Option<PathBuf>,
     /// Timing of every operation, which costs about 20 ns each
     #[arg(
         long,
@@ -364,6 +368,7 @@ impl Arguments {
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
             until_p99_us: self.until_p99,
+            perf_control: self.perf_control.clone(),
             latency: self.latency,
             zlib_accel: self
                 .zlib_accel

@@ -115,6 +115,13 @@ mod tests {
     }
 
     #[test]
+    fn the_suite_compares_what_every_node_has() {
+        let codecs = codecs();
+        assert_eq!(codecs.len(), COMPRESSORS.len() - 1);
+        assert!(!codecs.contains(&"builtin-zstd-dictionary".into()), "{codecs:?}");
+    }
+
+    #[test]
     fn the_suite_needs_a_cluster_and_a_command() {
         let without = NodeToolArgument { nodetool: None };
         let with = NodeToolArgument { nodetool: Some("nodetool".into()) };

@@ -60,6 +60,11 @@ impl Compressor {
         self.trainer != Some(Trainer::Node)
     }
 
+    /// Whether ziptier's class does its work.
+    pub fn is_ziptier(&self) -> bool {
+        self.format.is_some()
+    }
+
     /// Whether a device can do its work.
     pub fn takes_path(&self) -> bool {
         self.format == Some("deflate")

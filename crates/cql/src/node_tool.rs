@@ -7,6 +7,8 @@ const HOST: &str = "{host}";
 
 /// The worker of chunks that a modelled device compresses.
 pub(crate) const MODELLED: &str = "modelled";
+/// The worker of a node that lacks ziptier's native library: Cassandra's own code.
+const CASSANDRA: &str = "cassandra";
 
 /// A command that takes the orders of Cassandra's `nodetool` as its last arguments.
 #[derive(Debug, Clone)]
@@ -51,10 +53,22 @@ impl NodeTool {
     }
 
     /// Whether ziptier models a device on some node. A node that cannot tell has no model.
-    pub fn is_modelled(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// A sentence, if a node has ziptier's class and not its library.
+    pub fn is_modelled(&self) -> Result<bool, String> {
         let asked = ["sjk", "mx", "-mg", "-all", "-b", "io.ziptier:type=Compressor,*", "-f", "Worker"];
-        let workers = self.run(&asked).unwrap_or_default();
-        workers.iter().flat_map(|told| told.lines()).any(|line| line.trim() == MODELLED)
+        let told = self.run(&asked).unwrap_or_default();
+        let is_one = |worker| told.iter().flat_map(|told| told.lines()).any(|line| line.trim() == worker);
+        match is_one(CASSANDRA) {
+            true => Err(
+                "its node cannot load ziptier's native library, and Cassandra's own code does the work; the \
+                         node's log tells why"
+                    .into(),
+            ),
+            false => Ok(is_one(MODELLED)),
+        }
     }
 
     /// The files of a table.
@@ -131,9 +145,11 @@ mod tests {
             let tool = NodeTool::new(&format!("echo {{host}}; printf '{told}';:"), &hosts(&["a", "b"]));
             tool.unwrap().is_modelled()
         };
-        assert!(is_modelled("io.ziptier:type=Compressor\\n modelled\\n"));
-        assert!(!is_modelled("software\\n") && !is_modelled(""));
-        assert!(!NodeTool::new("false", &hosts(&["a"])).unwrap().is_modelled());
+        assert_eq!(is_modelled("io.ziptier:type=Compressor\\n modelled\\n"), Ok(true));
+        assert_eq!([is_modelled("software\\n"), is_modelled("")], [Ok(false), Ok(false)]);
+        assert_eq!(NodeTool::new("false", &hosts(&["a"])).unwrap().is_modelled(), Ok(false));
+        let told = is_modelled("cpu\\ncassandra\\n").unwrap_err();
+        assert!(told.contains("cannot load ziptier's native library"), "{told}");
     }
 
     #[test]

@@ -336,7 +336,8 @@ impl Target for CqlTarget {
         self.wait_until_quiet();
         if let Some(tool) = &self.node_tool {
             self.ss_tables.store(tool.files(&self.table)?.ss_tables, Ordering::Relaxed);
-            self.is_modelled.store(self.compressor.takes_path() && tool.is_modelled(), Ordering::Relaxed);
+            let is_modelled = self.compressor.is_ziptier() && tool.is_modelled()?;
+            self.is_modelled.store(is_modelled && self.compressor.takes_path(), Ordering::Relaxed);
         }
         self.has_written.store(false, Ordering::Relaxed);
         Ok(())

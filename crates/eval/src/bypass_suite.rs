@@ -59,6 +59,7 @@ impl BypassPlan {
         )?;
         only("--latency", "off".into(), asked.latency, "times every read")?;
         only("--until-p99", "us".into(), asked.until_p99_us.is_none(), "offers no rates")?;
+        only("--perf-control", "a FIFO".into(), asked.perf_control.is_none(), "has no timed window")?;
         let shapes = asked.value_bytes.len() * asked.value_orders.len();
         only("--value-bytes", "several".into(), shapes == 1, "has values of one shape")?;
         let all = asked.train_on == TrainOn::All;

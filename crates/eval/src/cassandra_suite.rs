@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::bench::Configuration;
     use crate::database_suite::tests::{configuration, outcome};
-    use crate::measurement::ServersCpu;
+    use crate::measurement::{ServersCpu, Step};
 
     fn asked(target: &str) -> Plan {
         Plan {
@@ -305,6 +305,22 @@ mod tests {
         let text = render_compressors(&asked("cql://a"), &all, Format::Table);
         assert_eq!(text.matches("ziptier-deflate modelled").count(), 2, "{text}");
         assert!(!text.contains("builtin-zstd modelled"), "{text}");
+    }
+
+    #[test]
+    fn the_last_rate_that_held_and_tables_side_by_side_are_told() {
+        let mut one = of_servers("builtin-zstd", &[[1000, 600]], Some(2.0));
+        (one.spec.until_p99_us, one.spec.instances) = (Some(20_000.0), 2);
+        let step = |offered_per_sec, p99_us| Step { offered_per_sec, done_per_sec: 1.0, p99_us };
+        one.rounds[0].steps = vec![step(400.0, 9_000.0), step(500.0, 10_000.0), step(625.0, 30_000.0)];
+        let all = outcome(vec![one]);
+        assert_eq!(figure(&row(&compared(&all)[0]), "offered_qps"), "500");
+        let plan = Plan { until_p99_us: Some(20_000.0), ..asked("cql://a") };
+        let text = render_compressors(&plan, &all, Format::Table);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("1 requests in flight on each of 2 tables"), "{text}");
+        assert!(words.contains("the last rate with a 99th percentile of at most 20000 us"), "{text}");
+        assert!(words.contains("offered 625 per s, done 1, p99 30,000.0 us (too slow)"), "{text}");
     }
 
     #[test]

@@ -79,6 +79,7 @@ pub(crate) mod tests {
             cpus: vec![],
             instances: 1,
             until_p99_us: None,
+            perf_control: None,
             latency: true,
             zlib_accel: None,
             out: None,

@@ -97,6 +97,8 @@ pub struct Plan {
     pub instances: u64,
     /// Raise the offered rate until the 99th percentile exceeds this.
     pub until_p99_us: Option<f64>,
+    /// The FIFO of a `perf record --control`, which then records the timed windows alone.
+    pub perf_control: Option<PathBuf>,
     /// Whether every operation is timed.
     pub latency: bool,
     /// The accelerator that is preloaded before libz for the suite's row of it.
@@ -431,6 +433,7 @@ impl Plan {
             settle_seconds: self.settle_seconds,
             instances: self.instances,
             until_p99_us: self.until_p99_us,
+            perf_control: self.perf_control.clone(),
             latency: self.latency,
             background_threads: self.background_threads,
             ..RunSpec::new("", &self.corpus)

@@ -5,6 +5,8 @@
 //! time alone, with no call that would hurry the target. The last step looks up every key, so that a workload without
 //! reads cannot hide a store that loses writes.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub(crate) fn run<T: Target>(
     let clock = (spec.latency || spec.until_p99_us.is_some()).then(Clock::new);
     let law = KeyLaw::new(spec.distribution, spec.keys);
     let mut buffers = worker_buffers::<T>(spec);
+    let perf = perf_control(spec)?;
     let empty = meters.memory();
 
     let fail = |action| {
@@ -107,6 +110,7 @@ pub(crate) fn run<T: Target>(
         wall: &wall,
         targets: &targets,
         spaces: &spaces,
+        perf: perf.as_ref(),
     };
     let mut window = match spec.workload.is_fill() {
         true => Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, arena.counters()),
@@ -230,6 +234,15 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
             })
         })
         .collect()
+}
+
+/// The file of `--perf-control`. It is opened for reading, too, so that a FIFO without a reader does not block.
+pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
+    let open = |path: &PathBuf| {
+        let opened = File::options().read(true).append(true).open(path);
+        opened.map_err(|source| Error::Io { action: "open", path: path.clone(), source })
+    };
+    spec.perf_control.as_ref().map(open).transpose()
 }
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {

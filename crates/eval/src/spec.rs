@@ -1,5 +1,7 @@
 //! The complete description of one run, which a child process gets.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::corpus::Corpus;
@@ -102,6 +104,8 @@ pub struct RunSpec {
     pub instances: u64,
     /// Raise the offered rate until the 99th percentile of latency exceeds this.
     pub until_p99_us: Option<f64>,
+    /// The FIFO of a `perf record --control`, which then records the timed windows alone.
+    pub perf_control: Option<PathBuf>,
     /// Whether every operation is timed.
     pub latency: bool,
     /// Seed of key and value choice.
@@ -146,6 +150,7 @@ impl RunSpec {
             cpus: Vec::new(),
             instances: 1,
             until_p99_us: None,
+            perf_control: None,
             latency: true,
             seed: 1,
         }

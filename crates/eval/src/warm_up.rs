@@ -79,6 +79,7 @@ fn short(plans: &[Plan]) -> Vec<Plan> {
         operations: None,
         settle_seconds: 0.0,
         until_p99_us: None,
+        perf_control: None,
         rounds: 1,
         out: None,
         ..plan.clone()
@@ -105,6 +106,7 @@ fn wrong_answer(outcome: &Outcome) -> Option<Error> {
 mod tests {
     use super::*;
     use crate::database_suite::tests::{configuration, outcome};
+    use crate::workload::Workload;
 
     #[test]
     fn rounds_go_on_until_two_are_alike() {
@@ -121,6 +123,28 @@ mod tests {
         assert!(WarmUp(vec![None, None]).is_steady() && !WarmUp(vec![None]).is_steady());
         let told = WarmUp(vec![Some(90.0), Some(46.2)]).to_string();
         assert!(told.contains("90, 46; THE SERVERS DID NOT BECOME STEADY"), "{told}");
+    }
+
+    #[test]
+    fn a_round_is_short_and_only_the_first_plan_runs_every_codec() {
+        let usual = crate::codec_suite::tests::asked();
+        let plan = Plan {
+            codecs: vec!["builtin-lz4".into(), "ziptier-lz4".into()],
+            workloads: ["read_only", "read_write_8_2"].map(|name| Workload::named(name).unwrap()).to_vec(),
+            rounds: 3,
+            until_p99_us: Some(20_000.0),
+            perf_control: Some("fifo".into()),
+            out: Some("results".into()),
+            ..usual
+        };
+        let round = short(&[plan.clone(), plan]);
+        assert_eq!([0, 1].map(|number| round[number].codecs.len()), [2, 1]);
+        for plan in round {
+            let workloads: Vec<&str> = plan.workloads.iter().map(|workload| workload.name.as_str()).collect();
+            assert_eq!(workloads, ["read_write_8_2"]);
+            assert_eq!((plan.rounds, plan.seconds, plan.keys), (1, WINDOW_SEC, KEYS_MAX));
+            assert_eq!((plan.until_p99_us, plan.perf_control, plan.out), (None, None, None));
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
 //! work on every machine, so that a busy one can only make the window longer.
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::Spaces;
 use crate::spec::RunSpec;
 use crate::target::{Counters, Target, Work};
-use crate::worker::{Buffers, Control, Phase, Worker};
+use crate::worker::{Buffers, Control, Mistakes, Phase, Worker};
 
 /// The inputs of a timed window.
 pub(crate) struct Arena<'a, T: Target> {
@@ -27,6 +29,8 @@ pub(crate) struct Arena<'a, T: Target> {
     pub(crate) wall: &'a Clock,
     pub(crate) targets: &'a [T],
     pub(crate) spaces: &'a [Spaces],
+    /// The orders of `--perf-control`.
+    pub(crate) perf: Option<&'a File>,
 }
 
 /// The results of a timed window.
@@ -65,10 +69,11 @@ impl<T: Target> Arena<'_, T> {
         let quota = |number| spec.operations.map(|all| all / workers + u64::from(number < all % workers));
         let interval_ns = rate.map(|rate| 1e9 * workers as f64 / rate);
         let begin = || {
+            let recording = self.order_perf("enable");
             let before =
                 (self.counters(), self.work(), self.wall.raw(), Usage::now(), (self.meters.modelled)());
             control.enter(Phase::Measure);
-            before
+            (recording, before)
         };
         // Without a warm-up the first operation belongs to the window.
         let begun = (spec.warmup_seconds == 0.0).then(begin);
@@ -81,7 +86,7 @@ impl<T: Target> Arena<'_, T> {
                     scope.spawn(move || worker.run(control))
                 })
                 .collect();
-            let (counters_before, work, start, usage, modelled) = begun.unwrap_or_else(|| {
+            let (recording, (counters_before, work, start, usage, modelled)) = begun.unwrap_or_else(|| {
                 thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
                 begin()
             });
@@ -98,10 +103,8 @@ impl<T: Target> Arena<'_, T> {
             let modelled = (self.meters.modelled)().since(modelled);
             buffers.extend(handles.drain(..).map(joined));
             let answered = self.work();
-            for target in self.targets {
-                if let (Err(error), Some(first)) = (target.rest(), buffers.first_mut()) {
-                    first.tally.mistakes.add(|| format!("the servers did not come to rest: {error}"));
-                }
+            if let Some(first) = buffers.first_mut() {
+                self.rest(recording, &mut first.tally.mistakes);
             }
             let servers = ServersCpu::between(work, answered, self.work());
             let counters = self.counters().since(&counters_before);
@@ -116,6 +119,22 @@ impl<T: Target> Arena<'_, T> {
             window.write = Latency::of(&first.tally.write_ns);
         }
         window
+    }
+
+    /// Lets the servers come to rest, and a `perf record` that was told to record stop then.
+    fn rest(&self, recording: io::Result<()>, mistakes: &mut Mistakes) {
+        for target in self.targets {
+            if let Err(error) = target.rest() {
+                mistakes.add(|| format!("the servers did not come to rest: {error}"));
+            }
+        }
+        if let Err(error) = recording.and_then(|()| self.order_perf("disable")) {
+            mistakes.add(|| format!("the file of --perf-control took no order: {error}"));
+        }
+    }
+
+    fn order_perf(&self, order: &str) -> io::Result<()> {
+        self.perf.map_or(Ok(()), |mut perf| perf.write_all(format!("{order}\n").as_bytes()))
     }
 
     fn worker(&self, number: u64, interval_ns: Option<f64>, buffers: Buffers<T>) -> Worker<'_, T> {
@@ -252,6 +271,7 @@ mod tests {
         let spec =
             RunSpec { keys: 500, operations: Some(4_000), warmup_seconds: 0.0, corpus: "log".into(), ..spec };
         let spaces = run::spaces(&spec).unwrap();
+        let perf = run::perf_control(&spec).unwrap();
         let target = Ticking::open(&run::config(&spec, &spaces[0])).unwrap();
         let clock = Clock::simulated(Arc::clone(&target.1));
         let mut mistakes = crate::worker::Mistakes::default();
@@ -267,6 +287,7 @@ mod tests {
                 wall: &clock,
                 targets: &[target],
                 spaces: &spaces,
+                perf: perf.as_ref(),
             },
             &mut buffers,
         );
@@ -282,6 +303,21 @@ mod tests {
             let ns_each = window.wall_sec * 1e9 / 4_000.0;
             assert!((GET_NS as f64..GET_NS as f64 * 1.1).contains(&ns_each), "{ns_each}");
         });
+    }
+
+    #[test]
+    fn perf_records_from_the_begin_of_each_window_to_the_rest_after_it() {
+        let orders = tempfile::NamedTempFile::new().unwrap();
+        let spec = RunSpec { perf_control: Some(orders.path().to_owned()), ..RunSpec::new("ticking", "") };
+        simulated(spec, |arena, buffers| {
+            arena.window(buffers, None);
+            arena.window(buffers, Some(10_000.0));
+        });
+        let ordered = std::fs::read_to_string(orders.path()).unwrap();
+        assert_eq!(ordered, "enable\ndisable\n".repeat(2));
+        let nowhere = RunSpec { perf_control: Some("/nowhere/fifo".into()), ..RunSpec::new("ticking", "") };
+        let told = run::perf_control(&nowhere).unwrap_err().to_string();
+        assert!(told.contains("/nowhere/fifo"), "{told}");
     }
 
     #[test]

@@ -411,3 +411,27 @@ impl Arrivals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A thread that spins comes back from each pause at once.
+    #[test]
+    fn a_client_of_servers_sleeps_where_another_would_spin() {
+        const WAIT_NS: u64 = SPUN_NS_MAX / 2;
+        let shortest_pause_ns = |work| {
+            let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
+            let pause_ns = |_| {
+                let start = Instant::now();
+                arrivals.clock.pause(WAIT_NS, arrivals.spun_ns_max);
+                start.elapsed().as_nanos() as u64
+            };
+            (0..10).map(pause_ns).min().unwrap()
+        };
+        assert!(shortest_pause_ns(Work::Here) < WAIT_NS);
+        assert!(shortest_pause_ns(Work::Servers(None)) >= WAIT_NS);
+    }
+}

@@ -122,6 +122,7 @@ fn plan(target: &str) -> Plan {
         cpus: vec![],
         instances: 1,
         until_p99_us: None,
+        perf_control: None,
         latency: true,
         zlib_accel: None,
         out: None,
@@ -151,7 +152,7 @@ fn command(target: &str) -> u8 {
     }
 }
 
-/// Runs the suite of codecs, or of the bypass, as a command does.
+/// Runs the suite of codecs, or of the bypass, or the rounds before a suite on servers, as a command does.
 fn suite(name: &str, target: &str) -> u8 {
     let program = std::env::current_exe().unwrap();
     let launcher = Launcher { program, arguments: vec!["child".into()] };
@@ -162,11 +163,37 @@ fn suite(name: &str, target: &str) -> u8 {
         print!("{}", ziptier_eval::render(&plan, &outcome, Format::Table));
         return outcome.exit_status();
     }
+    if name == "warm-up" {
+        let rounds = ziptier_eval::warm_up(&[plan(target)], &registry, &launcher, &Program::default());
+        let error = rounds.expect_err("a wrong answer of a round that is not measured counts, too");
+        eprintln!("error: {error}");
+        return error.exit_status();
+    }
     let plan = Plan { workloads: vec![], rounds: 1, distribution: "hot".parse().unwrap(), ..plan(target) };
     let plan = BypassPlan { plan, interval_operations: 100 };
     let outcome = ziptier_eval::bypass_suite(&plan, &registry, &launcher, &Program::default()).unwrap();
     print!("{}", outcome.render(Format::Table));
     outcome.exit_status()
+}
+
+/// Two configurations, whose runs are logged as they end. A profile has the windows of all of them.
+fn every_second_round_goes_backwards() {
+    let program = std::env::current_exe().unwrap();
+    let launcher = Launcher { program, arguments: vec!["child".into()] };
+    let results = tempfile::tempdir().unwrap();
+    let orders = tempfile::NamedTempFile::new().unwrap();
+    let plan = Plan {
+        out: Some(results.path().to_owned()),
+        perf_control: Some(orders.path().to_owned()),
+        ..plan("btreemap")
+    };
+    let outcome = ziptier_eval::bench(&plan, &registry(), &launcher, &Program::default()).unwrap();
+    let folder = outcome.folder.unwrap();
+    let logged = |run: usize, round: usize| {
+        folder.join(&outcome.configurations[run].logs[round]).metadata().unwrap().modified().unwrap()
+    };
+    assert_eq!(std::fs::read_to_string(orders.path()).unwrap(), "enable\ndisable\n".repeat(4));
+    assert!(logged(0, 0) < logged(1, 0) && logged(1, 0) < logged(1, 1) && logged(1, 1) < logged(0, 1));
 }
 
 fn main() {
@@ -177,7 +204,7 @@ fn main() {
                 .into(),
         ),
         ["bench", target] => exit(command(target).into()),
-        [name @ ("codecs" | "bypass"), target] => exit(suite(name, target).into()),
+        [name @ ("codecs" | "bypass" | "warm-up"), target] => exit(suite(name, target).into()),
         // A test runner asks for the names of tests, and for those that are usually left out.
         arguments if arguments.contains(&"--list") => {
             if !arguments.contains(&"--ignored") {
@@ -213,6 +240,12 @@ fn main() {
     let (status, printed, _) = run_as("bypass", "liar");
     assert_eq!(status, Some(1), "{printed}");
     assert!(printed.contains("WRONG ANSWERS: liar; the first: get of key number"), "{printed}");
+
+    let (status, printed, said) = run_as("warm-up", "liar");
+    assert_eq!((status, printed.as_str()), (Some(1), ""));
+    assert!(said.contains("liar: get of key number"), "{said}");
+
+    every_second_round_goes_backwards();
 
     let (status, _, said) = run("dies");
     assert_eq!(status, Some(1));

@@ -23,13 +23,18 @@ final class NativeBlocks implements BlockCodec {
         this.codec = codec;
     }
 
-    /** Null if this machine has no library. A node without it must still open its tables. */
+    /**
+     * Null if this machine has no library. A node without it must still open its tables. A model that cannot be opened
+     * is refused instead: a benchmark would measure Cassandra's own code in its name.
+     */
     static BlockCodec open(ChunkOptions options) {
         if (options.format == ChunkFormat.TOKEN)
             return openTokens(options);
         try {
             return mustOpen(options);
         } catch (ZiptierException | LinkageError missing) {
+            if (takesModel(options))
+                throw ChunkOptions.refused("cannot model the device '%s': %s", MODEL, missing.getMessage());
             LOGGER.warn("ZiptierCompressor {} works by Cassandra's own code: {}", options, missing.getMessage());
             return null;
         }
@@ -64,9 +69,13 @@ final class NativeBlocks implements BlockCodec {
             return names;
         names.put("huffman", options.huffman);
         names.put("split", Integer.toString(options.split));
-        if (MODEL != null && !options.path.equals("software"))
+        if (takesModel(options))
             names.putAll(Map.of("engine", "iaa", "model", MODEL));
         return names;
+    }
+
+    private static boolean takesModel(ChunkOptions options) {
+        return MODEL != null && options.format == ChunkFormat.DEFLATE && !options.path.equals("software");
     }
 
     @Override

@@ -8,6 +8,10 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
+
+import org.apache.cassandra.exceptions.ConfigurationException;
+import org.apache.cassandra.io.compress.ZiptierCompressor;
 
 import io.ziptier.cassandra.ChunkCountersMXBean;
 
@@ -26,6 +30,8 @@ public final class BenchNode {
     }
 
     public static void main(String[] arguments) throws Exception {
+        if (MODEL != null)
+            checkModel();
         try (Cluster cluster = Cluster.single();
              ServerSocket orders = new ServerSocket(0, 50, InetAddress.getByName(Cluster.address(1)))) {
             // A flush writes by the compressor of the table, and a read unpacks a chunk each time.
@@ -42,6 +48,16 @@ public final class BenchNode {
             while (System.in.read() >= 0) {
                 // Only the end counts.
             }
+        }
+    }
+
+    /** Ends this process in a second if the model is misspelled, and not when a node makes its first table. */
+    private static void checkModel() {
+        try {
+            ZiptierCompressor.create(Map.of("format", "deflate"));
+        } catch (ConfigurationException refused) {
+            System.err.println(refused.getMessage());
+            System.exit(2);
         }
     }
 
@@ -89,7 +105,7 @@ public final class BenchNode {
     /** Who compresses, in a line for each set of options: all that a client asks of {@code nodetool sjk mx}. */
     private static String workers(Operations operations) throws Exception {
         StringBuilder workers = new StringBuilder();
-        for (ChunkCountersMXBean compressor : operations.compressors("format=deflate"))
+        for (ChunkCountersMXBean compressor : operations.compressors("format=*"))
             workers.append(compressor.getWorker()).append('\n');
         return workers.toString();
     }

@@ -123,14 +123,19 @@ impl Cluster {
         const TABLE: &str = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
         let asked = self.session.query_unpaged(TABLE, (self.keyspace.as_str(), table));
         let (id,) = self.runtime.block_on(asked)?.into_rows_result()?.single_row::<(Uuid,)>()?;
-        let folders = self.setting("data_file_directories").unwrap_or_default();
-        let folders = folders.trim_matches(['[', ']']).split(", ").map(Path::new);
-        let found = folders
+        let setting = self.setting("data_file_directories").unwrap_or_default();
+        let found = folders(&setting)
             .map(|folder| folder.join(&self.keyspace).join(format!("{table}-{}", id.simple())))
             .find(|folder| folder.is_dir());
         found
             .ok_or_else(|| "its SSTables, which the dictionary is trained on, are not on this machine".into())
     }
+}
+
+/// The folders of a setting: `[/a, /b]` as Cassandra 5 tells it, `["/a","/b"]` as Cassandra 6 does.
+fn folders(setting: &str) -> impl Iterator<Item = &Path> {
+    let folders = setting.trim_matches(['[', ']']).split(',');
+    folders.map(|folder| Path::new(folder.trim().trim_matches('"')))
 }
 
 /// The node's own words about a statement, and what helps if a class is missing.

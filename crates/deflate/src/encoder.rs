@@ -145,7 +145,7 @@ impl<'a> Encoder<'a> {
         let start = out.len();
         let length = self.compress(Huffman::Dynamic, raw, out, max_bytes)?;
         let with_preamble = length + entries::PREAMBLE_BYTES;
-        match self.entries.and_then(Entries::to_preamble) {
+        match self.entries.and_then(|entries| entries.to_preamble(raw.len())) {
             Some(preamble) if with_preamble <= max_bytes => {
                 out.splice(start..start, preamble);
                 Some(with_preamble)

@@ -56,6 +56,9 @@ pub(crate) const PREAMBLE_BYTES: usize = PREAMBLE_BITS * (PARTS - 1) / PADDING_B
 /// With fewer steps the preamble would be more than a fiftieth of the stream.
 const PREAMBLE_STEPS_MIN: usize = 2048;
 
+/// Where a step makes more bytes, four parts side by side are no faster than one.
+const STEP_BYTES_MAX: usize = 4;
+
 /// Bits of *n*.
 const QUARTER_BITS: u32 = 13;
 
@@ -104,9 +107,10 @@ impl Entries {
         self.bits.map(usize::from)
     }
 
-    /// The preamble; `None` if it does not pay, or a part is too long for it.
-    pub(crate) fn to_preamble(self) -> Option<[u8; PREAMBLE_BYTES]> {
-        let is_worth = PARTS * self.quarter() >= PREAMBLE_STEPS_MIN;
+    /// The preamble of a block of so many bytes; `None` if it does not pay, or a part is too long for it.
+    pub(crate) fn to_preamble(self, raw_bytes: usize) -> Option<[u8; PREAMBLE_BYTES]> {
+        let steps = PARTS * self.quarter();
+        let is_worth = steps >= PREAMBLE_STEPS_MIN && steps * STEP_BYTES_MAX >= raw_bytes;
         let fits = self.bits.iter().all(|&bits| bits >> PREAMBLE_BITS == 0);
         let number =
             self.bits.iter().rev().fold(0, |number, &bits| number << PREAMBLE_BITS | u64::from(bits));

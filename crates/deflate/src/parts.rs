@@ -530,6 +530,13 @@ mod tests {
             encoder.compress_with_preamble(&raw, &mut with, 2 * raw.len() + 64).expect("fits");
             assert_eq!(with, without);
         }
+        // Half of it is one long match after the other.
+        let (raw, mut packed) = ([text(8000), vec![0; 8384]].concat(), Vec::new());
+        encoder.compress_with_preamble(&raw[..8000], &mut packed, raw.len()).expect("it shrinks");
+        assert!(crate::has_preamble(&packed));
+        packed.clear();
+        encoder.compress_with_preamble(&raw, &mut packed, raw.len()).expect("it shrinks");
+        assert!(!crate::has_preamble(&packed));
         // A limit that fits the stream without the trailer.
         let (raw, mut packed) = (text(4000), Vec::new());
         let length = encoder.compress(Huffman::Dynamic, &raw, &mut packed, raw.len());

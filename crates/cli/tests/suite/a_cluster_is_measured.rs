@@ -152,6 +152,8 @@ mod on_a_node {
         };
         let (trained, plain) = (bytes(trained), bytes(run("builtin-zstd")));
         assert!(trained < 0.95 * plain, "{trained} bytes with a dictionary, {plain} without");
+        let tokens = bytes(run("ziptier-token"));
+        assert!(tokens < plain, "{tokens} bytes with tokens, {plain} without");
     }
 
     #[test]

@@ -44,26 +44,31 @@ pub struct FormatEstimate {
     pub decompress: Duration,
 }
 
-/// The most bytes of a stored dictionary, which is an option of the table, as text. An option has at most 65,535
-/// bytes. In Cassandra 6 the whole statement that changes a table has no more than that, so 1,023 are left for its
-/// other words.
-pub const DICTIONARY_BYTES_MAX: usize = (65_535 - 1_023) / 4 * 3;
+/// The most bytes of a stored dictionary on nodes of Cassandra 5. As text it is an option of the table, of at most
+/// 65,535 bytes.
+pub const DICTIONARY_BYTES_MAX: usize = 49_149;
+
+/// The same on nodes of Cassandra 6. They keep the whole statement that changes a table, of at most 32,767 bytes, and
+/// 1,023 of these are left for its other words.
+pub const DICTIONARY_BYTES_MAX_6: usize = (32_767 - 1_023) / 4 * 3;
+
 /// Rows that a dictionary is trained on.
 const TRAINING_BYTES: u64 = 4 << 20;
 
-/// Trains tokens for a table on pieces of its rows at equal distances.
+/// Trains tokens for a table on pieces of its rows at equal distances. The stored dictionary has at most `bytes_max`
+/// bytes.
 ///
 /// # Errors
 ///
 /// As [`SsTable::read`](crate::SsTable::read); [`Error::Training`] if the rows have too little in common, or are too
 /// few.
-pub fn train(table: &Table) -> Result<Dictionary, Error> {
-    trained(&sample(table, TRAINING_BYTES)?).map_err(Error::Training)
+pub fn train(table: &Table, bytes_max: usize) -> Result<Dictionary, Error> {
+    trained(&sample(table, TRAINING_BYTES)?, bytes_max).map_err(Error::Training)
 }
 
-fn trained(pieces: &[Vec<u8>]) -> Result<Dictionary, TrainError> {
+fn trained(pieces: &[Vec<u8>], bytes_max: usize) -> Result<Dictionary, TrainError> {
     let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-    Dictionary::train(Format::Token, &pieces, DICTIONARY_BYTES_MAX - Dictionary::ENVELOPE_BYTES, 0)
+    Dictionary::train(Format::Token, &pieces, bytes_max - Dictionary::ENVELOPE_BYTES, 0)
 }
 
 /// A compressor as Cassandra has it.
@@ -157,7 +162,8 @@ impl Estimate {
         } else {
             Vec::new()
         };
-        let candidates = Candidate::all(trained(&training).ok().map(Arc::new)).map_err(Error::Setting)?;
+        let candidates = Candidate::all(trained(&training, DICTIONARY_BYTES_MAX).ok().map(Arc::new))
+            .map_err(Error::Setting)?;
         let steps = candidates.len() * CHUNK_BYTES.len();
         let sample_bytes = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
         let scale = table.raw_bytes() as f64 / sample_bytes.max(1) as f64;

@@ -23,6 +23,8 @@ mod table;
 pub use compression_info::CompressionInfo;
 pub use compressor::dictionary_option;
 pub use error::Error;
-pub use estimate::{CHUNK_BYTES, DICTIONARY_BYTES_MAX, Estimate, FormatEstimate, train};
+pub use estimate::{
+    CHUNK_BYTES, DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Estimate, FormatEstimate, train,
+};
 pub use table::{SsTable, Table};
 pub use ziptier_codec::block::Dictionary;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ziptier_cassandra::{
-    CHUNK_BYTES, DICTIONARY_BYTES_MAX, Dictionary, Estimate, Table, dictionary_option, train,
+    CHUNK_BYTES, DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Dictionary, Estimate, Table,
+    dictionary_option, train,
 };
 use ziptier_codec::block::Setting;
 use ziptier_codec::format::Format;
@@ -149,7 +150,7 @@ fn rows_of_ziptier_come_back() {
         ss_table.read(0, rows.len(), &mut read).unwrap();
         assert!(read == rows, "{}", ss_table.path().display());
     }
-    train(&table).unwrap();
+    train(&table, DICTIONARY_BYTES_MAX).unwrap();
 
     for (options, words) in [
         (&[("format", "lzma")][..], "its format is 'lzma', and deflate, lz4, token and zstd can be read"),
@@ -263,16 +264,23 @@ fn a_dictionary_fits_into_the_statement_that_sets_it() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 1, "LZ4Compressor", &rows(2_000_000), CHUNK);
     let table = Table::open(dir.path()).unwrap();
-    let stored = train(&table).unwrap().to_bytes();
-    assert!(stored.len() <= DICTIONARY_BYTES_MAX, "{} bytes", stored.len());
-    // Cassandra 6 keeps the statement by Java's writeUTF.
-    assert!(DICTIONARY_BYTES_MAX.div_ceil(3) * 4 + 1_000 < 1 << 16);
+    let [stored, short] = [DICTIONARY_BYTES_MAX, 8_000].map(|bytes_max| {
+        let stored = train(&table, bytes_max).unwrap().to_bytes();
+        assert!(stored.len() <= bytes_max, "{} bytes", stored.len());
+        stored
+    });
+    assert!(short.len() < stored.len());
+    // The option of a table, and in Cassandra 6 the whole statement.
+    let characters = |bytes: usize| bytes.div_ceil(3) * 4;
+    assert!(
+        characters(DICTIONARY_BYTES_MAX) < 1 << 16 && characters(DICTIONARY_BYTES_MAX_6) + 1_000 < 1 << 15
+    );
     assert_eq!(Dictionary::from_bytes(&stored).unwrap().format(), Format::Token);
     let estimate = Estimate::of(&table, 1 << 20, |_, _| ()).unwrap();
     assert!(estimate.formats.iter().any(|format| format.name == "ziptier: token"));
 
     let small = tempfile::tempdir().unwrap();
     write(small.path(), 1, "LZ4Compressor", &rows(1_000), CHUNK);
-    let error = train(&Table::open(small.path()).unwrap()).err().unwrap().to_string();
+    let error = train(&Table::open(small.path()).unwrap(), DICTIONARY_BYTES_MAX).err().unwrap().to_string();
     assert!(error.starts_with("the rows of the table give no dictionary: "), "{error}");
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ziptier::ByteSize;
-use ziptier_cassandra::{Error, Estimate, Table};
+use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Error, Estimate, Table};
 
 use crate::output::{self, mib};
 
@@ -29,13 +29,17 @@ pub(crate) enum Command {
         /// KiB of a chunk before compression: a power of two. Reads decompress one chunk at least
         #[arg(long, value_name = "KIB", default_value_t = 16)]
         chunk_kib: u32,
+
+        /// Version of the nodes. 6 takes statements of half the length, and so a shorter dictionary
+        #[arg(long, value_name = "VERSION", default_value_t = 5, value_parser = clap::value_parser!(u8).range(5..=6))]
+        cassandra: u8,
     },
 }
 
 pub(crate) fn run(command: &Command) -> ExitCode {
     let done = match command {
         Command::Estimate { dir, sample } => estimate(dir, sample.0),
-        Command::Train { dir, chunk_kib } => train(dir, *chunk_kib),
+        Command::Train { dir, chunk_kib, cassandra } => train(dir, *chunk_kib, *cassandra),
     };
     match done {
         Ok(report) => {
@@ -50,9 +54,10 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 }
 
 /// The statement on stdout, so that `cqlsh -f` takes it, and all else on stderr.
-fn train(dir: &Path, chunk_kib: u32) -> Result<String, Error> {
+fn train(dir: &Path, chunk_kib: u32, cassandra: u8) -> Result<String, Error> {
     let table = Table::open(dir)?;
-    let dictionary = ziptier_cassandra::dictionary_option(&ziptier_cassandra::train(&table)?);
+    let bytes_max = if cassandra == 6 { DICTIONARY_BYTES_MAX_6 } else { DICTIONARY_BYTES_MAX };
+    let dictionary = ziptier_cassandra::dictionary_option(&ziptier_cassandra::train(&table, bytes_max)?);
     eprintln!("trained a dictionary of {} characters on rows of {}", dictionary.len(), dir.display());
     Ok(format!(
         "ALTER TABLE {} WITH compression = {{'class': 'ZiptierCompressor', 'format': 'token', \

@@ -12,7 +12,7 @@ use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
-use ziptier_cassandra::{Table, dictionary_option};
+use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Table, dictionary_option};
 use ziptier_eval::{
     Answers, Config, Counters, KEY_BYTES, Key, KeyShape, LocalServers, Records, Registration, Target,
     TargetError, Work, own_processors,
@@ -217,7 +217,9 @@ impl CqlTarget {
 
     /// Trains a dictionary on the SSTables, and gives it to the table.
     fn train(&self) -> Result<(), TargetError> {
-        let trained = ziptier_cassandra::train(&Table::open(&self.cluster.folder_of(TABLE)?)?)?;
+        let is_6 = self.cluster.version().is_some_and(|version| version.starts_with("6."));
+        let bytes_max = if is_6 { DICTIONARY_BYTES_MAX_6 } else { DICTIONARY_BYTES_MAX };
+        let trained = ziptier_cassandra::train(&Table::open(&self.cluster.folder_of(TABLE)?)?, bytes_max)?;
         let dictionary = dictionary_option(&trained);
         let option = option_with_dictionary(self.chunk_kib, &dictionary);
         self.cluster.change(&format!("ALTER TABLE {} WITH compression = {option}", self.table))

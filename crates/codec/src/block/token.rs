@@ -7,8 +7,8 @@
 //! | rest | that |
 //!
 //! The encoder takes zstd only where tokens are longer by a quarter, at level 2 by a tenth: tokens unpack four times
-//! faster. While zstd keeps losing, the encoder tries it on fewer and fewer blocks. A block never grows by more than
-//! its first byte.
+//! faster. While zstd keeps losing, the encoder tries it on fewer and fewer blocks, and on those whose tokens save less
+//! than usual. A block never grows by more than its first byte.
 
 use super::context::{Coder, Context, Damage, Failure};
 use super::setting::SettingError;
@@ -36,6 +36,9 @@ fn worth_pct(effort: Effort) -> usize {
 
 /// Blocks in a row that zstd was no better for, or was not tried on, after which it is tried on one in so many.
 const TRY_EVERY: [(u32, u32); 2] = [(8, 16), (128, 64)];
+
+/// Tokens of a block that are longer than usual by this fraction, one in so many, may be those of other data.
+const UNUSUAL: u32 = 8;
 
 /// The trainer and the encoder take rows of this length. The encoder codes them side by side.
 pub(super) const ROW_BYTES: usize = 512;
@@ -105,6 +108,7 @@ impl Engine for Tokens {
             encoder: Encoder::new(),
             scratch: Vec::new(),
             losses: 0,
+            usual: 0,
         };
         Ok(Box::new(Context::new(coder, Format::Token, self.dictionary.fingerprint(), self.counters.open())))
     }
@@ -119,10 +123,12 @@ struct TokenCoder<'a> {
     scratch: Vec<u8>,
     /// Blocks in a row that were no zstd.
     losses: u32,
+    /// Coded bytes of 1,024 raw ones, the mean of late over blocks that were no zstd.
+    usual: u32,
 }
 
 impl TokenCoder<'_> {
-    /// Whether zstd is tried on this block.
+    /// Whether zstd is tried on a block that is like those before.
     fn tries_zstd(&mut self) -> bool {
         self.losses = self.losses.wrapping_add(1);
         let pause = TRY_EVERY.iter().rev().find(|(losses, _)| self.losses > *losses);
@@ -134,14 +140,17 @@ impl TokenCoder<'_> {
         self.scratch.clear();
         self.tokens.encode_block(&mut self.encoder, self.effort, raw, ROW_BYTES, &mut self.scratch);
         let coded_bytes = self.scratch.len();
-        if self.tries_zstd() {
+        let share = (coded_bytes * 1024 / raw.len().max(1)).min(2048) as u32;
+        let is_unusual = self.usual > 0 && share > self.usual + self.usual / UNUSUAL;
+        if is_unusual || self.tries_zstd() {
             let worth = coded_bytes.min(raw.len()) * 100 / (100 + worth_pct(self.effort));
             if self.zstd.compress(raw, &mut self.scratch, worth)?.is_some() {
-                self.losses = 0;
+                self.losses = if is_unusual { self.losses } else { 0 };
                 self.scratch.drain(..coded_bytes);
                 return Ok(Some(ZSTD));
             }
         }
+        self.usual = if self.usual == 0 { share } else { (15 * self.usual + share) / 16 };
         Ok((coded_bytes < raw.len()).then_some(TOKENS))
     }
 
@@ -229,5 +238,42 @@ fn kind_of(packed: &[u8]) -> Result<(u8, &[u8]), Damage> {
         Some((&kind @ (RAW | ZSTD), rest)) => Ok((kind, rest)),
         Some((&TOKENS, rest)) if rest.len() >= CHECK_BYTES => Ok((TOKENS, rest)),
         _ => Err(Damage { position: 0, what: "no kind of token block" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words that a dictionary knows.
+    fn text(seed: u32) -> Vec<u8> {
+        let mut seed = seed;
+        let words = std::iter::repeat_with(|| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ["alpha ", "beta ", "gamma ", "delta ", "epsilon, ", "zeta. "][(seed >> 16) as usize % 6]
+        });
+        words.flat_map(str::bytes).take(4096).collect()
+    }
+
+    #[test]
+    fn a_block_of_other_data_is_zstd_at_once() {
+        let samples: Vec<Vec<u8>> = (0..40).map(text).collect();
+        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+        let dictionary = Dictionary::train(Format::Token, &samples, 16 << 10, 0).expect("words repeat");
+        let engine = Tokens::new(1, Some(Arc::new(dictionary))).expect("it is one of tokens");
+        let mut codec = engine.open().expect("it opens");
+        let mut kind_of_block = |raw: &[u8]| {
+            let mut packed = Vec::new();
+            codec.compress(raw, &mut packed, raw.len() + 1).expect("it works").expect("it fits");
+            packed[0]
+        };
+        // So many that zstd is tried on one in 64.
+        assert!((1000..1200).all(|seed| kind_of_block(&text(seed)) == TOKENS));
+        let numbers: Vec<u8> = (0..256).flat_map(|number: u32| (number * 7919).to_le_bytes()).collect();
+        let others = numbers.repeat(4);
+        for _ in 0..3 {
+            assert_eq!(kind_of_block(&others), ZSTD);
+            assert_eq!(kind_of_block(&text(7)), TOKENS);
+        }
     }
 }

@@ -8,7 +8,8 @@ use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder, Verdicts, Workload,
+    Pace, Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder, Verdicts,
+    Workload,
 };
 
 use crate::cql::NodeToolArgument;
@@ -259,6 +260,11 @@ pub(crate) struct Arguments {
     /// alone]
     #[arg(long, value_parser = microseconds, value_name = "TIME", help_heading = RUNS)]
     until_p99: Option<f64>,
+    /// Operations that arrive per second at each run, whatever the answers. A latency counts from the arrival, so that
+    /// a stall is charged to every operation that came meanwhile. Threads wait as with --until-p99 [default: the closed
+    /// loop, in which a thread waits for its answer]
+    #[arg(long, value_name = "N", conflicts_with = "until_p99", help_heading = RUNS)]
+    rate: Option<f64>,
     /// FIFO of a `perf record --all-cpus --delay -1 --control fifo:FIFO`, which then records the timed windows alone:
     /// neither loads nor rounds that are not measured [default: none]
     #[arg(long, env = "ZIPTIER_PERF_CONTROL", value_name = "FIFO", help_heading = RUNS)]
@@ -325,6 +331,11 @@ impl Arguments {
         named.chain(self.mix.iter().map(|mix| Workload::mixed(mix))).collect()
     }
 
+    fn pace(&self) -> Pace {
+        let until_p99 = self.until_p99.map(Pace::UntilP99);
+        self.rate.map(Pace::Rate).or(until_p99).unwrap_or_default()
+    }
+
     /// The requested plan. An empty list was left open.
     fn plan(&self) -> Result<Plan, Error> {
         Ok(Plan {
@@ -367,7 +378,7 @@ impl Arguments {
             settle_seconds: self.settle,
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
-            until_p99_us: self.until_p99,
+            pace: self.pace(),
             perf_control: self.perf_control.clone(),
             latency: self.latency,
             zlib_accel: self

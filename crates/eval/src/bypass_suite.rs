@@ -8,6 +8,7 @@ use crate::bypass::{BypassSeries, BypassSpec};
 use crate::bypass_plot::plot;
 use crate::bypass_summary::{interval_row, summary_row};
 use crate::error::Error;
+use crate::pace::Pace;
 use crate::plan::{Plan, runs_in_words};
 use crate::process::Launcher;
 use crate::registry::Registry;
@@ -58,7 +59,7 @@ impl BypassPlan {
             "is a series, so there are no medians",
         )?;
         only("--latency", "off".into(), asked.latency, "times every read")?;
-        only("--until-p99", "us".into(), asked.until_p99_us.is_none(), "offers no rates")?;
+        only("--rate or --until-p99", "a number".into(), asked.pace == Pace::Closed, "offers no rates")?;
         only("--perf-control", "a FIFO".into(), asked.perf_control.is_none(), "has no timed window")?;
         let shapes = asked.value_bytes.len() * asked.value_orders.len();
         only("--value-bytes", "several".into(), shapes == 1, "has values of one shape")?;

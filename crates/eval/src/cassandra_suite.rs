@@ -9,6 +9,7 @@ use crate::bench::Outcome;
 use crate::database_suite::{Compared, are_beside, compared};
 use crate::error::Error;
 use crate::measurement::Measurement;
+use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::report::{Format, grouped, objects, steps, tabulated, tsv, wrapped};
 use crate::results_folder::ResultsFolder;
@@ -73,7 +74,7 @@ fn row(one: &Compared<'_>) -> Row {
         ("cpu_us_per_operation", of(cpu_us, 3)),
         ("after_cpu_sec", of(|round| round.servers?.after_cpu_sec, 3)),
         ("write_p99_us", of(|round| Some(round.write?.p99_us), 3)),
-        ("offered_qps", Cell::number(one.figure(|round| round.held_rate(spec.until_p99_us)), 0)),
+        ("offered_qps", Cell::number(one.figure(|round| round.offered_rate(spec.pace)), 0)),
     ]);
     row
 }
@@ -120,7 +121,7 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         let spec = &group[0].configuration.spec;
         text += &format!("\n{}{}{}", wrapped(&in_words(spec)), speeds(group), sizes(group));
     }
-    if let Some(limit_us) = plan.until_p99_us {
+    if let Some(limit_us) = plan.pace.limit_us() {
         text += &steps(outcome, limit_us);
     }
     for configuration in &outcome.configurations {
@@ -143,12 +144,15 @@ fn in_words(spec: &RunSpec) -> String {
         1 => String::new(),
         tables => format!(" on each of {tables} tables"),
     };
-    let rate = match spec.until_p99_us {
-        None => String::new(),
-        Some(limit_us) => format!("; the last rate with a 99th percentile of at most {limit_us} us"),
+    let pace = match spec.pace {
+        Pace::Closed => String::new(),
+        Pace::Rate(per_sec) => format!("; {} offered per second", grouped(per_sec, 0)),
+        Pace::UntilP99(limit_us) => {
+            format!("; the last rate with a 99th percentile of at most {limit_us} us")
+        }
     };
     format!(
-        "{}, {rows} of {} B ({}), chunks of {} B, {} requests in flight{tables}{rate}",
+        "{}, {rows} of {} B ({}), chunks of {} B, {} requests in flight{tables}{pace}",
         spec.workload.name,
         spec.value_bytes,
         spec.value_order,
@@ -310,12 +314,12 @@ mod tests {
     #[test]
     fn the_last_rate_that_held_and_tables_side_by_side_are_told() {
         let mut one = of_servers("builtin-zstd", &[[1000, 600]], Some(2.0));
-        (one.spec.until_p99_us, one.spec.instances) = (Some(20_000.0), 2);
+        (one.spec.pace, one.spec.instances) = (Pace::UntilP99(20_000.0), 2);
         let step = |offered_per_sec, p99_us| Step { offered_per_sec, done_per_sec: 1.0, p99_us };
         one.rounds[0].steps = vec![step(400.0, 9_000.0), step(500.0, 10_000.0), step(625.0, 30_000.0)];
         let all = outcome(vec![one]);
         assert_eq!(figure(&row(&compared(&all)[0]), "offered_qps"), "500");
-        let plan = Plan { until_p99_us: Some(20_000.0), ..asked("cql://a") };
+        let plan = Plan { pace: Pace::UntilP99(20_000.0), ..asked("cql://a") };
         let text = render_compressors(&plan, &all, Format::Table);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains("1 requests in flight on each of 2 tables"), "{text}");

@@ -78,7 +78,7 @@ pub(crate) mod tests {
             settle_seconds: 0.0,
             cpus: vec![],
             instances: 1,
-            until_p99_us: None,
+            pace: usual.pace,
             perf_control: None,
             latency: true,
             zlib_accel: None,

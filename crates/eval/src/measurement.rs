@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::meters::{Growth, ModelledWork, Usage};
+use crate::pace::Pace;
 use crate::spec::RunSpec;
 use crate::target::{Counters, Work};
 
@@ -166,9 +167,9 @@ impl Measurement {
         (self.servers.is_none() || self.loaded_held_bytes.is_some()).then_some(memory)
     }
 
-    /// The highest offered rate that kept the latency limit, if one was searched for.
-    pub fn held_rate(&self, limit_us: Option<f64>) -> Option<f64> {
-        let limit_us = limit_us?;
+    /// The rate of an open loop, or the highest one that kept the limit of latency.
+    pub fn offered_rate(&self, pace: Pace) -> Option<f64> {
+        let Some(limit_us) = pace.limit_us() else { return pace.rate() };
         self.steps
             .iter()
             .filter(|step| step.p99_us <= limit_us)

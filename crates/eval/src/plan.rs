@@ -6,6 +6,7 @@ use crate::bench::{Unavailable, human_seconds};
 use crate::distribution::Distribution;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::keys::KeyShape;
+use crate::pace::Pace;
 use crate::registry::{CodecEngine, Registration, Registry};
 use crate::report::grouped;
 use crate::spec::{RunSpec, TrainOn};
@@ -95,8 +96,8 @@ pub struct Plan {
     pub cpus: Vec<Vec<usize>>,
     /// Stores in parallel.
     pub instances: u64,
-    /// Raise the offered rate until the 99th percentile exceeds this.
-    pub until_p99_us: Option<f64>,
+    /// How fast operations come.
+    pub pace: Pace,
     /// The FIFO of a `perf record --control`, which then records the timed windows alone.
     pub perf_control: Option<PathBuf>,
     /// Whether every operation is timed.
@@ -432,7 +433,7 @@ impl Plan {
             warmup_seconds: self.warmup_seconds,
             settle_seconds: self.settle_seconds,
             instances: self.instances,
-            until_p99_us: self.until_p99_us,
+            pace: self.pace,
             perf_control: self.perf_control.clone(),
             latency: self.latency,
             background_threads: self.background_threads,

@@ -386,7 +386,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
                      every other row, too.\n";
     }
     let mut text = format!("\n{}", wrapped(&meanings));
-    if let Some(limit) = plan.until_p99_us {
+    if let Some(limit) = plan.pace.limit_us() {
         text += &steps(outcome, limit);
     }
     text += &predictions(&outcome.configurations);

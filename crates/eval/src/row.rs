@@ -215,7 +215,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("trainings", Cell::count(counters.trainings)),
         ("adoptions", Cell::count(counters.adoptions)),
         ("adoptions_measured", Cell::count(measured.adoptions)),
-        ("offered_qps", Cell::number(measured.held_rate(spec.until_p99_us), 0)),
+        ("offered_qps", Cell::number(measured.offered_rate(spec.pace), 0)),
         ("target", Cell::Text(spec.target.clone())),
         ("key_shape", Cell::Text(spec.key_shape.to_string())),
         ("value_bytes", Cell::Text(spec.value_bytes.to_string())),

@@ -18,6 +18,7 @@ use crate::keys::KEY_BYTES;
 use crate::measurement::{Measurement, ServersCpu};
 use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::oracle::Oracle;
+use crate::pace::Pace;
 use crate::permutation::Permutation;
 use crate::spec::{RunSpec, TrainOn};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
@@ -46,7 +47,7 @@ pub(crate) fn run<T: Target>(
     spec.check()?;
     progress("reading the corpus");
     let spaces = spaces(spec)?;
-    let clock = (spec.latency || spec.until_p99_us.is_some()).then(Clock::new);
+    let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
     let law = KeyLaw::new(spec.distribution, spec.keys);
     let mut buffers = worker_buffers::<T>(spec);
     let perf = perf_control(spec)?;
@@ -114,10 +115,10 @@ pub(crate) fn run<T: Target>(
     };
     let mut window = match spec.workload.is_fill() {
         true => Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, arena.counters()),
-        false => arena.window(&mut buffers, None),
+        false => arena.window(&mut buffers, spec.pace.rate()),
     };
     let mut steps = Vec::new();
-    if let Some(limit_us) = spec.until_p99_us {
+    if let Some(limit_us) = spec.pace.limit_us() {
         (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
     }
 

@@ -8,6 +8,7 @@ use crate::corpus::Corpus;
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::keys::{KEY_BYTES, KeyShape};
+use crate::pace::Pace;
 use crate::target_options::TargetOptions;
 use crate::values::{ValueBytes, ValueOrder};
 use crate::workload::{LoadOrder, Mix, Workload};
@@ -102,8 +103,8 @@ pub struct RunSpec {
     pub cpus: Vec<usize>,
     /// Stores in parallel.
     pub instances: u64,
-    /// Raise the offered rate until the 99th percentile of latency exceeds this.
-    pub until_p99_us: Option<f64>,
+    /// How fast operations come.
+    pub pace: Pace,
     /// The FIFO of a `perf record --control`, which then records the timed windows alone.
     pub perf_control: Option<PathBuf>,
     /// Whether every operation is timed.
@@ -149,7 +150,7 @@ impl RunSpec {
             is_published: false,
             cpus: Vec::new(),
             instances: 1,
-            until_p99_us: None,
+            pace: Pace::Closed,
             perf_control: None,
             latency: true,
             seed: 1,
@@ -230,21 +231,7 @@ impl RunSpec {
                 "give at least one operation per thread and at most 1,000,000,000,000",
             );
         }
-        if self.until_p99_us.is_some() && self.workload.is_fill() {
-            return wrong(
-                "--until-p99",
-                self.workload.name.clone(),
-                "loading is offered no rates; leave one of them out",
-            );
-        }
-        if self.until_p99_us.is_some_and(|us| !(us > 0.0 && us <= 1e6)) {
-            return wrong(
-                "--until-p99",
-                format!("{:?}", self.until_p99_us),
-                "give microseconds, up to 1000000",
-            );
-        }
-        Ok(())
+        self.pace.check(&self.workload)
     }
 
     /// Bytes of the keys and values that one store is loaded with, about.

@@ -9,6 +9,7 @@ use std::fmt;
 
 use crate::bench::{Outcome, bench};
 use crate::error::Error;
+use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::process::Launcher;
 use crate::registry::Registry;
@@ -78,7 +79,7 @@ fn short(plans: &[Plan]) -> Vec<Plan> {
         seconds: WINDOW_SEC,
         operations: None,
         settle_seconds: 0.0,
-        until_p99_us: None,
+        pace: Pace::Closed,
         perf_control: None,
         rounds: 1,
         out: None,
@@ -132,7 +133,7 @@ mod tests {
             codecs: vec!["builtin-lz4".into(), "ziptier-lz4".into()],
             workloads: ["read_only", "read_write_8_2"].map(|name| Workload::named(name).unwrap()).to_vec(),
             rounds: 3,
-            until_p99_us: Some(20_000.0),
+            pace: Pace::UntilP99(20_000.0),
             perf_control: Some("fifo".into()),
             out: Some("results".into()),
             ..usual
@@ -143,7 +144,7 @@ mod tests {
             let workloads: Vec<&str> = plan.workloads.iter().map(|workload| workload.name.as_str()).collect();
             assert_eq!(workloads, ["read_write_8_2"]);
             assert_eq!((plan.rounds, plan.seconds, plan.keys), (1, WINDOW_SEC, KEYS_MAX));
-            assert_eq!((plan.until_p99_us, plan.perf_control, plan.out), (None, None, None));
+            assert_eq!((plan.pace, plan.perf_control, plan.out), (Pace::Closed, None, None));
         }
     }
 

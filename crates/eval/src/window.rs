@@ -224,24 +224,26 @@ mod tests {
 
     use super::*;
     use crate::keys::Key;
+    use crate::pace::Pace;
     use crate::run;
     use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
 
     const GET_NS: u64 = 10_000;
 
-    /// A store whose calls take 10 us of a simulated clock each, and do not wait for each other.
-    struct Ticking(BTreeMapTarget, Arc<AtomicU64>);
+    /// A store whose calls take 10 us of a simulated clock each, and do not wait for each other. The next get also
+    /// takes the nanoseconds in the last field.
+    struct Ticking(BTreeMapTarget, Arc<AtomicU64>, AtomicU64);
 
     impl Target for Ticking {
         type Batch = Answers;
 
         fn open(config: &Config) -> Result<Self, TargetError> {
-            Ok(Ticking(BTreeMapTarget::open(config)?, Arc::default()))
+            Ok(Ticking(BTreeMapTarget::open(config)?, Arc::default(), AtomicU64::new(0)))
         }
 
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-            self.1.fetch_add(GET_NS, Ordering::Relaxed);
+            self.1.fetch_add(GET_NS + self.2.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             self.0.get(key, value)
         }
 
@@ -306,6 +308,23 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_is_charged_to_every_operation_that_came_meanwhile() {
+        const STALL_NS: u64 = 1_000_000_000;
+        simulated(RunSpec::new("ticking", ""), |arena, buffers| {
+            let mut stalled = |rate| {
+                arena.targets[0].2.store(STALL_NS, Ordering::Relaxed);
+                arena.window(buffers, rate).read.unwrap().p999_us
+            };
+            // A thousand of 4,000 operations come while the store stands still.
+            let open_us = stalled(Some(1_000.0));
+            assert!((900_000.0..1_100_000.0).contains(&open_us), "{open_us}");
+            // A thread that waits for the answer asks nothing meanwhile, and so one operation of 4,000 is late.
+            let closed_us = stalled(None);
+            assert!(closed_us < 100.0, "{closed_us}");
+        });
+    }
+
+    #[test]
     fn perf_records_from_the_begin_of_each_window_to_the_rest_after_it() {
         let orders = tempfile::NamedTempFile::new().unwrap();
         let spec = RunSpec { perf_control: Some(orders.path().to_owned()), ..RunSpec::new("ticking", "") };
@@ -323,7 +342,7 @@ mod tests {
     #[test]
     fn the_rate_that_a_latency_allows_is_found() {
         let limit_us = 40.0;
-        let spec = RunSpec { until_p99_us: Some(limit_us), ..RunSpec::new("ticking", "") };
+        let spec = RunSpec { pace: Pace::UntilP99(limit_us), ..RunSpec::new("ticking", "") };
         simulated(spec, |arena, buffers| {
             let closed = arena.window(buffers, None);
             let capacity = closed.operations as f64 / closed.wall_sec;

@@ -121,7 +121,7 @@ fn plan(target: &str) -> Plan {
         settle_seconds: 0.0,
         cpus: vec![],
         instances: 1,
-        until_p99_us: None,
+        pace: ziptier_eval::Pace::Closed,
         perf_control: None,
         latency: true,
         zlib_accel: None,

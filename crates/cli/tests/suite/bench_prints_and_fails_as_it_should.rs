@@ -200,6 +200,7 @@ fn every_option_works() {
             "3",
         ],
         &["--mix", "scan=100", "--key-shape", "random"],
+        &["--rate", "200000", "--threads", "2", "--workload", "read_write_8_2"],
         &[
             "--target",
             "store",
@@ -285,6 +286,16 @@ fn the_offered_rate_is_raised_until_it_is_too_slow() {
 }
 
 #[test]
+fn a_rate_is_offered_however_fast_the_target_is() {
+    let arguments = ["--workload", "read_only", "--rate", "20000", "--threads", "2"];
+    for row in rows(&arguments) {
+        assert_eq!(number(&row, "offered_qps"), 20_000.0);
+        // A busy machine may do less; the closed loop does a hundred times as much.
+        assert!(number(&row, "qps") < 30_000.0, "{}", row["qps"]);
+    }
+}
+
+#[test]
 fn json_is_json() {
     let output = quick(&["--workload", "read_only", "--rounds", "2", "--format", "json"]);
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -345,6 +356,9 @@ fn bad_requests_end_with_2_and_one_sentence() {
         (&["--rounds", "0"], "give 1 to 1000"),
         (&["--multi-get", "0"], "keys per call"),
         (&["--until-p99", "0"], "give microseconds"),
+        (&["--rate", "0"], "give operations per second"),
+        (&["--rate", "9", "--until-p99", "1ms"], "cannot be used with"),
+        (&["--rate", "9", "--workload", "fillseq"], "loading is offered no rates"),
         (
             &["--target", "store", "--landing-bytes", "5", "--keys", "10"],
             "a landing of 5 bytes was asked for",

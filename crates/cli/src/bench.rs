@@ -8,8 +8,8 @@ use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Pace, Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder, Verdicts,
-    Workload,
+    Outcome, Pace, Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder,
+    Verdicts, Workload,
 };
 
 use crate::cql::NodeToolArgument;
@@ -101,6 +101,7 @@ Examples:
   ziptier bench --suite bypass --codec auto,token --out bench-results
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
+  ziptier bench --target redis://127.0.0.1 --threads 16 --multi-get 16 --corpus FILE --value-order apart
   ziptier bench --target cql://127.0.0.1 --nodetool nodetool --codec builtin-zstd,ziptier-deflate --threads 32
   ziptier bench --suite cassandra --target cql://127.0.0.1 --nodetool nodetool --corpus calgary --rounds 3
   ziptier bench --smoke";
@@ -118,7 +119,8 @@ pub(crate) struct Arguments {
     /// Suite of runs that belong together; other options narrow it
     #[arg(long, value_enum, value_name = "NAME", help_heading = RUNS)]
     suite: Option<Suite>,
-    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), cql://HOST[:PORT][,HOST...] (a table of
+    /// Stores to measure: store, rocksdb (a stock one, loaded at run time), redis://HOST[:PORT][/DATABASE] (an empty
+    /// database of a server that speaks RESP; REDISCLI_AUTH has its password), cql://HOST[:PORT][,HOST...] (a table of
     /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters), btreemap,
     /// btreemap-inline (keys in its nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null;
     /// suites: store]
@@ -189,6 +191,10 @@ pub(crate) struct Arguments {
     /// Keys of a read call; above 1, a latency is that of the whole call
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
+    /// Values of a write call; above 1, a latency is that of the whole call. Targets without such a call store one
+    /// value after the other
+    #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
+    multi_put: usize,
     /// Bytes of a value: a number, or a range such as 16..512 [default: 128; suite rocksdb: 32,256; suite
     /// cassandra: 256,1024, and readings of 800..1200]
     #[arg(long, value_delimiter = ',', value_name = "N|A..B", help_heading = DATA)]
@@ -367,6 +373,7 @@ impl Arguments {
             keys: self.keys.unwrap_or(DEFAULT_KEYS),
             key_shape: self.key_shape,
             multi_get: self.multi_get,
+            multi_put: self.multi_put,
             value_bytes: self.value_bytes.clone(),
             value_orders: self.value_order.clone(),
             corpus: self.corpus.clone(),
@@ -496,10 +503,18 @@ impl Bench {
                 eprint!("{}", Verdicts::of(&outcome).to_text());
             }
         }
+        Ok(self.status(&outcome))
+    }
+
+    /// Says what went wrong; tables say it of their own rows.
+    fn status(&self, outcome: &Outcome) -> u8 {
+        if self.format != Format::Table {
+            eprint!("{}", ziptier_eval::faults(outcome));
+        }
         if let Some(failure) = &outcome.failure {
             eprintln!("error: {failure}");
         }
-        Ok(outcome.exit_status())
+        outcome.exit_status()
     }
 
     fn rocksdb(&self, mut plan: Plan) -> Result<u8, Error> {
@@ -517,10 +532,7 @@ impl Bench {
             output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
             ziptier_eval::write_databases(&outcome)?;
         }
-        if let Some(failure) = &outcome.failure {
-            eprintln!("error: {failure}");
-        }
-        Ok(outcome.exit_status())
+        Ok(self.status(&outcome))
     }
 
     fn cassandra(&self, mut plan: Plan) -> Result<u8, Error> {
@@ -544,10 +556,7 @@ impl Bench {
                 }
                 ziptier_eval::write_compressors(&outcome)?;
             }
-            if let Some(failure) = &outcome.failure {
-                eprintln!("error: {failure}");
-            }
-            status = status.max(outcome.exit_status());
+            status = status.max(self.status(&outcome));
         }
         Ok(status)
     }

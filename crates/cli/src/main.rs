@@ -9,6 +9,7 @@ mod doctor;
 mod far;
 mod folder;
 mod heap;
+mod mbwu;
 mod output;
 mod pages;
 mod program;
@@ -16,6 +17,7 @@ mod rocksdb;
 mod rocksdb_target;
 mod serve;
 mod store_target;
+mod tco;
 
 use std::process::ExitCode;
 
@@ -53,6 +55,9 @@ enum Command {
     Restore(folder::RestoreArguments),
     /// List the devices, libraries and memory of this machine, the path of each codec, and commands that would help
     Doctor(doctor::Arguments),
+    /// Compare platforms by how much work of a storage medium they do (media-based work units)
+    #[command(subcommand)]
+    Mbwu(mbwu::Command),
     /// Write manual pages and completions for shells into a folder
     Pages(pages::Arguments),
     /// Inspect how the files of a RocksDB database are packed, or rewrite them with ziptier's formats or without
@@ -60,6 +65,8 @@ enum Command {
     Rocksdb(rocksdb::Command),
     /// Serve a store to Redis clients
     Serve(Box<serve::Arguments>),
+    /// Compare what the same work costs on servers of different designs, energy and room included
+    Tco(tco::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -71,9 +78,11 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => folder::dump(&arguments),
         Command::Restore(arguments) => folder::restore(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Mbwu(command) => mbwu::run(&command),
         Command::Pages(arguments) => pages::pages(Cli::command(), &arguments),
         Command::Cassandra(command) => cassandra::run(&command),
         Command::Rocksdb(command) => rocksdb::run(&command),
+        Command::Tco(arguments) => tco::tco(&arguments),
         Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }
 }

@@ -2,8 +2,10 @@
 //! clusters that know nothing of each other, each with a table of its own.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::str::FromStr;
+
+use ziptier_eval::{address_of, host_and_port};
 
 /// The begin of each address.
 pub const SCHEME: &str = "cql://";
@@ -44,19 +46,9 @@ impl FromStr for Address {
                 return Err(format!("it has no rows `{other}`; leave `/{other}` out, or give `/timeseries`"));
             }
         };
-        let cluster = |hosts: &str| hosts.split(',').map(host).collect();
+        let cluster = |hosts: &str| hosts.split(',').map(|host| host_and_port(host, PORT)).collect();
         Ok(Address { clusters: hosts.split('+').map(cluster).collect::<Result<_, _>>()?, rows })
     }
-}
-
-fn host(text: &str) -> Result<Host, String> {
-    let bad = || format!("it has a host `{text}`; give HOST or HOST:PORT, such as 127.0.0.1:{PORT}");
-    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| bad()))?;
-    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
 }
 
 impl Address {
@@ -82,12 +74,7 @@ impl Address {
     ///
     /// A sentence that names the host that has none.
     pub fn resolve<'a>(hosts: impl IntoIterator<Item = &'a Host>) -> Result<Vec<SocketAddr>, String> {
-        let first = |(host, port): &Host| {
-            let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| error.to_string());
-            let first = found.and_then(|mut all| all.next().ok_or_else(|| "it has no address".into()));
-            first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
-        };
-        hosts.into_iter().map(first).collect()
+        hosts.into_iter().map(|(host, port)| address_of(host, *port)).collect()
     }
 
     /// Puts the hosts of one address together again, where a list of targets was split at its commas. What

@@ -132,6 +132,7 @@ pub(crate) fn run<T: Target>(
         thread: 0,
         threads: 1,
         multi_get: 1,
+        multi_put: 1,
         clock: Some(clock),
         interval_ns: None,
         quota: None,

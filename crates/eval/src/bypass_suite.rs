@@ -51,6 +51,7 @@ impl BypassPlan {
         let reads = asked.workloads.is_empty() || asked.workloads == [Workload::named("read_only")?];
         only("--workload", "other than read_only".into(), reads, "reads and nothing else")?;
         only("--multi-get", asked.multi_get.to_string(), asked.multi_get == 1, "reads keys one by one")?;
+        only("--multi-put", asked.multi_put.to_string(), asked.multi_put == 1, "writes nothing")?;
         only("--instances", asked.instances.to_string(), asked.instances == 1, "has one store")?;
         only(
             "--rounds",

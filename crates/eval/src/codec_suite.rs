@@ -66,6 +66,7 @@ pub(crate) mod tests {
             keys: 50_000,
             key_shape: usual.key_shape,
             multi_get: 1,
+            multi_put: 1,
             value_bytes: vec![usual.value_bytes],
             value_orders: vec![usual.value_order],
             block_bytes: vec![],

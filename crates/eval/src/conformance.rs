@@ -42,9 +42,9 @@ pub fn check<T: Target>(codec: &str) -> Result<(), String> {
             check_all(&target, &oracle, &mut mistakes);
             verdict(mistakes).map_err(|error| what("loading", error))?;
             for threads in [1, 3] {
-                for multi_get in [1, 16] {
-                    verdict(mixed(&target, &oracle, threads, multi_get)).map_err(|error| {
-                        what(&format!("{threads} threads, {multi_get} keys per read"), error)
+                for at_once in [1, 16] {
+                    verdict(mixed(&target, &oracle, threads, at_once)).map_err(|error| {
+                        what(&format!("{threads} threads, {at_once} keys per call"), error)
                     })?;
                 }
             }
@@ -78,7 +78,7 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
 }
 
 /// Everything at once.
-fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, multi_get: usize) -> Mistakes {
+fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
     let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.len());
     let control = Control::default();
     control.enter(Phase::Measure);
@@ -93,11 +93,12 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, multi_get: usize)
                     mix: Mix { read: 50, write: 30, delete: 15, scan: 5 },
                     thread,
                     threads,
-                    multi_get,
+                    multi_get: at_once,
+                    multi_put: at_once,
                     clock: None,
                     interval_ns: None,
                     quota: Some(MIXED_OPERATIONS),
-                    buffers: Buffers::<T>::new(multi_get, 0),
+                    buffers: Buffers::<T>::new(at_once, 0),
                 };
                 let control = &control;
                 scope.spawn(move || worker.run(control))

@@ -94,6 +94,14 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A file of numbers lacks one, or has an impossible one.
+    #[error("cannot take {path}: {sentence}")]
+    Inputs {
+        /// The file.
+        path: PathBuf,
+        /// Where, what was found, and what to give.
+        sentence: String,
+    },
     /// A check of `--smoke` failed.
     #[error("the check \"{check}\" failed: {reason}")]
     Smoke {

@@ -35,9 +35,11 @@
 //! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
 //! | `cassandra_suite` | the compressors of Cassandra compared, likewise |
 //! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
-//! | `server_suite`, `server_client`, `server_process` | CPU time and memory of servers that speak RESP, side by side |
+//! | `server_suite`, `server_client`, `server_process`, `resp` | CPU time and memory of servers that speak RESP, side by side |
 //! | `listening` | servers that somebody else started, found by the addresses at which they listen |
 //! | `row`, `report`, `results_folder` | columns, tables and files of results |
+//! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
+//! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -58,8 +60,10 @@ mod database_suite;
 mod distribution;
 mod error;
 mod generator;
+mod inputs;
 mod keys;
 mod listening;
+pub mod mbwu;
 mod measurement;
 mod meters;
 mod models;
@@ -71,6 +75,7 @@ mod process;
 mod published;
 mod registry;
 mod report;
+mod resp;
 mod results_folder;
 mod row;
 mod run;
@@ -82,6 +87,7 @@ mod spec;
 mod target;
 mod target_options;
 pub mod targets;
+pub mod tco;
 mod values;
 mod verdict;
 mod warm_up;
@@ -101,8 +107,9 @@ pub use database_suite::{database_suite, render_databases, write_databases};
 pub use distribution::Distribution;
 pub use error::Error;
 pub use generator::Generator;
+pub use inputs::{Effect, Inputs, Number, deviation, effects};
 pub use keys::{KEY_BYTES, Key, KeyShape};
-pub use listening::{LocalServers, own_processors};
+pub use listening::{LocalServers, address_of, host_and_port, own_processors};
 pub use measurement::{Latency, Measurement, ServersCpu, Step};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use models::models;
@@ -111,7 +118,7 @@ pub use pace::Pace;
 pub use plan::Plan;
 pub use process::{Launcher, serve_child};
 pub use registry::{CodecEngine, Registration, Registry};
-pub use report::{Format, render};
+pub use report::{Format, faults, render};
 pub use results_folder::Program;
 pub use server_process::ServerProgram;
 pub use server_suite::{ServerOutcome, ServerPlan, server_suite};

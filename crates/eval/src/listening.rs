@@ -5,7 +5,7 @@
 //! is then unknown, never zero.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -18,6 +18,32 @@ const WATCHED: Duration = Duration::from_millis(300);
 const QUIET_PERIODS: usize = 2;
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
+
+/// Reads `HOST`, `HOST:PORT` or `[IPV6]:PORT`, with the usual port where none is given.
+///
+/// # Errors
+///
+/// A sentence that begins with "it".
+pub fn host_and_port(text: &str, usual_port: u16) -> Result<(String, u16), String> {
+    let bad = || format!("it has a host `{text}`; give HOST or HOST:PORT, such as 127.0.0.1:{usual_port}");
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(usual_port), |port| port.parse().map_err(|_| bad()))?;
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}
+
+/// The first address of a host.
+///
+/// # Errors
+///
+/// A sentence that begins with "it".
+pub fn address_of(host: &str, port: u16) -> Result<SocketAddr, String> {
+    let found = (host, port).to_socket_addrs().map_err(|error| error.to_string());
+    let first = found.and_then(|mut all| all.next().ok_or_else(|| "it has no address".into()));
+    first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
+}
 
 /// The processes of servers on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +84,8 @@ impl LocalServers {
     /// Waits until they do nothing for most of a second, or for a minute at most.
     pub fn wait_until_quiet(&self) {
         let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
-        wait_until_quiet(cpu_sec, QUIET_SHARE, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+        let share = QUIET_SHARE * self.pids.len() as f64;
+        wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
     }
 }
 

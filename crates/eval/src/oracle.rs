@@ -28,7 +28,7 @@ impl Word {
         self.0 & VERSION
     }
 
-    fn in_flight(self) -> bool {
+    pub(crate) fn in_flight(self) -> bool {
         self.0 & IN_FLIGHT != 0
     }
 

@@ -74,6 +74,8 @@ pub struct Plan {
     pub key_shape: KeyShape,
     /// Keys per read call.
     pub multi_get: usize,
+    /// Values per write call.
+    pub multi_put: usize,
     /// Lengths of values.
     pub value_bytes: Vec<ValueBytes>,
     /// Which part of the corpus a key's value is.
@@ -426,6 +428,7 @@ impl Plan {
             keys: self.keys,
             key_shape: self.key_shape,
             multi_get: self.multi_get,
+            multi_put: self.multi_put,
             train_on: self.train_on,
             distribution: self.distribution,
             seconds: self.seconds,

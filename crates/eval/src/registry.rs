@@ -10,7 +10,9 @@ use crate::meters::Meters;
 use crate::spec::RunSpec;
 use crate::target::{Config, Target, TargetError};
 use crate::target_options::{Huffman, Path};
-use crate::targets::{BTreeMapInlineTarget, BTreeMapTarget, HashMapTarget, NullTarget, SkipListTarget};
+use crate::targets::{
+    BTreeMapInlineTarget, BTreeMapTarget, HashMapTarget, NullTarget, RESP_NAME, RespTarget, SkipListTarget,
+};
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
 type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Error>;
@@ -187,7 +189,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The uncompressed yardsticks and the harness itself, after the program's own targets.
+    /// The uncompressed yardsticks, any RESP server and the harness itself, after the program's own targets.
     pub fn with(mut own: Vec<Registration>) -> Self {
         own.push(Registration::of::<BTreeMapTarget>(
             "btreemap",
@@ -209,6 +211,14 @@ impl Registry {
             "crossbeam SkipMap, lock-free, uncompressed",
             &["none"],
         ));
+        own.push(
+            Registration::of::<RespTarget>(
+                RESP_NAME,
+                "an empty database of a server that speaks RESP",
+                &["none"],
+            )
+            .foreign(),
+        );
         let null = Registration::of::<NullTarget>(
             "null",
             "stores nothing: what the harness itself costs",

@@ -336,8 +336,11 @@ pub(crate) fn listed<T: ToString>(list: &[T]) -> String {
 fn title(plan: &Plan) -> String {
     let several =
         if plan.instances > 1 { format!(" in each of {} stores", plan.instances) } else { String::new() };
-    let batches =
-        if plan.multi_get > 1 { format!(", reads in batches of {}", plan.multi_get) } else { String::new() };
+    let in_batches = |what: &str, number: usize| match number {
+        1 => String::new(),
+        number => format!(", {what} in batches of {number}"),
+    };
+    let batches = in_batches("reads", plan.multi_get) + &in_batches("writes", plan.multi_put);
     let halves = match plan.train_on {
         crate::spec::TrainOn::All => "",
         crate::spec::TrainOn::FirstHalf => " (second half; the first half was loaded before)",
@@ -401,21 +404,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     for note in notes {
         text += &wrapped(&format!("note: {note}"));
     }
-    for configuration in &outcome.configurations {
-        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
-        if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
-            text += &format!("WRONG ANSWERS: {name}, {workload}; the first: {first}\n");
-        }
-        if configuration.rounds.iter().any(Measurement::has_retrained) {
-            text += &format!(
-                "NOT HELD OUT: {name}, {workload}: it took a dictionary of the second half into use\n"
-            );
-        }
-    }
-    if let Some(folder) = &outcome.folder {
-        text += &format!("written to {}\n", folder.display());
-    }
-    text
+    text + &faults(outcome)
 }
 
 /// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.
@@ -451,6 +440,26 @@ fn prediction(configuration: &Configuration) -> Option<String> {
         in_columns(spec),
         spec.workload.name
     )))
+}
+
+/// What makes a benchmark fail that was measured to its end: a line for each configuration, and nothing if all is well.
+pub fn faults(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for configuration in &outcome.configurations {
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
+        if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
+            text += &format!("WRONG ANSWERS: {name}, {workload}; the first: {first}\n");
+        }
+        if configuration.rounds.iter().any(Measurement::has_retrained) {
+            text += &format!(
+                "NOT HELD OUT: {name}, {workload}: it took a dictionary of the second half into use\n"
+            );
+        }
+    }
+    if let Some(folder) = &outcome.folder {
+        text += &format!("written to {}\n", folder.display());
+    }
+    text
 }
 
 pub(crate) fn steps(outcome: &Outcome, limit_us: f64) -> String {

@@ -223,6 +223,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("train_on", Cell::Text(spec.train_on.to_string())),
         ("distribution", Cell::Text(spec.distribution.to_string())),
         ("multi_get", Cell::Count(spec.multi_get as i64)),
+        ("multi_put", Cell::Count(spec.multi_put as i64)),
         ("landing_bytes", Cell::count(spec.landing_bytes.map(|bytes| bytes as u64))),
         ("instances", Cell::Count(spec.instances as i64)),
         ("background", Cell::count(spec.background.map(u64::from))),

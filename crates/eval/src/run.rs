@@ -285,16 +285,23 @@ pub(crate) fn load<T: Target>(
     let threads = if order == LoadOrder::Sequential { 1 } else { threads };
     let part = |thread: u64| {
         let mut part = Mistakes::default();
-        for position in (thread..oracle.len()).step_by(threads as usize) {
-            let index = match order {
+        let mut positions = (thread..oracle.len()).step_by(threads as usize).peekable();
+        let (mut indices, mut records) = (Vec::new(), Vec::new());
+        while positions.peek().is_some() {
+            indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
                 LoadOrder::Random => random.at(position),
                 LoadOrder::Sequential => position,
+            }));
+            records.extend(indices.iter().map(|&index| (oracle.key(index), oracle.begin_put(index))));
+            let done = match records.as_slice() {
+                [(key, value)] => target.put(key, value),
+                records => target.multi_put(records),
             };
-            let value = oracle.begin_put(index);
-            if let Err(error) = target.put(&oracle.key(index), value) {
-                part.add(|| failed("put", index, &error));
+            if let Err(error) = done {
+                part.add(|| failed("put", indices[0], &error));
             }
-            oracle.finish(index);
+            indices.drain(..).for_each(|index| oracle.finish(index));
+            records.clear();
         }
         part
     };

@@ -13,6 +13,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::keys::KeyShape;
+use crate::resp::{self, SILENCE_MAX};
 use crate::values::Values;
 
 /// One request, with the version of the value that is written or expected.
@@ -22,8 +23,6 @@ pub(crate) enum Call {
     Get(u64, u32),
 }
 
-/// A server that is silent for this long hangs.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// The interval at which the client checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause between two looks at the clock where requests have a rate.
@@ -47,15 +46,11 @@ pub(crate) struct Records<'a> {
 
 impl Records<'_> {
     fn encode(&self, call: Call, out: &mut Vec<u8>) {
-        // Writing to a Vec cannot fail.
-        let _ = match call {
-            Call::Set(..) => write!(out, "*3\r\n$3\r\nSET\r\n"),
-            Call::Get(..) => write!(out, "*2\r\n$3\r\nGET\r\n"),
-        };
-        let (Call::Set(key, _) | Call::Get(key, _)) = call;
-        bulk(&self.shape.key(key), out);
-        if let Call::Set(key, version) = call {
-            bulk(self.values.slice(key, version), out);
+        match call {
+            Call::Set(key, version) => {
+                resp::request(&[b"SET", &self.shape.key(key), self.values.slice(key, version)], out);
+            }
+            Call::Get(key, _) => resp::request(&[b"GET", &self.shape.key(key)], out),
         }
     }
 
@@ -63,15 +58,9 @@ impl Records<'_> {
         out.clear();
         match call {
             Call::Set(..) => out.extend_from_slice(b"+OK\r\n"),
-            Call::Get(key, version) => bulk(self.values.slice(key, version), out),
+            Call::Get(key, version) => resp::value(self.values.slice(key, version), out),
         }
     }
-}
-
-fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
-    let _ = write!(out, "${}\r\n", bytes.len());
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
 }
 
 struct Connection {
@@ -304,7 +293,7 @@ mod tests {
         let mut reply = Vec::new();
         match value {
             None => reply.extend_from_slice(b"+OK\r\n"),
-            Some(value) => bulk(value, &mut reply),
+            Some(value) => resp::value(value, &mut reply),
         }
         reply
     }

@@ -1,14 +1,14 @@
 //! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their
 //! process id.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::resp::{Connection, Reply};
 
 /// A program that serves RESP, and its arguments; `{port}` among them stands for the port.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl Server {
         let mut server = Server { name: program.name.clone(), address, child };
         let began = Instant::now();
         // One that still reads what it has on disk answers with an error.
-        while server.ask("PING").as_deref() != Some("+PONG\r\n") {
+        while server.ask(&[b"PING"]).as_deref() != Some("PONG") {
             if let Ok(Some(status)) = server.child.try_wait() {
                 return Err(server.failed(format!("it ended at its start ({status})")));
             }
@@ -85,22 +85,11 @@ impl Server {
         Error::Run { run: self.name.clone(), sentence, status: 1 }
     }
 
-    /// The reply to a command without arguments.
-    fn ask(&self, command: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        stream.set_read_timeout(Some(START_MAX)).ok()?;
-        stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
-        let (mut reply, mut part) = (Vec::new(), [0; 4096]);
-        loop {
-            let got = stream.read(&mut part).ok().filter(|got| *got > 0)?;
-            reply.extend_from_slice(&part[..got]);
-            let text = String::from_utf8_lossy(&reply);
-            let (head, rest) = text.split_once("\r\n").unwrap_or((&text, ""));
-            match head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
-                Some(length) if rest.len() >= length => return Some(rest.to_owned()),
-                None if text.ends_with("\r\n") => return Some(text.into_owned()),
-                _ => {}
-            }
+    /// The words or the value that answer a request.
+    fn ask(&self, request: &[&[u8]]) -> Option<String> {
+        match Connection::open(self.address).ok()?.ask(request).ok()? {
+            Reply::Status(bytes) | Reply::Value(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
         }
     }
 
@@ -111,7 +100,7 @@ impl Server {
 
     pub(crate) fn memory(&self) -> ServerMemory {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let info = self.ask("INFO memory").unwrap_or_default();
+        let info = self.ask(&[b"INFO", b"memory"]).unwrap_or_default();
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
         ServerMemory {
             rss_bytes: crate::meters::rss_of(&status),

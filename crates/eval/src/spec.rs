@@ -69,6 +69,8 @@ pub struct RunSpec {
     pub key_shape: KeyShape,
     /// Keys per read call; 1 means single gets.
     pub multi_get: usize,
+    /// Values per write call.
+    pub multi_put: usize,
     /// Lengths of values.
     pub value_bytes: ValueBytes,
     /// Which part of the corpus a key's value is.
@@ -133,6 +135,7 @@ impl RunSpec {
             keys: 50_000,
             key_shape: KeyShape::Decimal,
             multi_get: 1,
+            multi_put: 1,
             value_bytes: ValueBytes { min: 128, max: 128 },
             value_order: ValueOrder::Strangers,
             corpus: corpus.into(),
@@ -201,12 +204,13 @@ impl RunSpec {
                 "give at least one key per thread and at most 2,000,000,000",
             );
         }
-        if self.multi_get == 0 || self.multi_get > 65_536 {
-            return wrong(
-                "--multi-get",
-                self.multi_get.to_string(),
-                "give 1 (single reads) to 65536 keys per call",
-            );
+        for (what, number, expected) in [
+            ("--multi-get", self.multi_get, "give 1 (single reads) to 65536 keys per call"),
+            ("--multi-put", self.multi_put, "give 1 (single writes) to 65536 values per call"),
+        ] {
+            if !(1..=65_536).contains(&number) {
+                return wrong(what, number.to_string(), expected);
+            }
         }
         if let Some(threads) = self.background_threads.filter(|&threads| threads > 64) {
             return wrong("--background-threads", threads.to_string(), "give 0 to 64");

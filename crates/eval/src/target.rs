@@ -53,6 +53,9 @@ pub trait Target: Sized + Send + Sync {
     /// each call decodes a whole block.
     const CHECKED_AT_ONCE: usize = 1;
 
+    /// The number of keys that a call stores while keys are loaded.
+    const LOADED_AT_ONCE: usize = 1;
+
     /// Checks whether [`Target::open`] would take these options, without opening anything. It refuses an option in one
     /// sentence that begins with "it". The default takes no options.
     fn check(config: &Config) -> Result<(), TargetError> {
@@ -76,6 +79,12 @@ pub trait Target: Sized + Send + Sync {
 
     /// Appends up to `limit` records in key order, from `from` on, to `records`.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
+
+    /// Stores several values, of different keys, and replaces the old ones. A target without a call for several stores
+    /// one after the other.
+    fn multi_put(&self, records: &[(Key, &[u8])]) -> Result<(), TargetError> {
+        records.iter().try_for_each(|(key, value)| self.put(key, value))
+    }
 
     /// Told once, when all keys are loaded: a target that is usually measured after it came to rest does so here. That
     /// counts as loading.

@@ -148,6 +148,7 @@ impl<T: Target> Arena<'_, T> {
             thread,
             threads: spec.threads,
             multi_get: spec.multi_get,
+            multi_put: spec.multi_put,
             clock: self.clock.cloned(),
             interval_ns,
             quota: None,

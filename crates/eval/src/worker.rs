@@ -108,6 +108,7 @@ pub(crate) struct Worker<'a, T: Target> {
     pub(crate) thread: u64,
     pub(crate) threads: u64,
     pub(crate) multi_get: usize,
+    pub(crate) multi_put: usize,
     pub(crate) clock: Option<Clock>,
     pub(crate) interval_ns: Option<f64>,
     /// Ends the timed window by itself after so many operations; a multi-get that has begun is finished.
@@ -145,7 +146,16 @@ impl<T: Target> Buffers<T> {
     }
 }
 
-impl<T: Target> Worker<'_, T> {
+/// Writes that are announced, and go to the target together.
+#[derive(Default)]
+struct Writes<'a> {
+    indices: Vec<u64>,
+    records: Vec<(Key, &'a [u8])>,
+    /// When the first of them came.
+    arrival: Option<u64>,
+}
+
+impl<'a, T: Target> Worker<'a, T> {
     /// Works until told to stop, or until its quota is done; the tally that comes back is that of the timed window.
     pub(crate) fn run(mut self, control: &Control) -> Buffers<T> {
         let mut phase = Phase::WarmUp;
@@ -156,6 +166,7 @@ impl<T: Target> Worker<'_, T> {
         let mut quota = u64::MAX;
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
+        let mut writes = Writes::default();
         let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.target.work());
         loop {
             for slot in &mut plan {
@@ -168,14 +179,14 @@ impl<T: Target> Worker<'_, T> {
                 let now = control.phase();
                 if now != phase {
                     if now == Phase::Stop {
-                        return self.buffers;
+                        return self.finished(&mut writes);
                     }
                     phase = now;
                     quota = self.quota.unwrap_or(u64::MAX);
                     self.buffers.tally.restart();
                 }
                 if self.buffers.tally.operations >= quota {
-                    return self.buffers;
+                    return self.finished(&mut writes);
                 }
                 let arrival = match &mut arrivals {
                     None => None,
@@ -184,9 +195,17 @@ impl<T: Target> Worker<'_, T> {
                 match operation {
                     Operation::Read if self.multi_get == 1 => self.read(index, forecast, arrival),
                     Operation::Read => self.read_later(index, arrival),
-                    Operation::Write => self.write(index, forecast, arrival),
-                    Operation::Delete => self.delete(index, arrival),
-                    Operation::Scan => self.scan(index, arrival),
+                    Operation::Write if self.multi_put == 1 => self.write(index, forecast, arrival),
+                    Operation::Write => self.write_later(index, forecast, arrival, &mut writes),
+                    Operation::Delete => {
+                        self.write_first(index, &mut writes);
+                        self.delete(index, arrival);
+                    }
+                    Operation::Scan => {
+                        // It meets keys that nobody observes before.
+                        self.write_all(&mut writes);
+                        self.scan(index, arrival);
+                    }
                 }
             }
         }
@@ -312,6 +331,61 @@ impl<T: Target> Worker<'_, T> {
         if let Err(error) = done {
             self.buffers.tally.mistakes.add(|| failed("put", index, &error));
         }
+    }
+
+    /// Adds a write to those that go together, and makes them once they are enough.
+    fn write_later(
+        &mut self,
+        index: u64,
+        forecast: &Forecast,
+        arrival: Option<u64>,
+        writes: &mut Writes<'a>,
+    ) {
+        self.write_first(index, writes);
+        if writes.indices.is_empty() {
+            writes.arrival = arrival;
+        }
+        writes.records.push((self.oracle.key(index), self.oracle.begin_put_as(index, forecast)));
+        writes.indices.push(index);
+        if writes.indices.len() == self.multi_put {
+            self.write_all(writes);
+        }
+    }
+
+    /// Makes the gathered writes if one of them is to this key, which another write may not overtake.
+    fn write_first(&mut self, index: u64, writes: &mut Writes<'a>) {
+        if self.multi_put > 1 && self.oracle.observe(index).in_flight() {
+            self.write_all(writes);
+        }
+    }
+
+    fn write_all(&mut self, writes: &mut Writes<'a>) {
+        let (operations, ns) = self.make(writes);
+        self.buffers.tally.operations += operations;
+        if let Some(ns) = ns {
+            self.buffers.tally.write_ns.saturating_record(ns);
+        }
+    }
+
+    /// Makes the gathered writes; returns how many, and how long the call took.
+    fn make(&mut self, writes: &mut Writes<'a>) -> (u64, Option<u64>) {
+        let Some(&first) = writes.indices.first() else { return (0, None) };
+        let operations = writes.indices.len() as u64;
+        let start = self.start(writes.arrival);
+        let done = self.target.multi_put(&writes.records);
+        let ns = self.elapsed_ns(start);
+        if let Err(error) = done {
+            self.buffers.tally.mistakes.add(|| failed("multi_put", first, &error));
+        }
+        writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
+        writes.records.clear();
+        (operations, ns)
+    }
+
+    /// Makes the last writes, which no window counts.
+    fn finished(mut self, writes: &mut Writes<'a>) -> Buffers<T> {
+        self.make(writes);
+        self.buffers
     }
 
     fn delete(&mut self, index: u64, arrival: Option<u64>) {

@@ -108,6 +108,7 @@ fn plan(target: &str) -> Plan {
         keys: 1_000,
         key_shape: usual.key_shape,
         multi_get: 1,
+        multi_put: 1,
         value_bytes: vec![usual.value_bytes],
         value_orders: vec![usual.value_order],
         names_unavailable: false,

@@ -4,7 +4,7 @@ use ziptier_eval::Registry;
 
 #[test]
 fn every_target_conforms() {
-    for target in Registry::with(vec![]).iter() {
+    for target in Registry::with(vec![]).iter().filter(|target| !target.is_foreign) {
         for codec in &target.codecs {
             target
                 .check_conformance(codec)

@@ -12,9 +12,19 @@ fn each_command_has_a_page_and_is_completed() {
     for shell in ["ziptier.bash", "ziptier.fish", "_ziptier"] {
         assert!(read(shell).contains("maxmemory-policy"), "{shell}");
     }
-    for command in
-        ["bench", "bench-server", "check", "dump", "restore", "doctor", "pages", "rocksdb", "serve"]
-    {
+    for command in [
+        "bench",
+        "bench-server",
+        "check",
+        "dump",
+        "restore",
+        "doctor",
+        "mbwu",
+        "pages",
+        "rocksdb",
+        "serve",
+        "tco",
+    ] {
         assert!(
             read("ziptier.1").contains(&format!("ziptier\\-{}", command.replace('-', "\\-"))),
             "{command}"

@@ -1,0 +1,133 @@
+//! `ziptier bench --target redis://...` on real servers. A benchmark that emptied a database in use would lose a user's
+//! keys, and one that took its own CPU time for the server's would praise the slower server.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::{Client, Server, serve, ziptier};
+
+/// A Redis of this test's own, killed with this.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start(arguments: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("make test installs redis-server");
+        ziptier_testing::until("redis-server answers", || Client::connect(port).is_ok());
+        Redis { child, port }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A short benchmark of the server at this port.
+fn bench(port: u16, database: &str, arguments: &[&str]) -> Command {
+    let mut command = ziptier();
+    let target = format!("redis://127.0.0.1:{port}{database}");
+    command.args(["bench", "--target", &target, "--format", "tsv", "--threads", "4", "--warmup", "0"]);
+    command.args(["--keys", "2000"]).args(arguments).env_remove("REDISCLI_AUTH");
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn number(output: &Output, column: &str) -> f64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let [names, row] = text.lines().collect::<Vec<_>>().try_into().unwrap_or_else(|_| panic!("{text}"));
+    let place = names.split('\t').position(|name| name == column).unwrap();
+    let cell = row.split('\t').nth(place).unwrap();
+    cell.parse().unwrap_or_else(|_| panic!("{column} is {cell}"))
+}
+
+#[test]
+fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
+    let (redis, ours) = (Redis::start(&[]), Server::start(&mut serve()));
+    for port in [redis.port, ours.port] {
+        for arguments in [
+            &["--mix", "read=50,write=30,delete=20", "--seconds", "1"][..],
+            &[
+                "--workload",
+                "read_only",
+                "--multi-get",
+                "16",
+                "--operations",
+                "40000",
+                "--value-bytes",
+                "0..3000",
+            ],
+        ] {
+            let output = bench(port, "", arguments).output().unwrap();
+            assert!(output.status.success(), "{}", said(&output));
+            assert_eq!(number(&output, "mismatches"), 0.0);
+            // What the server holds, and its CPU time, are not those of the client.
+            assert!(number(&output, "qps_per_cpu_core") > 0.0);
+            let held = number(&output, "held_per_raw");
+            assert!((0.1..8.0).contains(&held), "{held}");
+            assert_eq!(Client::connect(port).unwrap().ask(&[b"DBSIZE"]).unwrap(), ":0");
+        }
+    }
+}
+
+#[test]
+fn a_database_with_keys_is_refused_and_keeps_them() {
+    let redis = Redis::start(&[]);
+    let mut client = Client::connect(redis.port).unwrap();
+    assert_eq!(client.ask(&[b"SET", b"order:1", b"a user's"]).unwrap(), "+OK");
+    let output = bench(redis.port, "", &["--seconds", "0.1"]).output().unwrap();
+    let told = said(&output);
+    assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
+    assert!(told.contains("it has 1 keys") && told.contains(&format!(":{}/1", redis.port)), "{told}");
+    assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
+    // The next database is another one.
+    let output = bench(redis.port, "/1", &["--workload", "read_only", "--seconds", "0.1"]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
+}
+
+#[test]
+fn a_password_comes_from_the_environment_and_is_never_shown() {
+    let redis = Redis::start(&["--requirepass", "hunter2"]);
+    let run = |password: &str| {
+        let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "0.1"]);
+        command.env("REDISCLI_AUTH", password).output().unwrap()
+    };
+    let output = run("hunter2");
+    assert!(output.status.success(), "{}", said(&output));
+    let output = run("hunter3");
+    let told = said(&output);
+    assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
+    assert!(told.contains("it refused AUTH: ") && !told.contains("hunter"), "{told}");
+    let output = bench(redis.port, "", &["--seconds", "0.1"]).output().unwrap();
+    assert!(said(&output).contains("it refused DBSIZE: NOAUTH"), "{}", said(&output));
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
+    let mut redis = Redis::start(&[]);
+    let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "3"]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = Client::connect(redis.port).unwrap();
+    ziptier_testing::until("keys are loaded", || client.ask(&[b"DBSIZE"]).unwrap() == ":2000");
+    std::thread::sleep(Duration::from_millis(100));
+    redis.child.kill().unwrap();
+    let output = running.wait_with_output().unwrap();
+    let told = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("it closed the connection") || told.contains("no server answers"), "{told}");
+}

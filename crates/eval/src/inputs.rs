@@ -1,0 +1,338 @@
+//! Files of numbers that a user gives, and what each number does to a result.
+//!
+//! The files are TOML. A number is `5703` or `{ value = 5703, error = 100 }`. The error is one standard deviation. Errors are taken as
+//! independent, so that their effects add up by squares.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use toml::{Table, Value};
+
+use crate::error::Error;
+
+/// A file of numbers.
+pub trait Inputs: DeserializeOwned {
+    /// Checks what each number may be. The error is a sentence that names the field.
+    fn check(&self) -> Result<(), String>;
+
+    /// Reads a file, and the table of its numbers.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a field is missing, unknown or impossible.
+    fn read(path: &Path) -> Result<(Self, Table), Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|sentence| Error::Inputs { path: path.to_owned(), sentence })
+    }
+
+    /// Reads a text. The error is a sentence that begins with the line, where one is at fault.
+    fn parse(text: &str) -> Result<(Self, Table), String> {
+        let told = |error: toml::de::Error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text[..start.min(text.len())].matches('\n').count() + 1;
+            format!("line {line}: {}", error.message().lines().collect::<Vec<_>>().join(" "))
+        };
+        let inputs: Self = toml::from_str(text).map_err(told)?;
+        let table = text.parse::<Table>().map_err(told)?;
+        inputs.check()?;
+        Ok((inputs, table))
+    }
+}
+
+/// Checks that a number lies within bounds. The error is a sentence.
+pub(crate) fn within(what: &str, number: Number, least: f64, most: f64) -> Result<(), String> {
+    match number.0 {
+        given if (least..=most).contains(&given) => Ok(()),
+        given if most == f64::MAX => Err(format!("{what} is {given}; give a number from {least} on")),
+        given => Err(format!("{what} is {given}; give a number from {least} to {most}")),
+    }
+}
+
+/// Checks that a number is above 0. The error is a sentence.
+pub(crate) fn above_0(what: &str, number: Number) -> Result<(), String> {
+    match number.0 {
+        given if given > 0.0 && given.is_finite() => Ok(()),
+        given => Err(format!("{what} is {given}; give a number above 0")),
+    }
+}
+
+/// A number of a file, without its error.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Number(pub f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a number, or { value = NUMBER, error = NUMBER }")]
+        enum Written {
+            Plain(f64),
+            WithError(WithError),
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct WithError {
+            value: f64,
+            #[serde(rename = "error")]
+            _error: f64,
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Plain(value) | Written::WithError(WithError { value, .. }) => Ok(Number(value)),
+        }
+    }
+}
+
+/// What a number of a file does to a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// Where the number stands, such as `design zstd, watts_busy`.
+    pub name: String,
+    /// The number.
+    pub value: f64,
+    /// How far it was moved, down and up.
+    pub by: f64,
+    /// Whether that is the error that the file gives; else a tenth of the number.
+    pub is_error: bool,
+    /// The result without a move.
+    pub result: f64,
+    /// The result with the number moved down, and up; nothing where it is impossible.
+    pub moved: [Option<f64>; 2],
+}
+
+impl Effect {
+    /// How far the result goes, from the one end to the other. An end that is impossible is taken to lie as far away as
+    /// the other.
+    pub fn width(&self) -> f64 {
+        match self.moved {
+            [Some(down), Some(up)] => (up - down).abs(),
+            [Some(end), None] | [None, Some(end)] => 2.0 * (end - self.result).abs(),
+            [None, None] => 0.0,
+        }
+    }
+}
+
+/// A place in a table: names of fields, and places in arrays.
+#[derive(Debug, Clone)]
+enum Step {
+    Field(String),
+    Place(usize),
+}
+
+/// Moves every number of the inputs down and up, by its error or by a tenth, and asks for the result each time. Those
+/// that do most come first; those that do nothing are left out.
+pub fn effects<I: Inputs>(table: &Table, result: impl Fn(&I) -> Option<f64>) -> Vec<Effect> {
+    effects_in(table, |table| {
+        let inputs = I::deserialize(table.clone()).ok().filter(|inputs| inputs.check().is_ok())?;
+        result(&inputs).filter(|result| result.is_finite())
+    })
+}
+
+fn effects_in(table: &Table, result: impl Fn(&Table) -> Option<f64>) -> Vec<Effect> {
+    let Some(unmoved) = result(table) else { return Vec::new() };
+    let mut paths = Vec::new();
+    find(&Value::Table(table.clone()), &mut Vec::new(), &mut paths);
+    let mut effects: Vec<Effect> = paths
+        .into_iter()
+        .map(|path| {
+            let number = at(table, &path);
+            let value = plain(number).or_else(|| number.get("value").and_then(plain)).unwrap_or(0.0);
+            let error = number.get("error").and_then(plain);
+            let by = error.unwrap_or(value.abs() / 10.0);
+            let moved = |to: f64| {
+                let mut moved = Value::Table(table.clone());
+                *at_mut(&mut moved, &path) = Value::Float(to);
+                moved.as_table().and_then(&result)
+            };
+            let moved = [moved(value - by), moved(value + by)];
+            let (name, is_error) = (words(table, &path), error.is_some());
+            Effect { name, value, by, is_error, result: unmoved, moved }
+        })
+        .filter(|effect| effect.width() > 0.0)
+        .collect();
+    effects.sort_by(|one, other| other.width().total_cmp(&one.width()));
+    effects
+}
+
+/// The standard deviation of a result, from the errors that the file gives; nothing if it gives none.
+pub fn deviation(effects: &[Effect]) -> Option<f64> {
+    let given = effects.iter().filter(|effect| effect.is_error).map(|effect| (effect.width() / 2.0).powi(2));
+    let squares: Vec<f64> = given.collect();
+    (!squares.is_empty()).then(|| squares.iter().sum::<f64>().sqrt())
+}
+
+/// Standard deviations on either side that 95 % of a normal distribution lie within.
+const SURE_95: f64 = 1.96;
+
+/// A part that is saved, and how sure that is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Saving {
+    /// 0.1 for a tenth; below 0, more is spent.
+    pub(crate) share: f64,
+    /// The standard deviation; nothing if no number has an error.
+    pub(crate) deviation: Option<f64>,
+}
+
+impl Saving {
+    pub(crate) fn new(share: f64, effects: &[Effect]) -> Self {
+        Saving { share, deviation: deviation(effects) }
+    }
+}
+
+/// The verdict: that `name` saves so much of `what` that `base` needs.
+pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving) -> String {
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    let does = |share: f64| match share >= 0.0 {
+        true => format!("{name} saves {} % of {what}", percent(share)),
+        false => format!("{name} takes {} % more than {what}", percent(-share)),
+    };
+    let begin = format!("{} that {base} takes", does(saving.share));
+    let Some(reach) = saving.deviation.map(|deviation| deviation * SURE_95) else {
+        return format!("{begin}. No number behind that has an error, so nobody knows how sure it is.");
+    };
+    let [low, high] = [saving.share - reach, saving.share + reach];
+    if low <= 0.0 && high >= 0.0 {
+        return format!(
+            "{begin}, but with 95 % it is something from {} to {} %: the errors of the file leave it undecided.",
+            percent(low),
+            percent(high)
+        );
+    }
+    let [least, most] = if saving.share >= 0.0 { [low, high] } else { [-high, -low] };
+    format!("{begin}, with 95 % something from {} to {} %.", percent(least), percent(most))
+}
+
+fn plain(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}
+
+fn is_quantity(value: &Value) -> bool {
+    plain(value).is_some() || value.get("value").and_then(plain).is_some()
+}
+
+fn find(value: &Value, path: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+    if is_quantity(value) {
+        return paths.push(path.clone());
+    }
+    let mut visit = |step: Step, inner: &Value| {
+        path.push(step);
+        find(inner, path, paths);
+        path.pop();
+    };
+    match value {
+        Value::Table(table) => table.iter().for_each(|(name, inner)| visit(Step::Field(name.clone()), inner)),
+        Value::Array(all) => {
+            all.iter().enumerate().for_each(|(place, inner)| visit(Step::Place(place), inner))
+        }
+        _ => {}
+    }
+}
+
+fn at<'t>(table: &'t Table, path: &[Step]) -> &'t Value {
+    let [Step::Field(first), rest @ ..] = path else { unreachable!("a path begins in a table") };
+    rest.iter().fold(&table[first], |value, step| match step {
+        Step::Field(name) => &value[name.as_str()],
+        Step::Place(place) => &value[*place],
+    })
+}
+
+fn at_mut<'v>(value: &'v mut Value, path: &[Step]) -> &'v mut Value {
+    path.iter().fold(value, |value, step| match step {
+        Step::Field(name) => &mut value[name.as_str()],
+        Step::Place(place) => &mut value[*place],
+    })
+}
+
+/// The path in words: an element of an array has the name that it gives itself.
+fn words(table: &Table, path: &[Step]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for (depth, step) in path.iter().enumerate() {
+        match step {
+            Step::Field(name) => words.push(name.clone()),
+            Step::Place(place) => {
+                let element = at(table, &path[..=depth]);
+                let name = element.get("name").and_then(Value::as_str);
+                let kind = words.pop().unwrap_or_default();
+                words.push(format!("{kind} {}", name.map_or_else(|| (place + 1).to_string(), str::to_owned)));
+            }
+        }
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Table {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn every_number_is_moved_by_its_error_or_a_tenth() {
+        let table = table(
+            "a = 10\nb = { value = 4.0, error = 1 }\nunused = 3\nname = 'x'\n[[part]]\nname = 'disk'\nc = 5.0",
+        );
+        #[derive(Deserialize)]
+        struct File {
+            a: Number,
+            b: Number,
+            part: Vec<Part>,
+        }
+        #[derive(Deserialize)]
+        struct Part {
+            c: Number,
+        }
+        let product = |table: &Table| {
+            let File { a, b, part } = File::deserialize(table.clone()).ok()?;
+            Some(a.0 * b.0 * part[0].c.0)
+        };
+        let found = effects_in(&table, product);
+        let told: Vec<_> = found
+            .iter()
+            .map(|effect| (effect.name.as_str(), effect.value, effect.by, effect.is_error, effect.moved))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("b", 4.0, 1.0, true, [Some(150.0), Some(250.0)]),
+                ("a", 10.0, 1.0, false, [Some(180.0), Some(220.0)]),
+                ("part disk, c", 5.0, 0.5, false, [Some(180.0), Some(220.0)]),
+            ]
+        );
+        assert_eq!(deviation(&found), Some(50.0));
+    }
+
+    #[test]
+    fn an_impossible_end_lies_as_far_away_as_the_other() {
+        let table = table("a = { value = 1, error = 2 }");
+        let above_0 = |table: &Table| Some(table["a"].as_float().unwrap_or(1.0)).filter(|a| *a >= 0.0);
+        let [effect] = effects_in(&table, above_0).try_into().unwrap();
+        assert_eq!((effect.moved, effect.width()), ([None, Some(3.0)], 4.0));
+        assert!(effects_in(&table, |_| None).is_empty());
+    }
+
+    #[test]
+    fn errors_add_up_by_squares() {
+        let table = table("a = { value = 3, error = 0.3 }\nb = { value = 5, error = 0.4 }");
+        let sum = |table: &Table| {
+            let value = |name: &str| Number::deserialize(table[name].clone()).map(|number| number.0);
+            Some(value("a").ok()? + value("b").ok()?)
+        };
+        let found = deviation(&effects_in(&table, sum)).unwrap();
+        assert!((found - 0.5).abs() < 1e-9, "{found}");
+        assert_eq!(deviation(&[]), None);
+    }
+
+    #[test]
+    fn what_is_no_number_is_told() {
+        for text in ["a = 'ten'", "a = { value = 1 }", "a = { value = 1, error = 1, unit = 'W' }", "a = true"]
+        {
+            let told = Number::deserialize(table(text)["a"].clone()).unwrap_err().to_string();
+            assert!(told.contains("expected a number, or { value = NUMBER"), "{text}: {told}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Requests and replies of RESP, the protocol of Redis, version 2.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::time::Duration;
+
+/// A server that is silent for this long hangs.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(120);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Redis's own bound for a value.
+const VALUE_BYTES_MAX: usize = 512 << 20;
+/// A status, a number or an error is shorter.
+const LINE_BYTES_MAX: usize = 64 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// Appends a request to `out`.
+pub(crate) fn request(parts: &[&[u8]], out: &mut Vec<u8>) {
+    header(b'*', parts.len(), out);
+    for part in parts {
+        value(part, out);
+    }
+}
+
+/// Appends a value as RESP writes it, in requests and in replies.
+pub(crate) fn value(bytes: &[u8], out: &mut Vec<u8>) {
+    header(b'$', bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn header(kind: u8, number: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{number}\r\n");
+}
+
+/// A reply. Arrays are not among them: no request of this crate is answered by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply<B> {
+    /// `OK` and its like.
+    Status(B),
+    /// A refusal, such as `ERR unknown command`.
+    Error(B),
+    Integer(i64),
+    Value(B),
+    /// There is no such key.
+    Nothing,
+}
+
+impl<B> Reply<B> {
+    fn map<C>(self, of: impl FnOnce(B) -> C) -> Reply<C> {
+        match self {
+            Reply::Status(bytes) => Reply::Status(of(bytes)),
+            Reply::Error(bytes) => Reply::Error(of(bytes)),
+            Reply::Integer(number) => Reply::Integer(number),
+            Reply::Value(bytes) => Reply::Value(of(bytes)),
+            Reply::Nothing => Reply::Nothing,
+        }
+    }
+}
+
+impl Reply<&[u8]> {
+    /// The sentence for a reply that the request cannot have, which begins with "it".
+    pub(crate) fn unexpected(&self, request: &str) -> String {
+        match self {
+            Reply::Error(words) => format!("it refused {request}: {}", String::from_utf8_lossy(words)),
+            Reply::Status(words) => format!("it answered {request} with {}", String::from_utf8_lossy(words)),
+            Reply::Integer(number) => format!("it answered {request} with the number {number}"),
+            Reply::Value(bytes) => format!("it answered {request} with a value of {} bytes", bytes.len()),
+            Reply::Nothing => format!("it answered {request} with nothing"),
+        }
+    }
+}
+
+/// A reply by the places of its bytes, and its whole length.
+type Found = (Reply<Range<usize>>, usize);
+
+/// The first reply in `bytes`, or nothing while it is not whole. The error
+/// is a sentence that begins with "it".
+fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
+    let within = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
+    let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
+        return match within.len() < LINE_BYTES_MAX {
+            true => Ok(None),
+            false => Err(format!("it answered with a line of more than {LINE_BYTES_MAX} bytes")),
+        };
+    };
+    let (line, after) = (1..end, end + 2);
+    let number = || {
+        let digits = std::str::from_utf8(bytes.get(line.clone())?).ok()?;
+        digits.parse::<i64>().ok()
+    };
+    let garbled = || format!("it answered with `{}`, which is no RESP", bytes[..end.min(40)].escape_ascii());
+    match bytes[0] {
+        b'+' => Ok(Some((Reply::Status(line), after))),
+        b'-' => Ok(Some((Reply::Error(line), after))),
+        b':' => Ok(Some((Reply::Integer(number().ok_or_else(garbled)?), after))),
+        b'$' => match number().ok_or_else(garbled)? {
+            -1 => Ok(Some((Reply::Nothing, after))),
+            length => {
+                let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_BYTES_MAX);
+                let value = after..after + length.ok_or_else(garbled)?;
+                match bytes.get(value.end..value.end + 2) {
+                    None => Ok(None),
+                    Some(b"\r\n") => Ok(Some((Reply::Value(value.clone()), value.end + 2))),
+                    Some(_) => Err("it answered with a value that is longer than announced".into()),
+                }
+            }
+        },
+        _ => Err(garbled()),
+    }
+}
+
+/// A connection that waits for its replies. Every error is a sentence that begins with "it".
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    requests: Vec<u8>,
+    /// Received bytes are those in `unread`.
+    replies: Vec<u8>,
+    unread: Range<usize>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        stream.set_write_timeout(Some(SILENCE_MAX))?;
+        Ok(Connection { stream, requests: Vec::new(), replies: vec![0; BUFFER_BYTES], unread: 0..0 })
+    }
+
+    /// Adds a request to those that go together.
+    pub(crate) fn add(&mut self, parts: &[&[u8]]) {
+        request(parts, &mut self.requests);
+    }
+
+    /// Sends what was added.
+    pub(crate) fn send(&mut self) -> Result<(), String> {
+        let sent = self.stream.write_all(&self.requests);
+        self.requests.clear();
+        sent.map_err(|error| failed("take a request", &error))
+    }
+
+    /// Waits for the next reply.
+    pub(crate) fn reply(&mut self) -> Result<Reply<&[u8]>, String> {
+        loop {
+            let start = self.unread.start;
+            if let Some((reply, length)) = parse(&self.replies[self.unread.clone()])? {
+                self.unread.start += length;
+                return Ok(reply.map(|place| &self.replies[start + place.start..start + place.end]));
+            }
+            self.receive()?;
+        }
+    }
+
+    /// Sends one request and waits for its reply.
+    pub(crate) fn ask(&mut self, parts: &[&[u8]]) -> Result<Reply<&[u8]>, String> {
+        self.add(parts);
+        self.send()?;
+        self.reply()
+    }
+
+    fn receive(&mut self) -> Result<(), String> {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        }
+        if self.unread.end == self.replies.len() {
+            self.replies.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
+        }
+        if self.unread.end == self.replies.len() {
+            // What has come decides about room, never what was announced.
+            self.replies.resize(2 * self.replies.len(), 0);
+        }
+        match self.stream.read(&mut self.replies[self.unread.end..]) {
+            Ok(0) => Err("it closed the connection".into()),
+            Ok(got) => {
+                self.unread.end += got;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(failed("answer", &error)),
+        }
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("it did not {what} for {} s", SILENCE_MAX.as_secs())
+        }
+        _ => format!("it did not {what}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_an_array_of_values() {
+        let mut out = Vec::new();
+        request(&[b"SET", b"key", b"a\r\nb"], &mut out);
+        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$4\r\na\r\nb\r\n");
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_read_and_no_part_of_one() {
+        for (bytes, expected) in [
+            (&b"+OK\r\n"[..], Reply::Status(&b"OK"[..])),
+            (b"-ERR no\r\n", Reply::Error(b"ERR no")),
+            (b":-12\r\n", Reply::Integer(-12)),
+            (b"$5\r\na\r\nbc\r\n", Reply::Value(b"a\r\nbc")),
+            (b"$0\r\n\r\n", Reply::Value(b"")),
+            (b"$-1\r\n", Reply::Nothing),
+        ] {
+            let (reply, length) = parse(bytes).unwrap().unwrap();
+            assert_eq!((reply.map(|place| &bytes[place]), length), (expected, bytes.len()));
+            for part in 0..bytes.len() {
+                assert_eq!(parse(&bytes[..part]), Ok(None), "{part} bytes of {}", bytes.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_reply_is_told() {
+        let long = [b'+'; LINE_BYTES_MAX];
+        for (bytes, expected) in [
+            (&b"HTTP/1.1 400\r\n"[..], "`HTTP/1.1 400`, which is no RESP"),
+            (b"\r\n", "which is no RESP"),
+            (b":1x\r\n", "`:1x`"),
+            (b"$-2\r\n", "`$-2`"),
+            (b"$536870913\r\n", "`$536870913`"),
+            (b"$9223372036854775807\r\n", "no RESP"),
+            (b"$1\r\nabc", "longer than announced"),
+            (&long, "a line of more than"),
+        ] {
+            let told = parse(bytes).unwrap_err();
+            assert!(told.starts_with("it ") && told.contains(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_break_the_parser() {
+        let alphabet = b"+-:$*0129\r\nab\0\xff";
+        let mut state = ziptier_testing::seed();
+        for _ in 0..200_000 {
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize
+            };
+            let bytes: Vec<u8> = (0..next() % 24).map(|_| alphabet[next() % alphabet.len()]).collect();
+            if let Ok(Some((_, length))) = parse(&bytes) {
+                assert!((1..=bytes.len()).contains(&length));
+            }
+        }
+    }
+
+    /// A connection to a server that sends `bytes` in pieces of this length, and hangs up.
+    fn connected(bytes: Vec<u8>, piece: usize) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nodelay(true).unwrap();
+            // The client hangs up once it has read what it needs.
+            let _ = bytes.chunks(piece).try_for_each(|piece| stream.write_all(piece));
+        });
+        Connection::open(address).unwrap()
+    }
+
+    #[test]
+    fn replies_of_any_length_come_whole_from_any_pieces() {
+        let long: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+        let mut bytes = b"+OK\r\n:7\r\n".to_vec();
+        value(&long, &mut bytes);
+        bytes.extend_from_slice(b"$-1\r\n");
+        for piece in [3, 1_000, usize::MAX] {
+            let mut connection = connected(bytes.clone(), piece);
+            assert_eq!(connection.reply(), Ok(Reply::Status(&b"OK"[..])));
+            assert_eq!(connection.reply(), Ok(Reply::Integer(7)));
+            assert_eq!(connection.reply(), Ok(Reply::Value(&long[..])));
+            assert_eq!(connection.reply(), Ok(Reply::Nothing));
+            assert_eq!(connection.reply().unwrap_err(), "it closed the connection");
+        }
+    }
+}

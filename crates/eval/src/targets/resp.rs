@@ -1,0 +1,294 @@
+//! `redis://HOST[:PORT][/DATABASE]`: a server that speaks RESP and that somebody else started, such as Redis, Valkey or
+//! `ziptier serve`.
+//!
+//! A benchmark fills and empties a whole database of the server, so that it takes none in which there are keys. Memory
+//! is the server's own figure, `used_memory`: a process that has given memory back may keep it for a while.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use crate::keys::Key;
+use crate::listening::{LocalServers, address_of, host_and_port, own_processors};
+use crate::resp::{Connection, Reply};
+use crate::target::{Answers, Config, Records, Target, TargetError, Work};
+
+/// The name of the target in lists: any address of its scheme means it.
+pub(crate) const NAME: &str = "redis://HOST[:PORT][/DATABASE]";
+const SCHEME: &str = "redis://";
+const PORT: u16 = 6379;
+/// Requests that are sent before their replies are read. They and the replies to SETs fit into the buffers of a socket,
+/// so that a server that stops reading while its replies lie unread can't make both sides wait.
+const PIPELINE_MAX: usize = 512;
+/// The variable from which redis-cli takes a password, too.
+const PASSWORD: &str = "REDISCLI_AUTH";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Address {
+    host: String,
+    port: u16,
+    database: u32,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// The error is a sentence that begins with "it".
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| format!("it does not begin with {SCHEME}"))?;
+        let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.contains('@') {
+            return Err(format!(
+                "it has a password in its address, which results would show; put the password into {PASSWORD}"
+            ));
+        }
+        let (host, port) = host_and_port(host, PORT)?;
+        let database = match database {
+            "" => 0,
+            number => number.parse().map_err(|_| {
+                format!("it has no database `{number}`; give a number, such as {SCHEME}{host}/1")
+            })?,
+        };
+        Ok(Address { host, port, database })
+    }
+}
+
+/// A database of a server, and the connections that no thread uses now.
+#[derive(Debug)]
+struct Database {
+    socket: SocketAddr,
+    number: u32,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Database {
+    fn connect(&self) -> Result<Connection, String> {
+        let mut connection = Connection::open(self.socket).map_err(|error| {
+            format!("no server answers at {}: {error}; start one, or name its address", self.socket)
+        })?;
+        if let Ok(password) = std::env::var(PASSWORD) {
+            done("AUTH", connection.ask(&[b"AUTH", password.as_bytes()])?)?;
+        }
+        if self.number != 0 {
+            done("SELECT", connection.ask(&[b"SELECT", self.number.to_string().as_bytes()])?)?;
+        }
+        Ok(connection)
+    }
+
+    /// Calls `with` with a connection of this thread's own. One that failed is not used again.
+    fn ask<R>(&self, with: impl FnOnce(&mut Connection) -> Result<R, String>) -> Result<R, TargetError> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = idle().pop();
+        let mut connection = taken.map_or_else(|| self.connect(), Ok)?;
+        let answer = with(&mut connection)?;
+        idle().push(connection);
+        Ok(answer)
+    }
+
+    /// The number of keys.
+    fn len(&self) -> Result<i64, TargetError> {
+        self.ask(|connection| match connection.ask(&[b"DBSIZE"])? {
+            Reply::Integer(keys) => Ok(keys),
+            other => Err(other.unexpected("DBSIZE")),
+        })
+    }
+
+    fn empty(&self) -> Result<(), TargetError> {
+        self.ask(|connection| done("FLUSHDB", connection.ask(&[b"FLUSHDB"])?))
+    }
+
+    /// A line of INFO.
+    fn info(&self, section: &str, name: &str) -> Option<String> {
+        let page = self.ask(|connection| match connection.ask(&[b"INFO", section.as_bytes()])? {
+            Reply::Value(page) => Ok(String::from_utf8_lossy(page).into_owned()),
+            other => Err(other.unexpected("INFO")),
+        });
+        let page = page.ok()?;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim().to_owned())
+    }
+}
+
+/// A database that was empty when it was opened, and is emptied in the end.
+#[derive(Debug)]
+pub struct RespTarget {
+    database: Database,
+    server: Option<LocalServers>,
+}
+
+impl RespTarget {
+    fn wait_until_quiet(&self) {
+        if let Some(server) = &self.server {
+            server.wait_until_quiet();
+        }
+    }
+}
+
+/// Every other answer is an error.
+fn done(request: &str, reply: Reply<&[u8]>) -> Result<(), String> {
+    match reply {
+        Reply::Status(b"OK") => Ok(()),
+        other => Err(other.unexpected(request)),
+    }
+}
+
+/// The value in the answer to a GET.
+fn found<'a>(reply: &Reply<&'a [u8]>) -> Result<Option<&'a [u8]>, String> {
+    match reply {
+        Reply::Value(value) => Ok(Some(value)),
+        Reply::Nothing => Ok(None),
+        other => Err(other.unexpected("GET")),
+    }
+}
+
+impl Target for RespTarget {
+    type Batch = Answers;
+
+    const CHECKED_AT_ONCE: usize = 64;
+    const LOADED_AT_ONCE: usize = 64;
+
+    fn check(config: &Config) -> Result<(), TargetError> {
+        config.target.parse::<Address>()?;
+        if config.instances > 1 {
+            return Err("it is one store; leave out --instances".into());
+        }
+        Ok(config.options.take_only(&[])?)
+    }
+
+    fn open(config: &Config) -> Result<Self, TargetError> {
+        Self::check(config)?;
+        let Address { host, port, database: number } = config.target.parse()?;
+        let socket = address_of(&host, port)?;
+        let database = Database { socket, number, idle: Mutex::default() };
+        match database.len()? {
+            0 => Ok(RespTarget { database, server: LocalServers::at(&[socket]) }),
+            keys => Err(format!(
+                "it has {keys} keys, and a benchmark fills a database and then empties it; give an empty one, such \
+                 as {SCHEME}{socket}/{}, or send FLUSHDB if nobody needs them",
+                number + 1
+            )
+            .into()),
+        }
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+        value.clear();
+        self.database.ask(|connection| {
+            let reply = connection.ask(&[b"GET", key])?;
+            let found = found(&reply)?;
+            value.extend_from_slice(found.unwrap_or_default());
+            Ok(found.is_some())
+        })
+    }
+
+    /// A pipeline of GETs.
+    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+        batch.clear();
+        self.database.ask(|connection| {
+            for keys in keys.chunks(PIPELINE_MAX) {
+                keys.iter().for_each(|key| connection.add(&[b"GET", key]));
+                connection.send()?;
+                for _ in keys {
+                    batch.push(found(&connection.reply()?)?);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
+        self.database.ask(|connection| done("SET", connection.ask(&[b"SET", key, value])?))
+    }
+
+    /// A pipeline of SETs.
+    fn multi_put(&self, records: &[(Key, &[u8])]) -> Result<(), TargetError> {
+        self.database.ask(|connection| {
+            for records in records.chunks(PIPELINE_MAX) {
+                records.iter().for_each(|(key, value)| connection.add(&[b"SET", key, value]));
+                connection.send()?;
+                records.iter().try_for_each(|_| done("SET", connection.reply()?))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
+        self.database.ask(|connection| match connection.ask(&[b"DEL", key])? {
+            Reply::Integer(removed) => Ok(removed == 1),
+            other => Err(other.unexpected("DEL")),
+        })
+    }
+
+    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
+        Err("it keeps keys in the order of a hash and cannot scan them; leave scan out of --mix".into())
+    }
+
+    fn loaded(&self) -> Result<(), TargetError> {
+        self.wait_until_quiet();
+        Ok(())
+    }
+
+    fn held_bytes(&self) -> Option<u64> {
+        self.database.info("memory", "used_memory")?.parse().ok()
+    }
+
+    fn work(&self) -> Work {
+        Work::Servers(self.server.as_ref().and_then(LocalServers::cpu_sec))
+    }
+
+    fn rest(&self) -> Result<(), TargetError> {
+        self.wait_until_quiet();
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        let version =
+            self.database.info("server", "redis_version").unwrap_or_else(|| "of unknown version".into());
+        let processors = self.server.as_ref().and_then(LocalServers::processors);
+        format!(
+            "a server like Redis {version} on processors {}, client on processors {}",
+            processors.unwrap_or_else(|| "unknown".into()),
+            own_processors()
+        )
+    }
+}
+
+impl Drop for RespTarget {
+    fn drop(&mut self) {
+        // A server that is gone has nothing to empty, and the next benchmark refuses keys that are left.
+        let _ = self.database.empty();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let read = |text: &str| text.parse::<Address>();
+        let address = |host: &str, port, database| Ok(Address { host: host.into(), port, database });
+        assert_eq!(read("redis://127.0.0.1"), address("127.0.0.1", 6379, 0));
+        assert_eq!(read("redis://[::1]:7000/3"), address("::1", 7000, 3));
+        assert_eq!(read("redis://cache/"), address("cache", 6379, 0));
+        for (text, expected) in [
+            ("redis://", "it has a host ``"),
+            ("redis://a:port", "it has a host `a:port`"),
+            ("redis://a/orders", "it has no database `orders`"),
+            ("redis://:secret@a", "put the password into REDISCLI_AUTH"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(expected) && !told.contains("secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_it_does_not_take_is_refused_before_anything_is_connected() {
+        let config = Config { target: "redis://127.0.0.1:1".into(), ..Config::default() };
+        assert!(RespTarget::check(&config).is_ok());
+        let told = RespTarget::open(&config).unwrap_err().to_string();
+        assert!(told.starts_with("no server answers at 127.0.0.1:1: "), "{told}");
+        let told = RespTarget::check(&Config { instances: 2, ..config }).unwrap_err().to_string();
+        assert!(told.contains("leave out --instances"), "{told}");
+    }
+}

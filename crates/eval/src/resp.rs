@@ -31,8 +31,8 @@ pub(crate) fn value(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn header(kind: u8, number: usize, out: &mut Vec<u8>) {
     out.push(kind);
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "{number}\r\n");
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A reply. Arrays are not among them: no request of this crate is answered by one.
@@ -76,11 +76,10 @@ impl Reply<&[u8]> {
 /// A reply by the places of its bytes, and its whole length.
 type Found = (Reply<Range<usize>>, usize);
 
-/// The first reply in `bytes`, or nothing while it is not whole. The error
-/// is a sentence that begins with "it".
+/// The first reply in `bytes`, or nothing while it is not whole. The error is a sentence that begins with "it".
 fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
     let within = &bytes[..bytes.len().min(LINE_BYTES_MAX)];
-    let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
+    let Some(end) = within.iter().position(|byte| *byte == b'\r') else {
         return match within.len() < LINE_BYTES_MAX {
             true => Ok(None),
             false => Err(format!("it answered with a line of more than {LINE_BYTES_MAX} bytes")),
@@ -92,6 +91,11 @@ fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
         digits.parse::<i64>().ok()
     };
     let garbled = || format!("it answered with `{}`, which is no RESP", bytes[..end.min(40)].escape_ascii());
+    match bytes.get(end + 1) {
+        None => return Ok(None),
+        Some(b'\n') => {}
+        Some(_) => return Err(garbled()),
+    }
     match bytes[0] {
         b'+' => Ok(Some((Reply::Status(line), after))),
         b'-' => Ok(Some((Reply::Error(line), after))),
@@ -234,6 +238,7 @@ mod tests {
             (&b"HTTP/1.1 400\r\n"[..], "`HTTP/1.1 400`, which is no RESP"),
             (b"\r\n", "which is no RESP"),
             (b":1x\r\n", "`:1x`"),
+            (b"+OK\rOK\r\n", "`+OK`, which is no RESP"),
             (b"$-2\r\n", "`$-2`"),
             (b"$536870913\r\n", "`$536870913`"),
             (b"$9223372036854775807\r\n", "no RESP"),

@@ -1,7 +1,7 @@
 //! Files of numbers that a user gives, and what each number does to a result.
 //!
-//! The files are TOML. A number is `5703` or `{ value = 5703, error = 100 }`. The error is one standard deviation. Errors are taken as
-//! independent, so that their effects add up by squares.
+//! The files are TOML. A number is `5703` or `{ value = 5703, error = 100 }`. The error is one standard deviation.
+//! Errors are taken as independent, so that their effects add up by squares.
 
 use std::path::Path;
 

@@ -7,8 +7,9 @@
 //! - energy is watts × PUE × hours × price; watts lie between idle and busy by the share of cores that are busy;
 //! - the plant (room, power, cooling) costs its price per watt that servers may draw, over the years that it lasts.
 //!
-//! This is the sum over parts that the reference works of data centres make (Hamilton, "Cost of Power in Large-Scale Data
-//! Centers", 2008; Barroso, Hölzle and Ranganathan, "The Datacenter as a Computer", chapter 6). Sums are over the years of the site, each discounted. A saving is 1 - TCO' / TCO.
+//! This is the sum over parts that the reference works of data centres make (Hamilton, "Cost of Power in Large-Scale
+//! Data Centers", 2008; Barroso, Hölzle and Ranganathan, "The Datacenter as a Computer", chapter 6). Sums are over the
+//! years of the site, each discounted. A saving is 1 - TCO' / TCO.
 
 mod sheet;
 mod text;

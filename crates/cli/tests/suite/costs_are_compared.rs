@@ -1,4 +1,5 @@
-//! `ziptier tco` and `ziptier mbwu compare` as a planner meets them: the example, the answer, and each mistake in a file.
+//! `ziptier tco` and `ziptier mbwu compare` as a planner meets them: the example, the answer, and each mistake in a
+//! file.
 
 use std::path::Path;
 use std::process::Output;

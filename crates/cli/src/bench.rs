@@ -403,10 +403,7 @@ impl Arguments {
 pub(crate) fn bench(arguments: Arguments) -> ExitCode {
     match run(&arguments) {
         Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_status())
-        }
+        Err(error) => output::fail(&error),
     }
 }
 

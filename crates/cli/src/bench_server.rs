@@ -60,16 +60,7 @@ pub(crate) struct Arguments {
 pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
     let done = run(arguments);
     output::show_progress("");
-    match done {
-        Ok(text) => {
-            output::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_status())
-        }
-    }
+    output::end(done)
 }
 
 fn run(arguments: &Arguments) -> Result<String, Error> {

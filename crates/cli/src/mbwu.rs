@@ -21,9 +21,9 @@ pub(crate) enum Command {
 /// The arguments of `ziptier mbwu compare`.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
-    /// File of the unit and the platforms
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// Files of a unit and its platforms. Several end with a matrix of the cheapest platforms
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// Format of the results: table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     format: Format,
@@ -31,24 +31,15 @@ pub(crate) struct CompareArguments {
 
 /// Runs the command.
 pub(crate) fn run(command: &Command) -> ExitCode {
-    match text(command) {
-        Ok(text) => {
-            output::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_status())
-        }
-    }
+    output::end(text(command))
 }
 
 fn text(command: &Command) -> Result<String, Error> {
     match command {
         Command::Example => Ok(EXAMPLE.into()),
         Command::Compare(arguments) => {
-            let (comparison, table) = Comparison::read(&arguments.file)?;
-            Ok(render(&comparison, &table, arguments.format))
+            let read = arguments.files.iter().map(|file| Comparison::read(file));
+            Ok(render(&read.collect::<Result<Vec<_>, _>>()?, arguments.format))
         }
     }
 }

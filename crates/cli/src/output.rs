@@ -1,6 +1,9 @@
 //! Prints the results of commands.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use ziptier_eval::Error;
 
 /// Prints `text` as it is. A reader that closes the pipe early, as `head` does, is no failure. Any other failure ends
 /// the command.
@@ -13,6 +16,23 @@ pub(crate) fn print(text: &str) {
         }
         _ => {}
     }
+}
+
+/// Ends a command: prints its results, or says why there are none.
+pub(crate) fn end(done: Result<String, Error>) -> ExitCode {
+    match done {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+/// Ends a command that failed.
+pub(crate) fn fail(error: &Error) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::from(error.exit_status())
 }
 
 /// Shows one line on a terminal, in place of the line before; nothing anywhere else. An empty line clears it.

@@ -41,16 +41,7 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn tco(arguments: &Arguments) -> ExitCode {
-    match text(arguments) {
-        Ok(text) => {
-            output::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_status())
-        }
-    }
+    output::end(text(arguments))
 }
 
 fn text(arguments: &Arguments) -> Result<String, Error> {

@@ -257,8 +257,7 @@ mod tests {
     #[test]
     fn the_table_names_the_cheapest_and_what_is_not_sure() {
         let told = |text: &str| {
-            let (comparison, table) = Comparison::parse(text).unwrap();
-            let text = render(&comparison, &table, Format::Table);
+            let text = render(&[Comparison::parse(text).unwrap()], Format::Table);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
             text.split_whitespace().collect::<Vec<_>>().join(" ")
         };
@@ -274,9 +273,25 @@ mod tests {
         let unsure = told(&SMALL.replace("error = 1", "error = 2"));
         assert!(unsure.contains("undecided"), "{unsure}");
         for format in [Format::Tsv, Format::Json] {
-            let (comparison, table) = Comparison::parse(SMALL).unwrap();
-            assert!(render(&comparison, &table, format).contains("mbwu"));
+            assert!(render(&[Comparison::parse(SMALL).unwrap()], format).contains("mbwu"));
         }
+    }
+
+    #[test]
+    fn several_files_end_with_a_matrix() {
+        let scans = SMALL.replace("\"reads\"", "\"scans\"").replace(
+            "name = \"board\"\n        stage = \"integrated\"",
+            "name = \"phone\"\n        stage = \"integrated\"",
+        );
+        let files = [SMALL, &scans].map(|text| Comparison::parse(text).unwrap());
+        let text = render(&files, Format::Table);
+        let (_, matrix) = text.split_once("price of a unit").unwrap();
+        let lines: Vec<Vec<&str>> = matrix.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines[0].ends_with(&["host", "board", "phone"]), "{text}");
+        assert!(lines[1].ends_with(&["integrated", "200.00", "$", "*100.00", "$", "-"]), "{text}");
+        assert!(lines[2].ends_with(&["network", "-", "*125.00", "$", "-"]), "{text}");
+        assert!(lines[3].ends_with(&["integrated", "200.00", "$", "-", "*100.00", "$"]), "{text}");
+        assert_eq!((lines.len(), render(&files, Format::Tsv).lines().count()), (5, 7));
     }
 
     #[test]

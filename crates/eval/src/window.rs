@@ -309,6 +309,24 @@ mod tests {
     }
 
     #[test]
+    fn writes_go_together_and_none_is_lost_at_the_end() {
+        let workload = crate::workload::Workload::named("read_write_5_5").unwrap();
+        simulated(RunSpec { multi_put: 16, workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            let window = arena.window(buffers, Some(10_000.0));
+            // What has begun when the count is reached is finished.
+            assert!((4_000..4_016).contains(&window.operations), "{}", window.operations);
+            // Fifteen writes follow the first, 200 us apart on average.
+            let write = window.write.unwrap();
+            assert!((2_000.0..5_000.0).contains(&write.p50_us), "{write:?}");
+            let mut mistakes = Mistakes::default();
+            run::check_all(&arena.targets[0], &arena.spaces[0].measured, &mut mistakes);
+            assert_eq!(mistakes.first, None);
+            let oracle = &arena.spaces[0].measured;
+            assert!((0..oracle.len()).all(|index| !oracle.observe(index).in_flight()));
+        });
+    }
+
+    #[test]
     fn a_stall_is_charged_to_every_operation_that_came_meanwhile() {
         const STALL_NS: u64 = 1_000_000_000;
         simulated(RunSpec::new("ticking", ""), |arena, buffers| {

@@ -5,14 +5,75 @@ use crate::inputs::{Saving, saving_in_words};
 use crate::report::{Format, aligned, grouped, objects, tsv, wrapped};
 use crate::row::{Cell, Row};
 
-/// The comparison in this format, ending with a newline.
-pub fn render(comparison: &Comparison, table: &toml::Table, format: Format) -> String {
-    let places = 0..comparison.platforms.len();
+/// The comparisons in this format, ending with a newline. Several end with a matrix: which platform is the cheapest for
+/// which workload.
+pub fn render(all: &[(Comparison, toml::Table)], format: Format) -> String {
+    let rows = || {
+        let of = |(comparison, table): &(Comparison, toml::Table)| {
+            (0..comparison.platforms.len()).map(|place| row(comparison, table, place)).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(of)
+    };
     match format {
-        Format::Tsv => tsv(places.map(|place| row(comparison, table, place))),
-        Format::Json => format!("{:#}\n", objects(places.map(|place| row(comparison, table, place)))),
-        Format::Table => text(comparison, table),
+        Format::Tsv => tsv(rows()),
+        Format::Json => format!("{:#}\n", objects(rows())),
+        Format::Table => {
+            let mut parts: Vec<String> =
+                all.iter().map(|(comparison, table)| text(comparison, table)).collect();
+            if all.len() > 1 {
+                parts.push(matrix(all));
+            }
+            parts.join("\n")
+        }
     }
+}
+
+/// The price of a unit by workload, medium and stage on the one hand, and platform on the other.
+fn matrix(all: &[(Comparison, toml::Table)]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let mut settings: Vec<(&Comparison, &str)> = Vec::new();
+    for (comparison, _) in all {
+        for platform in &comparison.platforms {
+            if !names.contains(&platform.name.as_str()) {
+                names.push(&platform.name);
+            }
+            let is_known = |(known, stage): &(&Comparison, &str)| {
+                std::ptr::eq(*known, comparison) && *stage == platform.stage
+            };
+            if !settings.iter().any(is_known) {
+                settings.push((comparison, &platform.stage));
+            }
+        }
+    }
+    let mut lines = vec![
+        std::iter::once("price of a unit, * the least")
+            .chain(names.iter().copied())
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+    ];
+    for (comparison, stage) in settings {
+        let unit = &comparison.unit;
+        let price = |name: &&str| {
+            let mut of_stage = comparison.platforms.iter().filter(|platform| platform.stage == stage);
+            of_stage.find(|platform| platform.name == **name)?.per_unit(unit, Resource::Price)
+        };
+        let prices: Vec<Option<f64>> = names.iter().map(price).collect();
+        let least = prices.iter().flatten().copied().reduce(f64::min);
+        let cell = |price: &Option<f64>| match price {
+            None => "-".into(),
+            Some(price) => {
+                format!(
+                    "{}{} {}",
+                    if *price == least.unwrap_or(f64::NAN) { "*" } else { "" },
+                    grouped(*price, 2),
+                    unit.currency
+                )
+            }
+        };
+        let setting = format!("{}, {}, {stage}", unit.workload, unit.medium);
+        lines.push(std::iter::once(setting).chain(prices.iter().map(cell)).collect());
+    }
+    aligned(&lines, 1)
 }
 
 fn saving(comparison: &Comparison, table: &toml::Table, place: usize, resource: Resource) -> Option<Saving> {
